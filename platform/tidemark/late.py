@@ -1,0 +1,90 @@
+"""What came too late: the events, and what the windows lack without them.
+
+Nothing is dropped in silence. An event that is too late for a window goes to the asset's late
+table, with the window that it missed and by how much, and an event without an event time as well.
+The late loss sets, for every window that lacks such events, the answer as streamed beside the
+complete one: it tells what the allowed lateness costs.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark import judge
+from tidemark.log import Log
+from tidemark.pane import by_window, covered, finished
+from tidemark.state import Marker, State, within
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+
+def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+    """Add the late events of a commit to the late table."""
+    events = covered(Log(warehouse, transform.source), transform, marker)
+    verdict = F.col("verdict")
+    reason = (
+        F.when(F.col("unparsed").isNotNull(), "unparsable")
+        .when(verdict == judge.NO_EVENT_TIME, "no_event_time")
+        .otherwise("too_late")
+    )
+    lag = (F.unix_micros("watermark") - F.unix_micros("window_end")) / 1e6
+    seq = F.lit(marker.seq).cast("bigint")
+    rows = (
+        events.where(verdict >= judge.TOO_LATE)
+        .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
+        .drop("verdict")
+    )
+    table = transform.late_table
+    warehouse.create(table, rows.schema, f"Events too late for {transform.name}, or without time")
+    if marker.mode == "backfill":
+        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
+    else:
+        warehouse.append(rows, table, table, marker.seq)
+
+
+def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+    """Bring the late-loss table up to date with a commit."""
+    stored = State(warehouse, transform).read().where(within(marker.start, marker.end))
+    watermark = F.lit(marker.at.watermark).cast("bigint")
+    rows = loss(stored, transform, watermark, F.max("seq").alias("seq"))
+    if marker.mode == "incremental":
+        rows = rows.where(F.col("seq") == marker.seq)
+    table = transform.late_loss_table
+    warehouse.create(table, rows.schema, f"What too-late events would change in {transform.name}")
+    if marker.mode == "backfill":
+        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
+    else:
+        on = by_window(transform)
+        warehouse.merge(rows, table, on, "TRUE", table, marker.seq)
+
+
+def loss(
+    stored: DataFrame, transform: WindowedTransform, watermark: Column, *others: Column
+) -> DataFrame:
+    """Windows that lack too-late events: `lost` events, and each aggregate `x` as streamed (null
+    where no event came in time) beside `x_complete`.
+
+    Args:
+        stored: partials, of which those not admitted are the lost ones.
+        watermark: BIGINT microseconds, as for `finished`.
+        others: further aggregate expressions over the lost partials.
+    """
+    on = by_window(transform)
+    lacking = (
+        stored.where((F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted"))
+        .groupBy(*on)
+        .agg(F.sum("events").alias("lost"), *others)
+        .withColumn("window", F.struct(*on))
+    )
+    there = stored.join(
+        lacking.select(F.col("window")), F.struct(*on).eqNullSafe(F.col("window")), "left_semi"
+    )
+    values = list(transform.aggregates)
+    complete = finished(there.withColumn("admitted", F.lit(True)), transform, watermark).select(
+        F.struct(*on).alias("all"), *(F.col(v).alias(f"{v}_complete") for v in values)
+    )
+    streamed = finished(there, transform, watermark).select(F.struct(*on).alias("some"), *values)
+    return (
+        lacking.join(complete, F.col("window").eqNullSafe(F.col("all")))
+        .join(streamed, F.col("window").eqNullSafe(F.col("some")), "left")
+        .drop("window", "all", "some")
+    )

@@ -1,0 +1,81 @@
+"""The ledger: one row for each finished run, with its facts.
+
+A run writes its row last, so a commit of the state that has no row was not, or perhaps not, fully
+published; the next run publishes it again first.
+"""
+
+from dataclasses import asdict, dataclass
+
+from pyspark.sql import functions as F
+
+from tidemark.warehouse import Warehouse
+
+TABLE = "runs"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run did. Instants are microseconds; the ledger holds them as timestamps.
+
+    Args:
+        run: the run's id.
+        asset: the transform's name.
+        mode: `incremental` or `backfill`.
+        answer: `as_streamed` or `complete`.
+        seq: the number of its commit in the state.
+        from_arrival, through_arrival: it covered the arrivals (from, through].
+        window_from, window_to: a backfill's window starts [from, to); None is no bound.
+        started_at, ended_at: wall-clock time.
+        watermark: the source's watermark after `through_arrival`; None is minus infinity.
+        on_time, late, too_late, no_event_time: events by verdict, once for each of their windows.
+    """
+
+    run: str
+    asset: str
+    mode: str
+    answer: str
+    seq: int
+    from_arrival: int
+    through_arrival: int
+    window_from: int | None
+    window_to: int | None
+    started_at: int
+    ended_at: int
+    watermark: int | None
+    on_time: int
+    late: int
+    too_late: int
+    no_event_time: int
+
+    @property
+    def events(self) -> int:
+        """All events, once for each of their windows."""
+        return self.on_time + self.late + self.too_late + self.no_event_time
+
+    @property
+    def seconds(self) -> float:
+        """How long the run took."""
+        return (self.ended_at - self.started_at) / 1e6
+
+
+_INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
+_TEXTS = ("run", "asset", "mode", "answer")
+_SCHEMA = ", ".join(
+    f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in RunFacts.__dataclass_fields__
+)
+
+
+def append(warehouse: Warehouse, facts: RunFacts) -> None:
+    """Record a finished run, once for each commit of the state."""
+    rows = warehouse.spark.createDataFrame([tuple(asdict(facts).values())], _SCHEMA)
+    rows = rows.withColumns({name: F.timestamp_micros(name) for name in _INSTANTS})
+    warehouse.create(TABLE, rows.schema, "Every run of every asset")
+    warehouse.append(rows, TABLE, facts.asset, facts.seq)
+
+
+def published(warehouse: Warehouse, asset: str) -> int:
+    """The number of the newest commit of the asset's state that is known to be published; or -1."""
+    if not warehouse.exists(TABLE):
+        return -1
+    newest = warehouse.read(TABLE).where(F.col("asset") == asset).agg(F.max("seq")).first()
+    return -1 if newest is None or newest[0] is None else int(newest[0])

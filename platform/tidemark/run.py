@@ -1,0 +1,169 @@
+"""Runs: the only ways in which a transform is ever executed.
+
+A run takes a range of arrivals, counts their events in the state, and publishes the windows that
+fired. An incremental run takes the arrivals that came since the last one; a continuous query is
+the same again and again; a backfill takes all arrivals so far, for a range of windows, which it
+replaces. Each is safe to repeat, to kill at any point, and to run beside the others.
+"""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from tidemark import judge, ledger
+from tidemark.errors import ConflictError, DataError, DefinitionError
+from tidemark.ledger import RunFacts
+from tidemark.log import Arrival, Log
+from tidemark.pane import check, covered, partials
+from tidemark.publish import publish
+from tidemark.state import Cover, Coverage, Marker, Position, State
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+ATTEMPTS = 8
+_published: dict[str, Marker] = {}
+
+
+def incremental(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    *,
+    through: int | None = None,
+    limit: int | None = None,
+) -> RunFacts | None:
+    """Take in the arrivals that the asset has not seen, and publish what they fire.
+
+    Args:
+        through: the last arrival to take; all there are by default.
+        limit: how many arrivals to take at most.
+
+    Returns:
+        The run's facts; None where there was nothing to do.
+
+    Raises:
+        DataError: the source was never ingested.
+        ConflictError: other runs of the asset were quicker, time and again.
+    """
+    log = Log(warehouse, transform.source)
+
+    def plan(last: Marker) -> Marker | None:
+        arrivals = log.timeline(last.after.at.arrival, through)[:limit]
+        if not arrivals:
+            return None
+        coverage = last.after
+        return Marker(
+            mode="incremental", before=coverage, after=coverage.advance(_position(arrivals[-1]))
+        )
+
+    return _execute(warehouse, transform, log, plan)
+
+
+def backfill(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    answer: str = "as_streamed",
+) -> RunFacts:
+    """Compute windows anew from all arrivals so far, and replace them in one commit each.
+
+    Args:
+        start, end: the windows that start in [start, end), in microseconds; all by default.
+        answer: `as_streamed` counts what a stream would have counted; `complete` also counts the
+            events that came too late.
+
+    Raises:
+        DefinitionError: an unknown answer, or only one bound, or an empty range.
+        DataError: the source was never ingested, or has no arrival yet.
+        ConflictError: other runs of the asset were quicker, time and again.
+    """
+    if answer not in ("as_streamed", "complete"):
+        raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
+    if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
+        raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
+    log = Log(warehouse, transform.source)
+
+    def plan(last: Marker) -> Marker:
+        newest = log.last()
+        if newest is None:
+            raise DataError(f"Source '{transform.source.name}' has no arrivals yet: ingest it.")
+        at, before = _position(newest), last.after
+        after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
+        return Marker(
+            mode="backfill", before=before, after=after, start=start, end=end, answer=answer
+        )
+
+    facts = _execute(warehouse, transform, log, plan)
+    assert facts is not None
+    return facts
+
+
+def _execute(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    log: Log,
+    plan: Callable[[Marker], Marker | None],
+) -> RunFacts | None:
+    state = State(warehouse, transform)
+    known = warehouse.path(transform.state_table)
+    for _ in range(ATTEMPTS):
+        started = time.time_ns() // 1000
+        last = _published.get(known) or _recovered(warehouse, transform, state)
+        planned = plan(last)
+        if planned is None:
+            return None
+        marker = replace(planned, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
+        if last.seq < 0:
+            check(log.read(0, 0), transform)
+        events = covered(log, transform, marker)
+        rows = partials(events, transform, complete=marker.answer == "complete")
+        try:
+            counts = state.commit(rows, marker)
+            facts = _publish(warehouse, transform, marker, counts)
+        except ConflictError:
+            _published.pop(known, None)
+            continue
+        # Another process that runs the asset makes the next commit fail, so this may be kept.
+        _published[known] = marker
+        return facts
+    raise ConflictError(
+        f"Other runs of '{transform.name}' were quicker {ATTEMPTS} times; try again when fewer run."
+    )
+
+
+def _recovered(warehouse: Warehouse, transform: WindowedTransform, state: State) -> Marker:
+    last = state.last()
+    if last.seq > ledger.published(warehouse, transform.name):
+        _publish(warehouse, transform, last, state.counts(last))
+    return last
+
+
+def _publish(
+    warehouse: Warehouse, transform: WindowedTransform, marker: Marker, counts: Counter[int]
+) -> RunFacts:
+    with_late = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
+    publish(warehouse, transform, marker, with_late=with_late)
+    facts = RunFacts(
+        run=marker.run,
+        asset=transform.name,
+        mode=marker.mode,
+        answer=marker.answer,
+        seq=marker.seq,
+        from_arrival=marker.before.at.arrival if marker.mode == "incremental" else -1,
+        through_arrival=marker.at.arrival,
+        window_from=marker.start,
+        window_to=marker.end,
+        started_at=marker.started,
+        ended_at=time.time_ns() // 1000,
+        watermark=marker.at.watermark,
+        **{word: counts[code] for code, word in judge.VERDICTS.items()},
+    )
+    ledger.append(warehouse, facts)
+    return facts
+
+
+def _position(arrival: Arrival) -> Position:
+    return Position(arrival.arrival, arrival.after, arrival.arrived_at)

@@ -1,0 +1,80 @@
+"""A source: what its events look like, when they happened, and how its watermark moves."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemark.errors import DefinitionError
+from tidemark.watermark import Watermark
+
+ARRIVAL_COLUMNS = {
+    "arrival": "BIGINT",
+    "position": "BIGINT",
+    "arrived_at": "TIMESTAMP",
+    "watermark": "TIMESTAMP",
+    "origin": "STRING",
+    "correlation_id": "STRING",
+    "unparsed": "STRING",
+}
+"""The facts of an event's arrival, kept with it in the log (Spark DDL types)."""
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stream of events, ingested into one append-only log.
+
+    Args:
+        name: lower-case letters, digits and underscores; names the tables `<name>_log` and
+            `<name>_timeline`.
+        columns: the events' columns and their Spark DDL types.
+        event_time: the column that says when an event happened, a `timestamp`.
+        watermark: the strategy by which the source's watermark moves.
+
+    Raises:
+        DefinitionError: a name that cannot be a table's, an event-time column that is not there
+            or not a timestamp, a column that bears the name of an arrival's fact.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    event_time: str
+    watermark: Watermark
+
+    def __post_init__(self) -> None:
+        check_name("source", self.name)
+        if self.event_time not in self.columns:
+            raise DefinitionError(
+                f"Source '{self.name}': the event-time column '{self.event_time}' is not among "
+                f"its columns: {', '.join(self.columns)}."
+            )
+        kind = self.columns[self.event_time].strip().lower()
+        if kind != "timestamp":
+            raise DefinitionError(
+                f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; "
+                "it must be a timestamp (convert it where the source is read)."
+            )
+        taken = [c for c in self.columns if c.lower() in ARRIVAL_COLUMNS]
+        if taken:
+            raise DefinitionError(
+                f"Source '{self.name}': the column name '{taken[0]}' is reserved for the facts of "
+                f"an arrival ({', '.join(ARRIVAL_COLUMNS)}); rename it."
+            )
+
+    @property
+    def log_table(self) -> str:
+        return f"{self.name}_log"
+
+    @property
+    def timeline_table(self) -> str:
+        return f"{self.name}_timeline"
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that cannot be a table's."""
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f"The {what} name '{name}' can't name a table: use lower-case letters, digits and "
+            "underscores, a letter first."
+        )

@@ -1,0 +1,198 @@
+"""The state: stored panes, log-structured, and how far they are complete.
+
+A run appends the partials of its arrivals; readers merge what belongs together. Each commit also
+carries a marker row: which arrivals it covers, for which windows, and the coverage that results.
+Commits are numbered without gaps by `seq`, and a commit under a number that is taken is refused,
+so of two runs that start from the same coverage only one can count its events.
+"""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.errors import ConflictError
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class Position:
+    """The state of a source's timeline after an arrival.
+
+    Args:
+        arrival: the arrival's number, -1 before the first.
+        watermark: microseconds after it; None is minus infinity.
+        clock: its processing time in microseconds; None before the first.
+    """
+
+    arrival: int = -1
+    watermark: int | None = None
+    clock: int | None = None
+
+
+@dataclass(frozen=True)
+class Cover:
+    """A range of window starts [start, end) that a backfill made complete through `at`."""
+
+    start: int
+    end: int
+    at: Position
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Through which arrival each window is complete.
+
+    Args:
+        at: for every window that no cover holds.
+        covers: ranges that a backfill brought further than `at`.
+    """
+
+    at: Position = Position()
+    covers: tuple[Cover, ...] = ()
+
+    def advance(self, at: Position) -> "Coverage":
+        """After an incremental run: covers that it caught up with are forgotten."""
+        return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
+
+    def cover(self, new: Cover) -> "Coverage":
+        """After a backfill of a range."""
+        if new.at.arrival <= self.at.arrival:
+            return self
+        rest = [piece for c in self.covers for piece in _cut(c, new)]
+        return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
+
+    def pick(self, window_start: Column, what: str) -> Column:
+        """`arrival` or `watermark` (BIGINT) of the position that holds for each window."""
+        picked = F.lit(getattr(self.at, what)).cast("bigint")
+        start = F.unix_micros(window_start)
+        for c in self.covers:
+            inside = (start >= c.start) & (start < c.end)
+            picked = F.when(inside, F.lit(getattr(c.at, what)).cast("bigint")).otherwise(picked)
+        return picked
+
+
+def _cut(old: Cover, new: Cover) -> list[Cover]:
+    pieces = []
+    if old.start < new.start:
+        pieces.append(replace(old, end=min(old.end, new.start)))
+    if old.end > new.end:
+        pieces.append(replace(old, start=max(old.start, new.end)))
+    return pieces
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What one commit of the state did.
+
+    Args:
+        run: the run's id.
+        started: when it began, in microseconds.
+        mode: `incremental` or `backfill`.
+        seq: the commit's number, from 0.
+        before: the coverage that the run started from.
+        after: the coverage with this commit.
+        start, end: the window starts [start, end) that a backfill replaced; None: no bound.
+        answer: `as_streamed` or `complete`.
+    """
+
+    run: str = ""
+    started: int = 0
+    mode: str = "incremental"
+    seq: int = -1
+    before: Coverage = field(default_factory=Coverage)
+    after: Coverage = field(default_factory=Coverage)
+    start: int | None = None
+    end: int | None = None
+    answer: str = "as_streamed"
+
+    @property
+    def at(self) -> Position:
+        """The position through which this commit's windows are complete."""
+        if self.mode == "backfill" and self.start is not None:
+            for c in self.after.covers:
+                if c.start <= self.start < c.end:
+                    return c.at
+        return self.after.at
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Marker":
+        plain = json.loads(text)
+        for side in ("before", "after"):
+            plain[side] = Coverage(
+                Position(**plain[side]["at"]),
+                tuple(
+                    Cover(c["start"], c["end"], Position(**c["at"])) for c in plain[side]["covers"]
+                ),
+            )
+        return cls(**plain)
+
+
+class State:
+    """The state table of a transform."""
+
+    def __init__(self, warehouse: Warehouse, transform: WindowedTransform) -> None:
+        self.warehouse = warehouse
+        self.table = transform.state_table
+
+    def read(self) -> DataFrame:
+        """The stored partials, without the markers."""
+        return self.warehouse.read(self.table).where("marker IS NULL").drop("marker")
+
+    def last(self) -> Marker:
+        """The newest commit; one with seq -1 before the first."""
+        if not self.warehouse.exists(self.table):
+            return Marker()
+        rows = self.warehouse.read(self.table).where("marker IS NOT NULL")
+        newest = rows.agg(F.max_by("marker", "seq")).first()
+        return Marker.from_json(newest[0]) if newest and newest[0] else Marker()
+
+    def commit(self, partials: DataFrame, marker: Marker) -> Counter[int]:
+        """Store a run's partials under its number, and count its events by verdict.
+
+        Raises:
+            ConflictError: another run took the number first; nothing was stored.
+        """
+        rows = partials.withColumns(
+            {"seq": F.lit(marker.seq).cast("bigint"), "marker": F.lit(None).cast("string")}
+        )
+        self.warehouse.create(self.table, rows.schema, f"Stored panes of {self.table}")
+        note = self.warehouse.spark.createDataFrame(
+            [(marker.seq, marker.to_json())], "seq BIGINT, marker STRING"
+        )
+        rows = rows.unionByName(note, allowMissingColumns=True)
+        if marker.mode == "backfill":
+            where = f"({within(marker.start, marker.end)} AND marker IS NULL) OR seq = {marker.seq}"
+            self.warehouse.replace(rows, self.table, where, self.table, marker.seq)
+        else:
+            self.warehouse.append(rows, self.table, self.table, marker.seq)
+        return self.counts(marker)
+
+    def counts(self, marker: Marker) -> Counter[int]:
+        """The events of a commit, by verdict.
+
+        Raises:
+            ConflictError: the commit under this number is another run's.
+        """
+        # Delta passes over a number that is taken without a word: look whose commit it is.
+        rows = self.warehouse.read(self.table).where(F.col("seq") == marker.seq)
+        counts = rows.groupBy("verdict").agg(F.sum("events"), F.max("marker")).collect()
+        runs = {Marker.from_json(r[2]).run for r in counts if r[2] is not None}
+        if runs != {marker.run}:
+            raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
+        return Counter({r[0]: r[1] for r in counts if r[0] is not None})
+
+
+def within(start: int | None, end: int | None) -> str:
+    """A SQL condition: the window starts in [start, end), microseconds; None is no bound."""
+    if start is None or end is None:
+        return "TRUE"
+    return (
+        f"window_start >= timestamp_micros({start}) AND window_start < timestamp_micros({end})"
+    )

@@ -1,0 +1,167 @@
+"""The warehouse: Delta tables in one database, created, read and written by path.
+
+A table is registered in the engine's catalog, for SQL and dbt, and used here by its location,
+which saves the catalog's part of each write. Every write carries an application name and a
+version: Delta skips a version that it already has, so a write repeated after a crash counts once.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidemark.errors import ConflictError, DataError
+
+FORMAT = 1
+"""The version of the tables' layout that this Tidemark writes."""
+
+_MISSING = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND", "DOES_NOT_EXIST")
+_UNWRITABLE = ("Permission denied", "Read-only file system", "No space left", "Mkdirs failed")
+
+
+class Warehouse:
+    """Tidemark's tables in one database.
+
+    Args:
+        spark: a session of the engine.
+        location: the folder (or bucket) that holds the tables, as the engine sees it.
+        database: the catalog's database, and the folder below `location`.
+    """
+
+    def __init__(self, spark: SparkSession, location: str, database: str = "tidemark") -> None:
+        self.spark = spark
+        self.location = location.rstrip("/")
+        self.database = database
+        self._known: set[str] = set()
+
+    def path(self, table: str) -> str:
+        """Where a table lies."""
+        return f"{self.location}/{self.database}/{table}"
+
+    def create(
+        self, table: str, schema: str | StructType, comment: str = "", cluster: Sequence[str] = ()
+    ) -> None:
+        """Create a table, unless it is there.
+
+        Raises:
+            DataError: the warehouse can't be written, or a newer Tidemark wrote the table.
+        """
+        if table in self._known:
+            return
+        if not self.exists(table):
+            columns = schema if isinstance(schema, str) else _ddl(schema)
+            clustered = f"CLUSTER BY ({', '.join(cluster)})" if cluster else ""
+            with translated(f"create table '{table}' in '{self.location}'"):
+                self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+                self.spark.sql(
+                    f"CREATE TABLE IF NOT EXISTS `{self.database}`.`{table}` ({columns}) "
+                    f"USING delta {clustered} LOCATION '{self.path(table)}' "
+                    f"COMMENT '{_quoted(comment)}' TBLPROPERTIES ('tidemark.format' = '{FORMAT}')"
+                )
+        self._check_format(table)
+
+    def exists(self, table: str) -> bool:
+        """Whether the table is there."""
+        if table in self._known:
+            return True
+        try:
+            _ = self.spark.read.format("delta").load(self.path(table)).schema
+        except PySparkException as error:
+            if any(word in str(error) for word in _MISSING):
+                return False
+            raise
+        return True
+
+    def read(self, table: str) -> DataFrame:
+        """The table's rows as they are now.
+
+        Raises:
+            DataError: there is no such table, or a newer Tidemark wrote it.
+        """
+        if table not in self._known:
+            if not self.exists(table):
+                raise DataError(f"There is no table '{table}' in '{self.location}' yet.")
+            self._check_format(table)
+        return self.spark.read.format("delta").load(self.path(table))
+
+    def append(self, rows: DataFrame, table: str, app: str, version: int) -> None:
+        """Add rows, once for each (app, version).
+
+        Raises:
+            ConflictError: another writer used this app and version at the same time.
+        """
+        with translated(f"write table '{table}'"):
+            rows.write.format("delta").mode("append").options(
+                txnAppId=app, txnVersion=str(version)
+            ).save(self.path(table))
+
+    def replace(self, rows: DataFrame, table: str, where: str, app: str, version: int) -> None:
+        """Put rows in the place of those of which `where` is true, in one commit."""
+        with translated(f"write table '{table}'"):
+            rows.write.format("delta").mode("overwrite").options(
+                replaceWhere=where, txnAppId=app, txnVersion=str(version)
+            ).save(self.path(table))
+
+    def merge(
+        self, rows: DataFrame, table: str, on: Sequence[str], within: str, app: str, version: int
+    ) -> None:
+        """Insert rows, or update those that agree in the columns `on` (nulls agree too).
+
+        Args:
+            within: a condition on the target `t` that lets Delta pass over files.
+        """
+        view = f"merge_{table}"
+        rows.createOrReplaceTempView(view)
+        same = " AND ".join(f"t.`{c}` <=> s.`{c}`" for c in on)
+        with translated(f"write table '{table}'"), self._transaction(app, version):
+            self.spark.sql(
+                f"MERGE INTO delta.`{self.path(table)}` t USING {view} s ON {same} AND {within} "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            )
+
+    @contextmanager
+    def _transaction(self, app: str, version: int) -> Iterator[None]:
+        # MERGE takes its transaction from the session, not from options.
+        settings = {"txnAppId": app, "txnVersion": str(version)}
+        for key, value in settings.items():
+            self.spark.conf.set(f"spark.databricks.delta.write.{key}", value)
+        try:
+            yield
+        finally:
+            for key in settings:
+                self.spark.conf.unset(f"spark.databricks.delta.write.{key}")
+
+    def _check_format(self, table: str) -> None:
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(table)}`").collect()
+        written = int({r["key"]: r["value"] for r in rows}.get("tidemark.format", FORMAT))
+        if written > FORMAT:
+            raise DataError(
+                f"Table '{table}' was written by a newer Tidemark (format {written}; this one "
+                f"knows up to {FORMAT}): upgrade Tidemark to use it."
+            )
+        self._known.add(table)
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn the engine's refusals that a user can mend into one sentence."""
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        if "CONCURRENT" in text or "Concurrent" in text:
+            raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
+        for reason in _UNWRITABLE:
+            if reason in text:
+                raise DataError(f"Can't {what}: {reason.lower()}.") from error
+        raise
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
