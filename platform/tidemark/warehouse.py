@@ -17,7 +17,7 @@ from tidemark.errors import ConflictError, DataError
 FORMAT = 1
 """The version of the tables' layout that this Tidemark writes."""
 
-_MISSING = ("DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "PATH_NOT_FOUND", "DOES_NOT_EXIST")
+_MISSING = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
 _UNWRITABLE = ("Permission denied", "Read-only file system", "No space left", "Mkdirs failed")
 
 

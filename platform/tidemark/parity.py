@@ -1,0 +1,190 @@
+"""Parity: is what a stream published what a bounded computation gives?
+
+Batch is a stream that ends. To verify it, a range of windows is computed anew from the log, in one
+bounded pass that knows nothing of the stored panes, as of the arrival through which the published
+table says that it is complete; then both are compared row by row.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, FloatType
+
+from tidemark import judge
+from tidemark.log import Log
+from tidemark.pane import by_window, finished, judged, partials
+from tidemark.state import Coverage, State, within
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+TOLERANCE = 1e-9
+"""Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
+
+NULLS = {"ignoreNullFields": "false"}
+FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between the published table and the bounded computation.
+
+    Args:
+        kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (what
+            is published is the complete answer, which a stream could not know) or `value`.
+        window_start: ISO 8601, UTC.
+        keys: the window's keys.
+        column: the column that differs, for `late_loss` and `value`.
+        published, recomputed: the two values, as text.
+    """
+
+    kind: str
+    window_start: str
+    keys: dict[str, Any]
+    column: str | None
+    published: str | None
+    recomputed: str | None
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """What `parity` found.
+
+    Args:
+        asset: the transform's name.
+        as_of: the arrival through which the windows outside backfilled ranges are complete.
+        windows: rows compared.
+        lost: events that came too late for their window, in the range.
+        total: how many differences there are; `differences` lists the first of them.
+    """
+
+    asset: str
+    as_of: int
+    windows: int
+    lost: int
+    total: int
+    differences: list[Difference]
+
+    @property
+    def equal(self) -> bool:
+        return self.total == 0
+
+
+def parity(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    most: int = 1000,
+) -> ParityReport:
+    """Compare the published windows that start in [start, end) with a bounded computation.
+
+    Raises:
+        DataError: the source was never ingested, or the asset never published.
+    """
+    published = warehouse.read(transform.table).where(within(start, end))
+    coverage = State(warehouse, transform).last().after
+    stored = _bounded(warehouse, transform, coverage, start, end).persist()
+    try:
+        watermark = coverage.pick(F.col("window_start"), "watermark")
+        streamed = finished(stored, transform, watermark)
+        admitted = F.col("verdict") <= judge.TOO_LATE
+        complete = finished(stored.withColumn("admitted", admitted), transform, watermark)
+        compared = _compared(published, streamed, complete, transform).persist()
+        found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
+        lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
+        report = ParityReport(
+            asset=transform.name,
+            as_of=coverage.at.arrival,
+            windows=compared.select("window_start", "keys").distinct().count(),
+            lost=int(lost[0] or 0) if lost else 0,
+            total=found.count(),
+            differences=[
+                Difference(r[0], r[1], json.loads(r[2]), r[3], r[4], r[5])
+                for r in found.limit(most).collect()
+            ],
+        )
+        compared.unpersist()
+        return report
+    finally:
+        stored.unpersist()
+
+
+def _bounded(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    coverage: Coverage,
+    start: int | None,
+    end: int | None,
+) -> DataFrame:
+    through = max([coverage.at.arrival, *(c.at.arrival for c in coverage.covers)])
+    rows = Log(warehouse, transform.source).read(-1, through)
+    if start is not None and end is not None:
+        time = F.unix_micros(transform.source.event_time)
+        rows = rows.where((time >= start) & (time < end + transform.window.reach))
+    known = F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival")
+    events = judged(rows, transform).where(known).where(within(start, end))
+    return partials(events, transform)
+
+
+def _compared(
+    published: DataFrame, streamed: DataFrame, complete: DataFrame, transform: WindowedTransform
+) -> DataFrame:
+    """One row for each difference, and one with a null `kind` for each row that agrees."""
+    columns = [*transform.aggregates, *FACTS]
+    types = {f.name: f.dataType for f in published.schema.fields}
+
+    def side(rows: DataFrame, name: str) -> DataFrame:
+        return rows.select(
+            F.struct(*by_window(transform)).alias(f"{name}_key"),
+            F.struct(*columns).alias(name),
+        )
+
+    joined = (
+        side(published, "p")
+        .join(side(streamed, "s"), F.col("p_key").eqNullSafe(F.col("s_key")), "full")
+        .withColumn("key", F.coalesce("p_key", "s_key"))
+        .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
+    )
+
+    def differing(left: str, right: str) -> Column:
+        return F.array_compact(
+            F.array(*[_difference(name, types[name], left, right) for name in columns])
+        )
+
+    late = F.col("c").isNotNull() & (F.size(differing("p", "c")) == 0)
+    nothing = F.array(F.lit(None).cast("struct<column:string,published:string,recomputed:string>"))
+    differences = differing("p", "s")
+    kind = (
+        F.when(F.col("p").isNull(), "missing")
+        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), "late_loss")
+        .when(F.col("s").isNull(), "extra")
+        .when(F.size(differences) > 0, "value")
+    )
+    whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
+    keys = [F.col(f"key.{k}").alias(k) for k in transform.keys]
+    return joined.select(
+        kind.alias("kind"),
+        F.date_format("key.window_start", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("window_start"),
+        (F.to_json(F.struct(*keys), NULLS) if keys else F.lit("{}")).alias("keys"),
+        F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
+    ).select("kind", "window_start", "keys", "d.column", "d.published", "d.recomputed")
+
+
+def _difference(name: str, kind: DataType, left: str, right: str) -> Column:
+    a, b = F.col(f"{left}.{name}"), F.col(f"{right}.{name}")
+    same = a.eqNullSafe(b)
+    if isinstance(kind, DoubleType | FloatType):
+        near = F.abs(a - b) <= TOLERANCE * F.greatest(F.abs(a), F.abs(b))
+        same = same | F.coalesce(near, F.lit(False))
+    return F.when(
+        ~same,
+        F.struct(
+            F.lit(name).alias("column"),
+            a.cast("string").alias("published"),
+            b.cast("string").alias("recomputed"),
+        ),
+    )

@@ -1,0 +1,99 @@
+"""Continuous queries: the same run, again and again, as arrivals come.
+
+A continuous query is a Structured Streaming query over a source's timeline, each row of which is a
+whole arrival; each micro-batch is an incremental run through the newest arrival in it. The state
+knows where it stands, so the query's checkpoint holds nothing that would be missed.
+"""
+
+import time
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from tidemark.errors import DataError, EngineError
+from tidemark.run import incremental
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+
+def start(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    *,
+    arrivals_per_run: int | None = None,
+    available_now: bool = False,
+) -> StreamingQuery:
+    """Start the continuous query of a transform, in the warehouse's session.
+
+    Args:
+        arrivals_per_run: take the timeline's commits one by one, and at most so many arrivals a
+            run; by default a run takes all that have come.
+        available_now: stop when all that has come is taken in.
+
+    Raises:
+        DataError: the source was never ingested.
+        EngineError: the query runs already in this session.
+    """
+    if find(warehouse, transform) is not None:
+        raise EngineError(f"The stream of '{transform.name}' is running already: stop it first.")
+    timeline = transform.source.timeline_table
+    if not warehouse.exists(timeline):
+        raise DataError(
+            f"Source '{transform.source.name}' was never ingested: run `tidemark ingest "
+            f"{transform.source.name}` first."
+        )
+    reader = warehouse.spark.readStream.format("delta")
+    if arrivals_per_run is not None:
+        reader = reader.option("maxFilesPerTrigger", 1)
+    writer = (
+        reader.load(warehouse.path(timeline))
+        .writeStream.queryName(_name(warehouse, transform))
+        .option("checkpointLocation", checkpoint(warehouse, transform))
+        .foreachBatch(_batch(warehouse.location, warehouse.database, transform, arrivals_per_run))
+    )
+    writer = writer.trigger(availableNow=True) if available_now else writer
+    return writer.start()
+
+
+def find(warehouse: Warehouse, transform: WindowedTransform) -> StreamingQuery | None:
+    """The transform's running query in the warehouse's session, if there is one."""
+    name = _name(warehouse, transform)
+    return next((q for q in warehouse.spark.streams.active if q.name == name), None)
+
+
+def stop(warehouse: Warehouse, transform: WindowedTransform, wait: float = 30) -> bool:
+    """Stop the transform's query; False where none ran. What a run had not committed is done again
+    by the next one."""
+    query = find(warehouse, transform)
+    if query is None:
+        return False
+    query.stop()
+    deadline = time.monotonic() + wait
+    while query.isActive and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return True
+
+
+def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:
+    """Where Spark keeps the query's checkpoint; it may be deleted at any time."""
+    return warehouse.path(f"_checkpoints/{transform.name}")
+
+
+def _name(warehouse: Warehouse, transform: WindowedTransform) -> str:
+    return f"tidemark {warehouse.database}.{transform.name}"
+
+
+def _batch(
+    location: str, database: str, transform: WindowedTransform, limit: int | None
+) -> Callable[[DataFrame, int], None]:
+    def run(batch: DataFrame, _: int) -> None:
+        newest = batch.agg(F.max("arrival")).first()
+        if newest is None or newest[0] is None:
+            return
+        warehouse = Warehouse(batch.sparkSession, location, database)
+        while incremental(warehouse, transform, through=newest[0], limit=limit) is not None:
+            if limit is None:
+                return
+
+    return run
