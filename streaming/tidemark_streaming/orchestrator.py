@@ -39,7 +39,15 @@ def prepare(home: Path) -> dict[str, str]:
 
 def webserver(workspace: Path, port: int) -> list[str]:
     """The command of the web interface, on loopback."""
-    return [*_program("dagster-webserver"), "-w", str(workspace), "-h", "127.0.0.1", "-p", str(port)]
+    return [
+        *_program("dagster-webserver"),
+        "-w",
+        str(workspace),
+        "-h",
+        "127.0.0.1",
+        "-p",
+        str(port),
+    ]
 
 
 def daemon(workspace: Path) -> list[str]:
