@@ -12,7 +12,7 @@ ARRIVAL_COLUMNS = {
     "position": "BIGINT",
     "arrived_at": "TIMESTAMP",
     "watermark": "TIMESTAMP",
-    "origin": "STRING",
+    "read_from": "STRING",
     "correlation_id": "STRING",
     "unparsed": "STRING",
 }
