@@ -1,0 +1,38 @@
+# Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
+.PHONY: setup demo test lint bench up down lock clean
+
+PYTHON = .venv/bin/python
+
+setup:
+	@tools/setup
+
+demo: setup
+	@.venv/bin/tidemark demo
+
+test: lint
+	$(PYTHON) -m pytest
+
+lint: setup
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/basedpyright
+	.venv/bin/lint-imports
+
+bench: setup
+	$(PYTHON) -m benchmarks
+
+up: setup
+	@.venv/bin/tidemark up
+
+down: setup
+	@.venv/bin/tidemark down
+
+# The locks hold hashes and no address, so that any index can serve them.
+LOCK = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --no-emit-find-links
+lock: setup
+	$(LOCK) --upgrade --extra dev -o requirements.lock pyproject.toml
+	echo uv | $(LOCK) --upgrade --no-annotate -o tools/bootstrap.lock -
+
+clean: down
+	rm -rf .venv .engine .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,133 @@
+"""The jars that the engine needs beyond PySpark's own: fetched once, verified by checksum.
+
+Ivy is part of PySpark, so Java alone fetches them. Each jar is named with its version and its
+SHA-256, without what it depends on: Spark has all of that already.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark.engine.java import find_java
+from tidemark.errors import EngineError, TidemarkError
+
+FOLDER = Path(__file__).resolve().parents[3] / ".engine" / "jars"
+"""Where the jars of this checkout are: one copy for every home and working directory."""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One Maven artifact, exactly this file of it."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        return f"{self.artifact}-{self.version}.jar"
+
+
+JARS = (
+    Jar(
+        "io.delta",
+        "delta-spark_4.2_2.13",
+        "4.4.0",
+        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    ),
+    Jar(
+        "io.delta",
+        "delta-storage",
+        "4.4.0",
+        "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+    ),
+)
+
+# `ibiblio` is Ivy's resolver for Maven Central; `m2compatible` is Maven's folder layout.
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir="${ivy.cache.dir}"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+
+def ensure(folder: Path = FOLDER, jars: tuple[Jar, ...] = JARS) -> list[Path]:
+    """The paths of all jars in `folder`, after fetching those that are absent or damaged.
+
+    A jar appears in the folder only after its checksum was found right.
+    """
+    missing = [jar for jar in jars if not _is_whole(folder / jar.file, jar)]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
+            _fetch(missing, Path(scratch))
+            for jar in missing:
+                fetched = Path(scratch) / jar.file
+                if not _is_whole(fetched, jar):
+                    raise EngineError(
+                        f"The fetched {jar.file} is not the file that Tidemark was tested with "
+                        f"(its SHA-256 is {_sha256(fetched)}, expected {jar.sha256}): "
+                        "it was refused; check the Maven repository or mirror it came from."
+                    )
+            for jar in missing:
+                os.replace(Path(scratch) / jar.file, folder / jar.file)
+    return [folder / jar.file for jar in jars]
+
+
+def _fetch(jars: list[Jar], folder: Path) -> None:
+    settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
+    settings.write_text(_SETTINGS)
+    dependencies = "".join(
+        f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" '
+        'transitive="false"/>'
+        for jar in jars
+    )
+    module.write_text(
+        '<ivy-module version="2.0"><info organisation="tidemark" module="engine"/>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
+    )
+    command = [
+        find_java(),
+        f"-Divy.cache.dir={folder / 'cache'}",
+        *("-jar", str(_ivy()), "-settings", str(settings), "-ivy", str(module)),
+        *("-confs", "default", "-types", "jar"),
+        *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
+    if absent:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        reasons = [line.strip() for line in lines if "ERROR" in line or "exception" in line.lower()]
+        raise EngineError(
+            f"Could not fetch {', '.join(absent)} from Maven Central "
+            f"({(reasons or lines or ['no output'])[-1]}): check the network, or put the "
+            "files where Tidemark looks for them: the folder .engine/jars of the checkout."
+        )
+
+
+def _ivy() -> Path:
+    import pyspark
+
+    return next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
+
+
+def _is_whole(file: Path, jar: Jar) -> bool:
+    return file.is_file() and _sha256(file) == jar.sha256
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    try:
+        ensure()
+    except TidemarkError as error:
+        sys.exit(f"setup: {error}")

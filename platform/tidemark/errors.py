@@ -1,0 +1,27 @@
+"""What a user can do wrong or meet, as exceptions whose message is one clear sentence.
+
+The CLI prints the sentence without a trace and exits with `exit_code`. Anything that is not a
+`TidemarkError` is a fault of Tidemark and keeps its trace.
+"""
+
+
+class TidemarkError(Exception):
+    """The sentence that the user reads; everything below is a kind of it."""
+
+    exit_code = 2
+
+
+class DefinitionError(TidemarkError):
+    """A source, transform or setting is not lawful."""
+
+
+class DataError(TidemarkError):
+    """Data is missing, unreadable, or not what a definition says it is."""
+
+
+class EngineError(TidemarkError):
+    """The Spark engine can't be started, reached or used."""
+
+
+class ConflictError(TidemarkError):
+    """Another run changed the same table first, and trying again did not help."""
