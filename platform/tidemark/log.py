@@ -1,0 +1,215 @@
+"""The arrival log: a source's events with the facts of their arrival, and the timeline of arrivals.
+
+Each source has two append-only tables. The *log* has the events: their own columns and, with each,
+the arrival that brought it, its position in it, the processing time, and the watermark just before
+the arrival, which is what the event is judged against for ever. The *timeline* has one row for
+each arrival: 0, 1, 2, … without gaps.
+
+The timeline is the truth about what has arrived. A commit writes the log's rows first and the
+timeline's rows second; rows of the log beyond the timeline's last arrival are what a writer left
+that died in between. Readers don't ask for them, and the next writer removes them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidemark.errors import ConflictError, DefinitionError
+from tidemark.fence import Fence
+from tidemark.instant import INFINITY
+from tidemark.source import ARRIVAL_COLUMNS, Source
+from tidemark.warehouse import Warehouse
+
+_TIMELINE = {
+    "arrival": "BIGINT",
+    "arrived_at": "TIMESTAMP",
+    "watermark_before": "TIMESTAMP",
+    "watermark_after": "TIMESTAMP",
+    "rows": "BIGINT",
+    "min_event_time": "TIMESTAMP",
+    "max_event_time": "TIMESTAMP",
+    "bytes": "BIGINT",
+    "position": "STRING",
+    "watermark_state": "STRING",
+}
+_FILE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One arrival: a set of events that is processed whole or not at all.
+
+    Instants are microseconds since 1970; `None` is minus infinity for a watermark, and "no row has
+    one" for an event time.
+
+    Args:
+        arrival: its number.
+        arrived_at: its processing time.
+        before: the watermark before it, by which its events are judged.
+        after: the watermark after it.
+        rows: how many events it brought; none for a heartbeat and for the end of the stream.
+        min_event_time: the earliest event time.
+        max_event_time: the newest event time.
+        bytes: the size of what was read.
+        position: where the feed stands after it, as JSON.
+        watermark_state: what the watermark strategy remembers, as text.
+    """
+
+    arrival: int
+    arrived_at: int
+    before: int | None
+    after: int | None
+    rows: int
+    min_event_time: int | None
+    max_event_time: int | None
+    bytes: int
+    position: str
+    watermark_state: str | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Whether the stream has ended with it."""
+        return self.after == INFINITY
+
+
+class Log:
+    """The log and the timeline of one source.
+
+    Any number of readers may use it. A writer calls `recover` once before its first `append`, and
+    is refused from the moment at which another writer calls `recover`.
+    """
+
+    def __init__(self, warehouse: Warehouse, source: Source) -> None:
+        self.warehouse = warehouse
+        self.source = source
+        app = f"{source.name}_ingest"
+        self._log_fence = Fence(warehouse, source.log_table, app)
+        self._timeline_fence = Fence(warehouse, source.timeline_table, app)
+
+    def create(self) -> None:
+        """Create both tables, unless they are there.
+
+        Raises:
+            DefinitionError: the log that is there has other columns than the source.
+            DataError: the warehouse can't be written, or a newer Tidemark wrote the tables.
+        """
+        name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
+        self.warehouse.create(
+            self.source.log_table, _ddl(columns), f"Events of {name} with the facts of arrival."
+        )
+        self.warehouse.create(
+            self.source.timeline_table, _ddl(_TIMELINE), f"One row for each arrival of {name}."
+        )
+        self._check_columns(columns)
+
+    def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
+        """The arrivals with `after` < number <= `through`, in order."""
+        rows = self.warehouse.read(self.source.timeline_table).where(F.col("arrival") > after)
+        if through is not None:
+            rows = rows.where(F.col("arrival") <= through)
+        return _arrivals(rows.orderBy("arrival"))
+
+    def last(self) -> Arrival | None:
+        """The newest arrival, `None` when nothing has arrived yet."""
+        rows = self.warehouse.read(self.source.timeline_table)
+        return next(iter(_arrivals(rows.orderBy(F.desc("arrival")).limit(1))), None)
+
+    def read(self, after: int, through: int) -> DataFrame:
+        """The log's rows with `after` < arrival <= `through`, which is in the timeline."""
+        number = F.col("arrival")
+        rows = self.warehouse.read(self.source.log_table)
+        return rows.where((number > after) & (number <= through))
+
+    def recover(self) -> None:
+        """Become the log's writer, and delete what another left beyond the timeline.
+
+        Raises:
+            ConflictError: other writers do the same at the same time.
+        """
+        # The timeline first: once it is fenced, the rows beyond it can't become part of it.
+        self._timeline_fence.take()
+        last = self.last()
+        self._log_fence.take(removing=f"arrival > {-1 if last is None else last.arrival}")
+
+    def append(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> None:
+        """Add whole arrivals: the log's rows in one commit, then the timeline's in another.
+
+        Args:
+            rows: the events of all these arrivals: the source's columns, `arrival`, `position`,
+                `read_from` and `unparsed`. The other facts are taken from `arrivals`.
+            arrivals: the arrivals in order, following the timeline's last one.
+
+        Raises:
+            ConflictError: another writer has taken over; what was written is without effect.
+        """
+        if any(a.rows for a in arrivals):
+            self._log_fence.append(self._with_facts(rows, arrivals))
+        self._commit(arrivals)
+        # Whoever takes over fences the timeline before the log: this commit vouches for both.
+        if not self._timeline_fence.held():
+            raise ConflictError(
+                f"Another ingest of '{self.source.name}' has taken over: this one ends, nothing "
+                "is lost or counted twice."
+            )
+
+    def _commit(self, arrivals: Sequence[Arrival]) -> None:
+        names = list(_TIMELINE)
+        schema = ", ".join(
+            f"{n} {t.replace('TIMESTAMP', 'BIGINT')}" for n, t in _TIMELINE.items()
+        )
+        table = self.warehouse.spark.createDataFrame([astuple(a) for a in arrivals], schema)
+        columns = [
+            F.timestamp_micros(n).alias(n) if _TIMELINE[n] == "TIMESTAMP" else F.col(n)
+            for n in names
+        ]
+        self._timeline_fence.append(table.select(*columns).coalesce(1))
+
+    def _with_facts(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
+        """`rows` as the log's columns, in a few files that each hold a range of arrivals."""
+        facts = self.warehouse.spark.createDataFrame(
+            [(a.arrival, a.arrived_at, a.before) for a in arrivals],
+            "arrival BIGINT, arrived_at BIGINT, watermark BIGINT",
+        )
+        identity = F.concat_ws(":", F.lit(self.source.name), "arrival", "position")
+        table = rows.join(F.broadcast(facts), "arrival").select(
+            *(F.col(f"`{c}`") for c in self.source.columns),
+            "arrival",
+            "position",
+            F.timestamp_micros("arrived_at").alias("arrived_at"),
+            F.timestamp_micros("watermark").alias("watermark"),
+            "read_from",
+            identity.alias("correlation_id"),
+            "unparsed",
+        )
+        files = sum(a.bytes for a in arrivals) // _FILE_BYTES + 1
+        if files == 1:
+            table = table.coalesce(1)
+        else:
+            table = table.repartitionByRange(files, "arrival")
+        return table.sortWithinPartitions("arrival", "position")
+
+    def _check_columns(self, columns: dict[str, str]) -> None:
+        found = {f.name: f.dataType for f in self.warehouse.read(self.source.log_table).schema}
+        wanted = {f.name: f.dataType for f in StructType.fromDDL(_ddl(columns)).fields}
+        if wanted == found:
+            return
+        odd = sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n))
+        raise DefinitionError(
+            f"Source '{self.source.name}' differs from its log '{self.source.log_table}' in "
+            f"{', '.join(odd)}: a log keeps its columns, so give the changed source a new name."
+        )
+
+
+def _arrivals(rows: DataFrame) -> list[Arrival]:
+    columns = [
+        F.unix_micros(name) if kind == "TIMESTAMP" else F.col(name)
+        for name, kind in _TIMELINE.items()
+    ]
+    return [Arrival(*row) for row in rows.select(*columns).collect()]
+
+
+def _ddl(columns: dict[str, str]) -> str:
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())

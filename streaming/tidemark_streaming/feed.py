@@ -1,0 +1,253 @@
+"""Feeds: how outside data becomes arrivals.
+
+A feed looks at the outside world, says which arrivals are pending after those already in the
+timeline, and reads their rows. It keeps nothing itself: the timeline's positions are its memory,
+so it goes on where the timeline ends, whatever was killed or deleted in between.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from tidemark.errors import DataError
+from tidemark.log import Arrival
+from tidemark.source import Source
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One arrival to be.
+
+    Args:
+        position: where the feed stands after it, as JSON; it comes back in the timeline.
+        arrived_at: processing time, in microseconds; never before that of the chunk before.
+        bytes: its size.
+        watermark: the watermark after it, for the `Manual` strategy.
+        end: whether the stream ends with it.
+    """
+
+    position: str
+    arrived_at: int
+    bytes: int = 0
+    watermark: int | None = None
+    end: bool = False
+
+
+class Feed(Protocol):
+    """A source's way in."""
+
+    @property
+    def source(self) -> Source: ...
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        """What has come since, in the order in which it arrives, given all arrivals so far."""
+        ...
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        """The rows of `chunks`.
+
+        Beside the source's columns: `chunk` BIGINT, index in `chunks`; `position` BIGINT, from 0
+        in each chunk, the same whenever it is read; `read_from` STRING; `unparsed` STRING, the text of
+        a row that does not fit the source's columns, which are null then.
+        """
+        ...
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """What is wrong with the data, when that is what the engine's error says."""
+        ...
+
+
+class Player(Protocol):
+    """Replays recorded data as files that land in a folder, for a feed to find."""
+
+    def __call__(
+        self,
+        landing: Path,
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        days: int | None = None,
+        span: str = "6 hours",
+        speed: float | None = None,
+    ) -> Iterator["Landed"]:
+        """Write the files of a range, one for each `span`, and yield each when it is there.
+
+        A file that is there already is yielded and not written again.
+
+        Args:
+            landing: the folder, created if need be.
+            start: where to begin, ISO 8601; by default with the first record.
+            end: where to stop, exclusive; by default after the last record.
+            days: how many days from `start`, instead of `end`.
+            span: processing time covered by one file.
+            speed: seconds of the recording for each second that passes; without one, at once.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A file that a player wrote: the `number`th of `total`, counted from 1."""
+
+    path: Path
+    number: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """A source's way in as a domain offers it.
+
+    Args:
+        source: the source.
+        feed: makes its feed for a landing folder.
+        play: replays its recorded data into a landing folder, if it has any.
+    """
+
+    source: Source
+    feed: Callable[[Path], Feed]
+    play: Player | None = None
+
+
+@dataclass(frozen=True)
+class FileFeed:
+    """Files that land in a folder: each is one arrival.
+
+    They arrive in the order of (modification time, name); an arrival's processing time is the
+    file's modification time, or that of the arrival before where that is later. Each file is read
+    once, recognised by its name, so one that turns up with an old modification time is not missed:
+    it is the next arrival. A file is written under a name that begins with `.` or `_` and renamed
+    when it is complete: such names, and sub-folders, are left alone. What has been ingested must
+    not change; a file that has grown since is refused, because its new rows would be lost.
+
+    A row that can't be parsed is kept as text in `unparsed`. An empty file is a heartbeat.
+
+    Args:
+        source: whose events they are.
+        path: the folder, which the engine must see under the same path.
+        format: csv (the source's columns in this order), json (one object a line) or parquet.
+        options: the engine's reader options, such as `header` or `nullValue`.
+    """
+
+    source: Source
+    path: Path
+    format: Literal["csv", "json", "parquet"] = "csv"
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        done = {p["file"]: p["bytes"] for p in (json.loads(a.position) for a in timeline) if p}
+        clock = timeline[-1].arrived_at if timeline else None
+        chunks: list[Chunk] = []
+        for modified, name, size in self._files():
+            if name in done:
+                self._check_unchanged(name, size, done[name])
+                continue
+            clock = modified if clock is None else max(clock, modified)
+            chunks.append(Chunk(json.dumps({"file": name, "bytes": size}), clock, size))
+        return chunks
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        names = [json.loads(c.position)["file"] for c in chunks]
+        paths = [_literal(self.path.absolute() / name) for name in names]
+        rows = self._parquet(spark, paths) if self.format == "parquet" else self._text(spark, paths)
+        index = spark.createDataFrame(list(enumerate(names)), "chunk BIGINT, file STRING")
+        return rows.join(F.broadcast(index), "file").select(
+            *(F.col(f"`{c}`") for c in self.source.columns),
+            "chunk",
+            "position",
+            F.concat_ws("#", "file", "position").alias("read_from"),
+            "unparsed",
+        )
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """What is wrong with a file, when that is what the engine complains of."""
+        condition = error.getCondition() or ""
+        if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
+            return None
+        path = (error.getMessageParameters() or {}).get("path", str(self.path))
+        reason = f"it is damaged, or no {self.format}"
+        if "CSV header" in str(error):
+            reason = f"its header must name the columns {', '.join(self.source.columns)}"
+        elif condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
+            reason = str(error).partition("Parquet column ")[2].partition(". SQLSTATE")[0]
+            reason = f"column {reason}"
+        elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
+            reason = "it is not there, or the engine can't see it"
+        return DataError(
+            f"File '{path.removeprefix('file://')}' of source '{self.source.name}' can't be read: "
+            f"{reason}; mend it or move it out of the folder."
+        )
+
+    def _files(self) -> list[tuple[int, str, int]]:
+        try:
+            files = [p for p in self.path.iterdir() if not p.name.startswith((".", "_"))]
+            facts = [(p, p.stat()) for p in files if p.is_file()]
+        except OSError as error:
+            raise DataError(
+                f"Folder '{self.path}' of source '{self.source.name}' can't be read: "
+                f"{(error.strerror or str(error)).lower()}."
+            ) from error
+        return sorted((s.st_mtime_ns // 1000, p.name, s.st_size) for p, s in facts)
+
+    def _check_unchanged(self, name: str, size: int, before: int) -> None:
+        if size != before:
+            raise DataError(
+                f"File '{self.path / name}' of source '{self.source.name}' has changed since it "
+                f"was ingested ({before} bytes then, {size} now): put new rows in a new file."
+            )
+
+    def _text(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+        columns = self.source.columns
+        options = {
+            "enforceSchema": "false",
+            **{k: str(v).lower() if isinstance(v, bool) else v for k, v in self.options.items()},
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": "unparsed",
+        }
+        schema = ", ".join(f"`{n}` {t}" for n, t in {**columns, "unparsed": "STRING"}.items())
+        reader = spark.read.format(self.format).schema(schema).options(**options)
+        # The parser looks only at the columns that a query needs, and finds only those malformed:
+        # this condition, true of every row, makes it need them all.
+        text = [F.col(f"`{c}`").cast("string") for c in columns]
+        unparsed = F.when(F.length(F.concat_ws("", *text)) >= 0, F.col("unparsed"))
+        rows = reader.load(paths).select(
+            *(F.col(f"`{c}`") for c in columns),
+            unparsed.alias("unparsed"),
+            _file().alias("file"),
+            F.col("_metadata.file_block_start").alias("block"),
+            F.monotonically_increasing_id().alias("row"),
+        )
+        order = Window.partitionBy("file").orderBy("block", "row")
+        return rows.select(
+            *(F.when(F.isnull("unparsed"), F.col(f"`{c}`")).alias(c) for c in columns),
+            "unparsed",
+            "file",
+            (F.row_number().over(order) - 1).cast("bigint").alias("position"),
+        )
+
+    def _parquet(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+        schema = ", ".join(f"`{n}` {t}" for n, t in self.source.columns.items())
+        rows = spark.read.format("parquet").schema(schema).options(**self.options).load(paths)
+        return rows.select(
+            *(F.col(f"`{c}`") for c in self.source.columns),
+            F.lit(None).cast("string").alias("unparsed"),
+            _file().alias("file"),
+            F.col("_metadata.row_index").alias("position"),
+        )
+
+
+def _file() -> Column:
+    # The engine gives the name percent-encoded, where a plus is a plus.
+    return F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
+
+
+def _literal(path: Path) -> str:
+    """A path in which the engine finds no wildcards."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))

@@ -1,0 +1,220 @@
+"""Ingest: bring what a feed has into the arrival log, exactly once.
+
+Every commit is a set of whole arrivals, and the timeline says which are in. A process that is
+killed at any point leaves at most log rows that the timeline does not know; the next one removes
+them and goes on after the timeline's last arrival. There is no other memory to lose.
+"""
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.errors import ConflictError, DataError
+from tidemark.instant import INFINITY
+from tidemark.log import Arrival, Log
+from tidemark.source import Source
+from tidemark.warehouse import Warehouse
+from tidemark_streaming.feed import Chunk, Feed, Inlet
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """One commit: its arrivals, and how many of those that were pending are in by now."""
+
+    arrivals: tuple[Arrival, ...]
+    done: int
+    pending: int
+
+
+def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterator[Ingested]:
+    """Bring in what is pending, and yield after each commit.
+
+    Args:
+        batch: how many arrivals to bring in one commit; `None` is all of them, a bulk load. The
+            log is the same in every case.
+
+    Raises:
+        ConflictError: another ingest of this source is running.
+        DataError: the data can't be read, or the warehouse can't be written.
+    """
+    with _opened(warehouse, feed.source) as log:
+        yield from _bring(log, feed, batch)
+
+
+def end(warehouse: Warehouse, source: Source) -> Arrival:
+    """End the stream: an arrival without rows, after which the watermark is INFINITY.
+
+    Every window closes with it. A stream that has ended takes nothing more; ending it again
+    changes nothing.
+    """
+    with _opened(warehouse, source) as log:
+        last = log.last()
+        if last is not None and last.ends:
+            return last
+        position = "{}" if last is None else last.position
+        clock = time.time_ns() // 1000 if last is None else last.arrived_at
+        arrivals = _fold(source, last, [Chunk(position, clock, end=True)], {})
+        log.append(log.read(-1, -1), arrivals)
+        return arrivals[0]
+
+
+def replay(
+    warehouse: Warehouse,
+    inlet: Inlet,
+    landing: Path,
+    *,
+    days: int | None = None,
+    span: str = "6 hours",
+    speed: float | None = None,
+    batch: int | None = 1,
+) -> Iterator[Ingested]:
+    """Play recorded data into a landing folder and ingest what lands.
+
+    Without a speed all files land first and are then ingested, `batch` of them in a commit; with
+    one, each is ingested when it lands.
+    """
+    if inlet.play is None:
+        raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
+    landed = inlet.play(landing, days=days, span=span, speed=speed)
+    if speed is None:
+        for _ in landed:
+            pass
+        yield from ingest(warehouse, inlet.feed(landing), batch=batch)
+        return
+    with _opened(warehouse, inlet.source) as log:
+        for file in landed:
+            for commit in _bring(log, inlet.feed(landing), batch):
+                yield Ingested(commit.arrivals, file.number, file.total)
+
+
+@contextmanager
+def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
+    """The source's log, its only writer."""
+    with _lock(warehouse, source):
+        log = Log(warehouse, source)
+        log.create()
+        log.recover()
+        yield log
+
+
+def _bring(log: Log, feed: Feed, batch: int | None) -> Iterator[Ingested]:
+    timeline = log.timeline()
+    chunks = feed.pending(timeline)
+    last = timeline[-1] if timeline else None
+    if chunks and last is not None and last.ends:
+        raise DataError(
+            f"The stream '{log.source.name}' has ended with arrival {last.arrival}: "
+            f"{len(chunks)} more arrivals are pending, which it can't take."
+        )
+    size = batch or max(len(chunks), 1)
+    for first in range(0, len(chunks), size):
+        part = chunks[first : first + size]
+        arrivals = _commit(log, feed, last, part)
+        last = arrivals[-1]
+        yield Ingested(tuple(arrivals), first + len(part), len(chunks))
+
+
+def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:
+    try:
+        rows = feed.read(log.warehouse.spark, chunks)
+        arrivals = _fold(log.source, last, chunks, _facts(log.source, rows))
+        number = F.col("chunk") + arrivals[0].arrival
+        log.append(rows.withColumn("arrival", number), arrivals)
+    except PySparkException as error:
+        known = feed.explain(error)
+        if known is None:
+            raise
+        raise known from error
+    return arrivals
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the rows of one chunk say."""
+
+    rows: int = 0
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+    observed: str | None = None
+
+
+def _facts(source: Source, rows: DataFrame) -> dict[int, _Facts]:
+    event_time = F.col(f"`{source.event_time}`")
+    micros = F.unix_micros(event_time)
+    observed = source.watermark.observe(event_time)
+    facts = rows.groupBy("chunk").agg(F.count("*"), F.min(micros), F.max(micros), observed)
+    return {row[0]: _Facts(*row[1:]) for row in facts.collect()}
+
+
+def _fold(
+    source: Source, last: Arrival | None, chunks: Sequence[Chunk], facts: dict[int, _Facts]
+) -> list[Arrival]:
+    """The chunks as arrivals that follow `last`: the watermark folded over what they brought."""
+    arrivals: list[Arrival] = []
+    for index, chunk in enumerate(chunks):
+        found = facts.get(index, _Facts())
+        before = None if last is None else last.after
+        state = None if last is None else last.watermark_state
+        after, state = source.watermark.advance(
+            state, before, found.observed, chunk.arrived_at, chunk.watermark
+        )
+        last = Arrival(
+            arrival=0 if last is None else last.arrival + 1,
+            arrived_at=chunk.arrived_at,
+            before=before,
+            after=INFINITY if chunk.end else after,
+            rows=found.rows,
+            min_event_time=found.min_event_time,
+            max_event_time=found.max_event_time,
+            bytes=chunk.bytes,
+            position=chunk.position,
+            watermark_state=state,
+        )
+        arrivals.append(last)
+    return arrivals
+
+
+@contextmanager
+def _lock(warehouse: Warehouse, source: Source) -> Iterator[None]:
+    """The only ingest of a source on this machine, until the process ends, however it ends."""
+    path = _lock_path(warehouse, source)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise DataError(
+            f"Warehouse '{warehouse.location}' can't be written: "
+            f"{(error.strerror or str(error)).lower()}."
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode() or "unknown"
+            raise ConflictError(
+                f"Source '{source.name}' is being ingested already, by process {holder}: wait "
+                "until it ends, or stop it."
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def _lock_path(warehouse: Warehouse, source: Source) -> Path:
+    name = f".{source.name}_ingest.lock"
+    location = warehouse.location.removeprefix("file://")
+    if "://" in location:
+        bucket = location.replace("/", "_").replace(":", "_")
+        return Path(tempfile.gettempdir()) / f"tidemark_{bucket}" / name
+    return Path(location) / warehouse.database / name
