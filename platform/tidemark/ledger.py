@@ -27,6 +27,7 @@ class RunFacts:
         window_from, window_to: a backfill's window starts [from, to); None is no bound.
         started_at, ended_at: wall-clock time.
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
+        windows: rows published; 0 where an earlier run had published them before it ended.
         on_time, late, too_late, no_event_time: events by verdict, once for each of their windows.
     """
 
@@ -42,6 +43,7 @@ class RunFacts:
     started_at: int
     ended_at: int
     watermark: int | None
+    windows: int
     on_time: int
     late: int
     too_late: int

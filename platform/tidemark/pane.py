@@ -38,9 +38,7 @@ def judged(rows: DataFrame, transform: WindowedTransform) -> DataFrame:
     `verdict`."""
     prepared = transform.prepare(rows)
     assigned = transform.window.assign(prepared, transform.source.event_time)
-    verdict = judge.verdict(
-        F.col("window_end"), F.col("watermark"), transform.allowed_lateness
-    )
+    verdict = judge.verdict(F.col("window_end"), F.col("watermark"), transform.allowed_lateness)
     return assigned.withColumn("verdict", verdict)
 
 
@@ -106,9 +104,7 @@ def check(rows: DataFrame, transform: WindowedTransform) -> None:
             cannot be grouped or added up.
     """
     try:
-        _ = finished(
-            partials(judged(rows, transform), transform), transform, F.lit(0)
-        ).schema
+        _ = finished(partials(judged(rows, transform), transform), transform, F.lit(0)).schema
     except AnalysisException as error:
         reason = str(error).strip().splitlines()[0]
         raise DefinitionError(

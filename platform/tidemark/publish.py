@@ -10,71 +10,64 @@ from pyspark.sql import functions as F
 
 from tidemark import late
 from tidemark.instant import INFINITY
-from tidemark.pane import finished
+from tidemark.pane import by_window, finished
 from tidemark.state import Marker, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 
+
 def publish(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker, *, with_late: bool
-) -> None:
-    """Write the windows that `marker`'s commit fired, and its late events where it has any."""
-    if marker.mode == "backfill":
-        _replace_windows(warehouse, transform, marker)
-    else:
-        _add_windows(warehouse, transform, marker)
+) -> int:
+    """Write the windows that `marker`'s commit fired, and its late events where it has any.
+
+    Returns:
+        How many rows were published; 0 for what had been published before.
+    """
+    write = _replace_windows if marker.mode == "backfill" else _add_windows
+    windows = write(warehouse, transform, marker)
     if with_late:
         late.write_events(warehouse, transform, marker)
         late.write_loss(warehouse, transform, marker)
+    return windows
 
 
-def _replace_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+def _replace_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
     where = within(marker.start, marker.end)
     stored = State(warehouse, transform).read().where(where)
     rows = finished(stored, transform, F.lit(marker.at.watermark).cast("bigint"))
     rows = _stamped(rows, transform, marker)
     _create(warehouse, transform, rows)
-    warehouse.replace(rows, transform.table, where, transform.table, marker.seq)
+    done = warehouse.replace(rows, transform.table, where, transform.table, marker.seq)
+    return done["rows"] if done else 0
 
 
-def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
     before, at = marker.before, marker.after.at
     lateness = transform.allowed_lateness
     stored = State(warehouse, transform).read()
     reach = "TRUE"
     if before.at.watermark is not None:
         # No window that ended earlier can have admitted an event of these arrivals.
-        reach = f"window_end > timestamp_micros({before.at.watermark - lateness})"
-        stored = stored.where(reach)
+        bound = f"window_end > timestamp_micros({before.at.watermark - lateness})"
+        stored, reach = stored.where(bound), f"t.{bound}"
     if before.covers:
         stored = stored.where(before.pick(F.col("window_start"), "arrival") < at.arrival)
     now = F.lit(at.watermark).cast("bigint")
-    rows = finished(
-        stored, transform, now, F.min("seq").alias("oldest"), F.max("seq").alias("newest")
-    )
+    rows = finished(stored, transform, now, F.max("seq").alias("newest"))
     then = F.coalesce(before.pick(F.col("window_start"), "watermark"), F.lit(-INFINITY))
     end = F.unix_micros("window_end")
-    fresh = ((end > then) & (end <= now)) | (F.col("oldest") == marker.seq)
+    closed = (end > then) & (end <= now)
     turned_final = F.col("final") & (end + lateness > then)
-    changed = rows.withColumn("fresh", F.coalesce(fresh, F.lit(False))).where(
-        F.col("fresh") | (F.col("newest") == marker.seq) | turned_final
-    )
-    out = _stamped(changed, transform, marker)
-    _create(warehouse, transform, out)
-    if lateness == 0:
-        warehouse.append(out, transform.table, transform.table, marker.seq)
-        return
-    changed = changed.persist()
-    try:
-        out = _stamped(changed, transform, marker)
-        if changed.where("NOT fresh").isEmpty():
-            warehouse.append(out, transform.table, transform.table, marker.seq)
-        else:
-            on = ["window_start", "window_end", *transform.keys]
-            within_reach = f"t.{reach}" if reach != "TRUE" else reach
-            warehouse.merge(out, transform.table, on, within_reach, transform.table, marker.seq)
-    finally:
-        changed.unpersist()
+    changed = rows.where(closed | turned_final | (F.col("newest") == marker.seq))
+    rows = _stamped(changed, transform, marker)
+    _create(warehouse, transform, rows)
+    if lateness == 0 or marker.seq == 0:
+        # Every window fires for the first time here: an append takes a third of a merge's time.
+        done = warehouse.append(rows, transform.table, transform.table, marker.seq)
+        return done["rows"] if done else 0
+    on, app = by_window(transform), transform.table
+    return warehouse.merge(rows, transform.table, on, reach, app, marker.seq) or 0
 
 
 def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:

@@ -145,7 +145,7 @@ def _publish(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker, counts: Counter[int]
 ) -> RunFacts:
     with_late = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
-    publish(warehouse, transform, marker, with_late=with_late)
+    windows = publish(warehouse, transform, marker, with_late=with_late)
     facts = RunFacts(
         run=marker.run,
         asset=transform.name,
@@ -159,6 +159,7 @@ def _publish(
         started_at=marker.started,
         ended_at=time.time_ns() // 1000,
         watermark=marker.at.watermark,
+        windows=windows,
         **{word: counts[code] for code, word in judge.VERDICTS.items()},
     )
     ledger.append(warehouse, facts)

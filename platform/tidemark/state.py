@@ -8,12 +8,14 @@ so of two runs that start from the same coverage only one can count its events.
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.errors import ConflictError
+from tidemark.judge import VERDICTS
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 
@@ -169,30 +171,37 @@ class State:
         rows = rows.unionByName(note, allowMissingColumns=True)
         if marker.mode == "backfill":
             where = f"({within(marker.start, marker.end)} AND marker IS NULL) OR seq = {marker.seq}"
-            self.warehouse.replace(rows, self.table, where, self.table, marker.seq)
+            counts = self.warehouse.replace(
+                rows, self.table, where, self.table, marker.seq, **_by_verdict()
+            )
         else:
-            self.warehouse.append(rows, self.table, self.table, marker.seq)
-        return self.counts(marker)
+            counts = self.warehouse.append(
+                rows, self.table, self.table, marker.seq, **_by_verdict()
+            )
+        if counts is None:
+            raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
+        return _counter(counts)
 
     def counts(self, marker: Marker) -> Counter[int]:
-        """The events of a commit, by verdict.
-
-        Raises:
-            ConflictError: the commit under this number is another run's.
-        """
-        # Delta passes over a number that is taken without a word: look whose commit it is.
+        """The events of an earlier commit, by verdict."""
         rows = self.warehouse.read(self.table).where(F.col("seq") == marker.seq)
-        counts = rows.groupBy("verdict").agg(F.sum("events"), F.max("marker")).collect()
-        runs = {Marker.from_json(r[2]).run for r in counts if r[2] is not None}
-        if runs != {marker.run}:
-            raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
-        return Counter({r[0]: r[1] for r in counts if r[0] is not None})
+        counts = rows.agg(*(c.alias(n) for n, c in _by_verdict().items())).first()
+        return _counter(counts.asDict() if counts else {})
+
+
+def _by_verdict() -> dict[str, Column]:
+    events = F.col("events")
+    return {
+        word: F.sum(F.when(F.col("verdict") == code, events)) for code, word in VERDICTS.items()
+    }
+
+
+def _counter(counts: Mapping[str, int | None]) -> Counter[int]:
+    return Counter({code: counts.get(word) or 0 for code, word in VERDICTS.items()})
 
 
 def within(start: int | None, end: int | None) -> str:
     """A SQL condition: the window starts in [start, end), microseconds; None is no bound."""
     if start is None or end is None:
         return "TRUE"
-    return (
-        f"window_start >= timestamp_micros({start}) AND window_start < timestamp_micros({end})"
-    )
+    return f"window_start >= timestamp_micros({start}) AND window_start < timestamp_micros({end})"

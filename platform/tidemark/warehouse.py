@@ -7,9 +7,11 @@ version: Delta skips a version that it already has, so a write repeated after a 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.errors import ConflictError, DataError
@@ -86,40 +88,67 @@ class Warehouse:
             self._check_format(table)
         return self.spark.read.format("delta").load(self.path(table))
 
-    def append(self, rows: DataFrame, table: str, app: str, version: int) -> None:
+    def append(
+        self, rows: DataFrame, table: str, app: str, version: int, **measures: Column
+    ) -> dict[str, Any] | None:
         """Add rows, once for each (app, version).
+
+        Args:
+            measures: aggregates over the rows, computed while they are written.
+
+        Returns:
+            The measures; None where the table had this version already, and nothing was written.
 
         Raises:
             ConflictError: another writer used this app and version at the same time.
         """
-        with translated(f"write table '{table}'"):
-            rows.write.format("delta").mode("append").options(
-                txnAppId=app, txnVersion=str(version)
-            ).save(self.path(table))
+        return self._write(rows, table, "append", app, version, {}, measures)
 
-    def replace(self, rows: DataFrame, table: str, where: str, app: str, version: int) -> None:
-        """Put rows in the place of those of which `where` is true, in one commit."""
+    def replace(
+        self, rows: DataFrame, table: str, where: str, app: str, version: int, **measures: Column
+    ) -> dict[str, Any] | None:
+        """Put rows in the place of those of which `where` is true; otherwise as `append`."""
+        options = {"replaceWhere": where}
+        return self._write(rows, table, "overwrite", app, version, options, measures)
+
+    def _write(
+        self,
+        rows: DataFrame,
+        table: str,
+        mode: str,
+        app: str,
+        version: int,
+        options: dict[str, str],
+        measures: dict[str, Column],
+    ) -> dict[str, Any] | None:
+        seen = Observation()
+        rows = rows.observe(seen, F.count(F.lit(1)).alias("rows"), *_named(measures))
+        options |= {"txnAppId": app, "txnVersion": str(version)}
         with translated(f"write table '{table}'"):
-            rows.write.format("delta").mode("overwrite").options(
-                replaceWhere=where, txnAppId=app, txnVersion=str(version)
-            ).save(self.path(table))
+            rows.write.format("delta").mode(mode).options(**options).save(self.path(table))
+        # A write that Delta passed over has observed nothing.
+        return seen.get or None
 
     def merge(
         self, rows: DataFrame, table: str, on: Sequence[str], within: str, app: str, version: int
-    ) -> None:
+    ) -> int | None:
         """Insert rows, or update those that agree in the columns `on` (nulls agree too).
 
         Args:
             within: a condition on the target `t` that lets Delta pass over files.
+
+        Returns:
+            How many rows were written; None where the table had this version already.
         """
         view = f"merge_{table}"
         rows.createOrReplaceTempView(view)
         same = " AND ".join(f"t.`{c}` <=> s.`{c}`" for c in on)
         with translated(f"write table '{table}'"), self._transaction(app, version):
-            self.spark.sql(
+            done = self.spark.sql(
                 f"MERGE INTO delta.`{self.path(table)}` t USING {view} s ON {same} AND {within} "
                 "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-            )
+            ).collect()
+        return done[0]["num_affected_rows"] if done else None
 
     @contextmanager
     def _transaction(self, app: str, version: int) -> Iterator[None]:
@@ -157,6 +186,10 @@ def translated(what: str) -> Iterator[None]:
             if reason in text:
                 raise DataError(f"Can't {what}: {reason.lower()}.") from error
         raise
+
+
+def _named(columns: dict[str, Column]) -> list[Column]:
+    return [column.alias(name) for name, column in columns.items()]
 
 
 def _ddl(schema: StructType) -> str:
