@@ -33,7 +33,7 @@ class Fence:
         self._token = ""
 
     def take(self, removing: str | None = None) -> None:
-        """Void what earlier writers have under way, and delete the rows of which `removing` is true.
+        """Void what earlier writers have under way, and delete rows of which `removing` is true.
 
         Raises:
             ConflictError: other writers took it each time.

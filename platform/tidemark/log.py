@@ -12,6 +12,8 @@ that died in between. Readers don't ask for them, and the next writer removes th
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from itertools import accumulate
+from typing import cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -157,9 +159,7 @@ class Log:
 
     def _commit(self, arrivals: Sequence[Arrival]) -> None:
         names = list(_TIMELINE)
-        schema = ", ".join(
-            f"{n} {t.replace('TIMESTAMP', 'BIGINT')}" for n, t in _TIMELINE.items()
-        )
+        schema = ", ".join(f"{n} {t.replace('TIMESTAMP', 'BIGINT')}" for n, t in _TIMELINE.items())
         table = self.warehouse.spark.createDataFrame([astuple(a) for a in arrivals], schema)
         columns = [
             F.timestamp_micros(n).alias(n) if _TIMELINE[n] == "TIMESTAMP" else F.col(n)
@@ -169,12 +169,16 @@ class Log:
 
     def _with_facts(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
         """`rows` as the log's columns, in a few files that each hold a range of arrivals."""
+        files = _files(arrivals)
         facts = self.warehouse.spark.createDataFrame(
-            [(a.arrival, a.arrived_at, a.before) for a in arrivals],
-            "arrival BIGINT, arrived_at BIGINT, watermark BIGINT",
+            [(a.arrival, a.arrived_at, a.before, f) for a, f in zip(arrivals, files, strict=True)],
+            "arrival BIGINT, arrived_at BIGINT, watermark BIGINT, file INT",
         )
         identity = F.concat_ws(":", F.lit(self.source.name), "arrival", "position")
-        table = rows.join(F.broadcast(facts), "arrival").select(
+        table = rows.join(F.broadcast(facts), "arrival")
+        count = files[-1] + 1
+        table = table.coalesce(1) if count == 1 else table.repartitionById(count, "file")
+        return table.sortWithinPartitions("arrival", "position").select(
             *(F.col(f"`{c}`") for c in self.source.columns),
             "arrival",
             "position",
@@ -184,16 +188,11 @@ class Log:
             identity.alias("correlation_id"),
             "unparsed",
         )
-        files = sum(a.bytes for a in arrivals) // _FILE_BYTES + 1
-        if files == 1:
-            table = table.coalesce(1)
-        else:
-            table = table.repartitionByRange(files, "arrival")
-        return table.sortWithinPartitions("arrival", "position")
 
     def _check_columns(self, columns: dict[str, str]) -> None:
         found = {f.name: f.dataType for f in self.warehouse.read(self.source.log_table).schema}
-        wanted = {f.name: f.dataType for f in StructType.fromDDL(_ddl(columns)).fields}
+        schema = cast(StructType, StructType.fromDDL(_ddl(columns)))
+        wanted = {f.name: f.dataType for f in schema}
         if wanted == found:
             return
         odd = sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n))
@@ -209,6 +208,14 @@ def _arrivals(rows: DataFrame) -> list[Arrival]:
         for name, kind in _TIMELINE.items()
     ]
     return [Arrival(*row) for row in rows.select(*columns).collect()]
+
+
+def _files(arrivals: Sequence[Arrival]) -> list[int]:
+    """For each arrival, which of the commit's files its rows go to: about as many bytes to each."""
+    total = sum(a.bytes for a in arrivals)
+    count = total // _FILE_BYTES + 1
+    ends = accumulate(a.bytes for a in arrivals)
+    return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]
 
 
 def _ddl(columns: dict[str, str]) -> str:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
 from tidemark.errors import DataError, DefinitionError
 from tidemark.instant import as_datetime, duration, instant
-from tidemark_streaming.feed import FileFeed, Inlet, Landed
-
 from tidemark_assets.flights.sources import flights
+from tidemark_streaming.feed import FileFeed, Inlet, Landed
 
 CANCELLED_AFTER = timedelta(hours=2)
 DIVERTED_AFTER = timedelta(hours=8)
@@ -47,7 +47,7 @@ def play(
         DataError: the folder can't be written, or holds files of another span.
     """
     step = duration(span)
-    if step <= 0 or _DAY % step and step % _DAY:
+    if step <= 0 or (_DAY % step and step % _DAY):
         raise DefinitionError(f"A span divides a day or is whole days, unlike '{span}'.")
     if speed is not None and speed <= 0:
         raise DefinitionError("A speed is more than zero.")

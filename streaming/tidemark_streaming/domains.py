@@ -1,0 +1,91 @@
+"""Domains: the packages in which users define sources, feeds and transforms.
+
+A domain is a Python package whose modules `sources`, `feed` and `transforms`, those that it has,
+hold `Source`, `Inlet` and `WindowedTransform` objects under any name. The settings list the
+domains; here they are imported, and their objects found by name.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TypeVar
+
+from tidemark.errors import DefinitionError
+from tidemark.source import Source
+from tidemark.transform import WindowedTransform
+from tidemark_streaming.feed import Inlet
+
+_MODULES = ("sources", "feed", "transforms")
+T = TypeVar("T", Source, Inlet, WindowedTransform)
+
+
+@dataclass(frozen=True)
+class Domains:
+    """All that the configured domains define, by name."""
+
+    sources: Mapping[str, Source]
+    inlets: Mapping[str, Inlet]
+    transforms: Mapping[str, WindowedTransform]
+
+    def source(self, name: str) -> Source:
+        """The source of that name, or a DefinitionError that lists all names."""
+        return _find("source", name, self.sources)
+
+    def inlet(self, source: str) -> Inlet:
+        """The way in of the source of that name."""
+        return _find("source", source, self.inlets)
+
+    def transform(self, name: str) -> WindowedTransform:
+        """The transform of that name."""
+        return _find("asset", name, self.transforms)
+
+
+def load(domains: Iterable[str]) -> Domains:
+    """Import the domains and collect what they define.
+
+    Raises:
+        DefinitionError: a domain that can't be imported, or two objects of one name.
+    """
+    found = [m for name in domains for m in _modules(name)]
+    return Domains(
+        sources=_collect(found, Source, lambda s: s.name),
+        inlets=_collect(found, Inlet, lambda i: i.source.name),
+        transforms=_collect(found, WindowedTransform, lambda t: t.name),
+    )
+
+
+def _modules(domain: str) -> Iterator[ModuleType]:
+    try:
+        import_module(domain)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{domain}.".startswith(f"{error.name}."):
+            raise
+        raise DefinitionError(
+            f"There is no domain package '{domain}': correct the setting TIDEMARK_DOMAINS."
+        ) from None
+    for name in _MODULES:
+        if find_spec(f"{domain}.{name}") is not None:
+            yield import_module(f"{domain}.{name}")
+
+
+def _collect(
+    modules: Iterable[ModuleType], kind: type[T], name: Callable[[T], str]
+) -> dict[str, T]:
+    objects: dict[str, T] = {}
+    for value in (v for m in modules for v in vars(m).values() if isinstance(v, kind)):
+        other = objects.setdefault(name(value), value)
+        if other is not value:
+            raise DefinitionError(
+                f"The name '{name(value)}' is given to two objects of kind {kind.__name__}: "
+                "rename one."
+            )
+    return objects
+
+
+def _find(what: str, name: str, objects: Mapping[str, T]) -> T:
+    if name not in objects:
+        known = ", ".join(sorted(objects)) or "none"
+        raise DefinitionError(f"There is no {what} '{name}'; there are: {known}.")
+    return objects[name]
