@@ -1,0 +1,130 @@
+"""A session on the engine, after making sure within seconds that the engine answers.
+
+Spark's client tries an address that does not answer for ten minutes before it says so, and a
+wrong token looks to it like a server that may come yet: so ask first, with a deadline.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from tidemark.engine.token import token_of
+from tidemark.errors import EngineError
+from tidemark.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEADLINE = 5.0
+"""Seconds that an engine has to answer."""
+
+
+class Answer(Enum):
+    """What an address said when asked."""
+
+    READY = "ready"
+    REFUSED = "refused"
+    SILENT = "silent"
+
+
+def address(settings: Settings) -> str:
+    """The Spark Connect address of the engine, with its token."""
+    if settings.remote is None:
+        # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.
+        return f"sc://localhost:{settings.engine_port}/;token={token_of(settings)}"
+    if settings.token is None or ";token=" in settings.remote:
+        return settings.remote
+    return _with(settings.remote, "token", settings.token.get_secret_value())
+
+
+def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
+    """A new session on the engine.
+
+    Args:
+        session_id: a UUID under which a later process finds the same session again, with its
+            streaming queries, for as long as the engine lives.
+
+    Raises:
+        EngineError: the engine does not answer, or refuses the token.
+    """
+    from pyspark.sql import SparkSession
+
+    url = address(settings)
+    if session_id is not None:
+        # A session is found by its user too, whose default is a variable that differs by process.
+        url = _with(_with(url, "session_id", session_id), "user_id", "tidemark")
+    elif ";session_id=" not in url:
+        url = _with(url, "session_id", str(uuid4()))
+    demand_ready(url)
+    return SparkSession.builder.remote(url).create()
+
+
+def demand_ready(url: str) -> None:
+    """Raise the sentence that says why the engine at `url` can't be used, if it can't."""
+    answer = probe(url)
+    name = url.partition("/;")[0]
+    if answer is Answer.SILENT:
+        raise EngineError(
+            f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with "
+            "`tidemark up`, or set TIDEMARK_REMOTE to one that runs (with a token it must speak "
+            "TLS, unless its host is called localhost)."
+        )
+    if answer is Answer.REFUSED:
+        raise EngineError(
+            f"The engine at {name} refused the token: set TIDEMARK_TOKEN, or the token in "
+            "TIDEMARK_REMOTE, to the one with which it was started."
+        )
+
+
+def probe(url: str, deadline: float = DEADLINE) -> Answer:
+    """Ask the engine at `url` for its version, under the session that `url` names, if any.
+
+    Raises:
+        EngineError: `url` is not a Spark Connect address.
+    """
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.proto import (
+        AnalyzePlanRequest,
+        ReleaseSessionRequest,
+        SparkConnectServiceStub,
+        UserContext,
+    )
+
+    try:
+        builder = DefaultChannelBuilder(url)
+        session_id = builder.session_id
+    except (PySparkException, ValueError) as error:
+        raise EngineError(
+            f"'{url.partition('/;')[0]}' is not a Spark Connect address ({error}): "
+            "write it as sc://host:port/;name=value."
+        ) from None
+    user = UserContext(user_id=builder.userId or "")
+    passing = session_id or str(uuid4())
+    with builder.toChannel() as channel:
+        stub = SparkConnectServiceStub(channel)
+        request = AnalyzePlanRequest(
+            session_id=passing,
+            user_context=user,
+            spark_version=AnalyzePlanRequest.SparkVersion(),
+        )
+        metadata = list(builder.metadata())
+        try:
+            grpc.channel_ready_future(channel).result(deadline)
+            stub.AnalyzePlan(request, timeout=deadline, metadata=metadata)
+            if session_id is None:
+                release = ReleaseSessionRequest(session_id=passing, user_context=user)
+                stub.ReleaseSession(release, timeout=deadline, metadata=metadata)
+        except grpc.FutureTimeoutError:
+            return Answer.SILENT
+        except grpc.RpcError as error:
+            refused = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+            status = error.code() if isinstance(error, grpc.Call) else None
+            return Answer.REFUSED if status in refused else Answer.SILENT
+    return Answer.READY
+
+
+def _with(url: str, name: str, value: str) -> str:
+    base = url if "/;" in url else f"{url.rstrip('/')}/"
+    return f"{base.rstrip(';')};{name}={value}"

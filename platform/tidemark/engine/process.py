@@ -1,0 +1,136 @@
+"""A process that outlives the command which started it: found again, watched and stopped by pid.
+
+A file `pids/<name>.json` in the home records the pid with the instant at which the process began:
+a pid that the system gave to another process later is not taken for it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from tidemark.errors import EngineError
+
+Tell = Callable[[str], None]
+"""Takes one line of progress."""
+
+
+def silent(line: str) -> None:
+    """Takes a line of progress and does nothing with it."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A process that was started: `began` is its start in seconds, `port` where it listens."""
+
+    pid: int
+    group: int
+    began: float
+    port: int
+
+
+class Managed:
+    """One background process of a home, by its name.
+
+    Its output goes to `logs/<name>.log`; the log of the run before it stays as
+    `logs/<name>.previous.log`.
+    """
+
+    def __init__(self, home: Path, name: str) -> None:
+        self.name = name
+        self.log = home / "logs" / f"{name}.log"
+        self._file = home / "pids" / f"{name}.json"
+
+    def start(
+        self, command: Sequence[str], port: int, env: Mapping[str, str], folder: Path
+    ) -> Record:
+        """Start the process in a session of its own, so that no terminal or parent ends it."""
+        for parent in (self.log.parent, self._file.parent):
+            parent.mkdir(parents=True, exist_ok=True)
+        if self.log.exists():
+            self.log.replace(self.log.with_name(f"{self.name}.previous.log"))
+        # The shell ends at once: the process is nobody's child here, and leaves no zombie.
+        script = 'exec 2>>"$0" </dev/null; "$@" >>"$0" & echo $!'
+        with self.log.open("a"):
+            told = subprocess.run(
+                ["/bin/sh", "-c", script, str(self.log), *command],
+                stdout=subprocess.PIPE,
+                env=dict(env),
+                cwd=folder,
+                start_new_session=True,
+                check=True,
+            ).stdout
+        pid = int(told)
+        try:
+            record = Record(pid, os.getpgid(pid), psutil.Process(pid).create_time(), port)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            raise EngineError(f"{self.name} ended at once: {self.last_words()}") from None
+        scratch = self._file.with_suffix(".new")
+        scratch.write_text(json.dumps(asdict(record)))
+        scratch.replace(self._file)
+        return record
+
+    def running(self) -> Record | None:
+        """The process, when it is alive."""
+        record = self.recorded()
+        return record if record is not None and _process(record) is not None else None
+
+    def recorded(self) -> Record | None:
+        """The process as it was started, alive or not; None when it was stopped or never was."""
+        try:
+            return Record(**json.loads(self._file.read_text()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, TypeError):
+            # A file that some power cut left half written names no process.
+            return None
+
+    def stop(self, deadline: float = 30) -> bool:
+        """End the process and its group, by force after the deadline; False when none ran."""
+        record = self.recorded()
+        process = _process(record) if record else None
+        if record is not None and process is not None:
+            _signal(record.group, signal.SIGTERM)
+            try:
+                process.wait(deadline)
+            except psutil.TimeoutExpired:
+                _signal(record.group, signal.SIGKILL)
+                process.wait(10)
+        if record is not None:
+            self._file.unlink(missing_ok=True)
+        return process is not None
+
+    def last_words(self) -> str:
+        """The line of the log that says best why the process ended, and where the log is."""
+        lines = [line.strip() for line in _tail(self.log) if line.strip()]
+        telling = [line for line in lines if "Exception" in line or "rror" in line]
+        return f"{(telling or lines or ['it said nothing'])[-1]} (log: {self.log})"
+
+
+def _process(record: Record) -> psutil.Process | None:
+    try:
+        process = psutil.Process(record.pid)
+        same = abs(process.create_time() - record.began) < 1
+        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _signal(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _tail(file: Path, size: int = 20_000) -> list[str]:
+    if not file.exists():
+        return []
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - size))
+        return stream.read().decode(errors="replace").splitlines()

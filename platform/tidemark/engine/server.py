@@ -1,0 +1,264 @@
+"""The embedded engine: one Spark Connect server per home, started on demand and kept running.
+
+It listens on 127.0.0.1 alone and takes requests with the home's token only. Every process of a
+home, at any time, may call `ensure`: together they start one server, and start it again after it
+died. Tables and metastore live in the home, so a new server goes on where the old one ended.
+"""
+
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from tidemark.engine import jars
+from tidemark.engine.connect import Answer, address, demand_ready, probe
+from tidemark.engine.java import find_java
+from tidemark.engine.process import Managed, Tell, silent
+from tidemark.engine.token import token_of
+from tidemark.errors import EngineError
+from tidemark.settings import Settings
+
+START_DEADLINE = 120.0
+"""Seconds that a server has from its start to its first answer."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the engine is doing: `answer` tells whether it can be used."""
+
+    address: str
+    embedded: bool
+    answer: Answer
+    pid: int | None = None
+    since: datetime | None = None
+    memory: int | None = None
+    log: Path | None = None
+
+
+def ensure(settings: Settings, tell: Tell = silent) -> str:
+    """The address of an engine that answers; starts the embedded one when it does not run.
+
+    Args:
+        tell: takes lines of progress, when a server must be started.
+
+    Raises:
+        EngineError: the engine can't be started or reached, in one sentence.
+    """
+    with _writable(settings):
+        url = address(settings)
+    if settings.remote is not None:
+        demand_ready(url)
+        return url
+    managed = managed_of(settings)
+    if _runs_here(managed, settings) and probe(url) is Answer.READY:
+        return url
+    with _lock(settings, tell):
+        if _runs_here(managed, settings):
+            _adopt(managed, url, tell)
+        if managed.running() is None:
+            if managed.recorded() is not None:
+                tell("The engine had died: starting it again")
+            with _writable(settings):
+                _launch(managed, settings, tell)
+            _await(managed, url, tell)
+    return url
+
+
+def stop(settings: Settings) -> bool:
+    """Stop the embedded engine; False when it did not run."""
+    if not settings.home.is_dir():
+        return False
+    with _lock(settings, silent):
+        return managed_of(settings).stop()
+
+
+def status(settings: Settings) -> Status:
+    """What the engine is doing now; starts nothing."""
+    managed = managed_of(settings)
+    shown = settings.remote or f"sc://localhost:{settings.engine_port}"
+    shown = shown.partition("/;")[0]
+    if settings.remote is not None:
+        return Status(shown, False, probe(address(settings)))
+    record = managed.running()
+    if record is None:
+        return Status(shown, True, Answer.SILENT, log=managed.log)
+    return Status(
+        address=f"sc://localhost:{record.port}",
+        embedded=True,
+        answer=probe(f"sc://localhost:{record.port}/;token={token_of(settings)}"),
+        pid=record.pid,
+        since=datetime.fromtimestamp(record.began, UTC),
+        memory=psutil.Process(record.pid).memory_info().rss,
+        log=managed.log,
+    )
+
+
+def managed_of(settings: Settings) -> Managed:
+    """The embedded engine's process."""
+    return Managed(settings.home, "engine")
+
+
+def _runs_here(managed: Managed, settings: Settings) -> bool:
+    record = managed.running()
+    if record is not None and record.port != settings.engine_port:
+        raise EngineError(
+            f"The engine of {settings.home} runs on port {record.port}, and engine_port "
+            f"(TIDEMARK_ENGINE_PORT) is {settings.engine_port}: stop it with `tidemark down`, or "
+            f"set engine_port to {record.port}."
+        )
+    return record is not None
+
+
+def _adopt(managed: Managed, url: str, tell: Tell) -> None:
+    """Wait for a server whose starter was killed meanwhile; end one that no longer answers."""
+    record = managed.running()
+    if record is not None and time.time() - record.began < START_DEADLINE:
+        _await(managed, url, tell)
+    elif probe(url, deadline=30) is Answer.REFUSED:
+        demand_ready(url)
+    elif probe(url) is Answer.SILENT:
+        tell("The engine runs but does not answer: starting it again")
+        managed.stop(deadline=5)
+
+
+def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
+    port = settings.engine_port
+    if _taken(port):
+        raise EngineError(
+            f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or set "
+            "engine_port (TIDEMARK_ENGINE_PORT) to a free port."
+        )
+    find_java()
+    paths = jars.ensure()
+    scratch = settings.home / "scratch"
+    # What a killed server left behind: shuffle files and Python workers' sockets.
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
+    managed.start(_command(settings, paths, scratch), port, _environment(settings), scratch)
+
+
+def _await(managed: Managed, url: str, tell: Tell) -> None:
+    begun = time.monotonic()
+    while time.monotonic() - begun < START_DEADLINE:
+        record = managed.running()
+        if record is None:
+            raise EngineError(f"The engine ended while it started: {managed.last_words()}")
+        # A connect that is refused returns at once, where a gRPC channel would back off.
+        if _taken(record.port) and probe(url) is not Answer.SILENT:
+            demand_ready(url)
+            tell(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
+            return
+        time.sleep(0.1)
+    managed.stop(deadline=5)
+    raise EngineError(
+        f"The engine gave no answer in {START_DEADLINE:.0f} seconds and was stopped: "
+        f"{managed.last_words()}"
+    )
+
+
+def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
+    cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else 0
+    java = {
+        "derby.system.home": settings.home / "metastore",
+        "derby.stream.error.file": settings.home / "logs" / "metastore.log",
+        "java.io.tmpdir": scratch,
+        "user.timezone": "UTC",
+    }
+    conf = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": settings.engine_port,
+        # A session holds its streaming queries' state and a client's temporary views.
+        "spark.connect.session.manager.defaultSessionTimeout": "1d",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": settings.engine_memory,
+        "spark.driver.extraJavaOptions": " ".join(
+            ["-XX:+UseParallelGC", *(f'"-D{name}={value}"' for name, value in java.items())]
+        ),
+        "spark.jars": ",".join(str(path) for path in paths),
+        "spark.local.dir": scratch,
+        "spark.log.level": "WARN",
+        "spark.ui.enabled": "false",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.session.timeZone": "UTC",
+        # 200 by default: on a small machine the tasks' overhead is most of a small query's time.
+        "spark.sql.shuffle.partitions": 2 * (cores or os.cpu_count() or 1),
+        "spark.sql.warehouse.dir": settings.warehouse,
+        "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 50 by default: one task reads a small table's log ten times quicker.
+        "spark.databricks.delta.snapshotPartitions": 1,
+        "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    }
+    return [
+        str(_spark_home() / "bin" / "spark-submit"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *("--master", f"local[{cores or '*'}]"),
+        *("--name", "tidemark"),
+        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+        "spark-internal",
+    ]
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    # Another Spark's variables would change this one, and a remote would make it its own client.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SPARK_", "PYSPARK_"))
+    }
+    return inherited | {
+        "SPARK_HOME": str(_spark_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token_of(settings),
+    }
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _taken(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def _lock(settings: Settings, tell: Tell) -> Iterator[None]:
+    """One process at a time starts or stops the engine; the system frees a dead one's lock."""
+    with _writable(settings):
+        settings.home.mkdir(parents=True, exist_ok=True)
+        stream = (settings.home / "engine.lock").open("w")
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("Another process is starting or stopping the engine: waiting for it")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _writable(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EngineError(
+            f"Tidemark can't write in its home {settings.home} ({error.strerror or error}): make "
+            "that folder writable, or set TIDEMARK_HOME to another one."
+        ) from None

@@ -1,0 +1,27 @@
+"""The secret that the engine and its clients share."""
+
+import os
+import secrets
+
+from tidemark.settings import Settings
+
+
+def token_of(settings: Settings) -> str:
+    """The token of the settings, else that of the home, which is made on first use."""
+    if settings.token is not None:
+        return settings.token.get_secret_value()
+    file = settings.home / "token"
+    if not file.exists():
+        settings.home.mkdir(parents=True, exist_ok=True)
+        scratch = file.with_name(f".token-{os.getpid()}")
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(secrets.token_urlsafe(32))
+        try:
+            # Unlike a rename, a link leaves the token of a process that was quicker.
+            os.link(scratch, file)
+        except FileExistsError:
+            pass
+        finally:
+            scratch.unlink()
+    return file.read_text().strip()
