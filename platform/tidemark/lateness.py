@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 from tidemark.errors import DataError, DefinitionError
 from tidemark.instant import duration
 from tidemark.log import Arrival, Log
+from tidemark.source import Source
+from tidemark.warehouse import Warehouse
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
@@ -66,8 +68,8 @@ class Lateness:
     recommended: Candidate | None
 
 
-def lateness(log: Log, target: float = 0.001) -> Lateness:
-    """Measure the lags in `log`, in one pass over it, and recommend a bound.
+def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
+    """Measure the lags in a source's log, in one pass over it, and recommend a bound.
 
     Args:
         target: the share of events that may arrive behind the watermark.
@@ -77,12 +79,13 @@ def lateness(log: Log, target: float = 0.001) -> Lateness:
     """
     if not 0 <= target < 1:
         raise DefinitionError(f"A target loss is a share from 0 to below 1, not {target}.")
-    name, timeline = log.source.name, log.timeline()
+    log, name = Log(warehouse, source), source.name
+    timeline = log.timeline()
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
-    newest = log.warehouse.spark.createDataFrame(_newest_before(timeline), _NEWEST)
+    newest = warehouse.spark.createDataFrame(_newest_before(timeline), _NEWEST)
     rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
-    time = F.unix_micros(F.col(f"`{log.source.event_time}`"))
+    time = F.unix_micros(F.col(f"`{source.event_time}`"))
     lag = F.when(time.isNotNull(), F.greatest(F.col("newest") - time, F.lit(0)))
     facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
     rows_, events, greatest, points, *lost = facts

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
 from tidemark.source import Source
 from tidemark.transform import WindowedTransform
 from tidemark_streaming.feed import Inlet
@@ -29,17 +30,15 @@ class Domains:
     inlets: Mapping[str, Inlet]
     transforms: Mapping[str, WindowedTransform]
 
-    def source(self, name: str) -> Source:
-        """The source of that name, or a DefinitionError that lists all names."""
-        return _find("source", name, self.sources)
 
-    def inlet(self, source: str) -> Inlet:
-        """The way in of the source of that name."""
-        return _find("source", source, self.inlets)
+def inlet(settings: Settings, source: str) -> Inlet:
+    """The way in of the source of that name; a DefinitionError that lists all if there is none."""
+    return _find("source", source, load(settings.domains).inlets)
 
-    def transform(self, name: str) -> WindowedTransform:
-        """The transform of that name."""
-        return _find("asset", name, self.transforms)
+
+def transform(settings: Settings, name: str) -> WindowedTransform:
+    """The transform of that name; a DefinitionError that lists all if there is none."""
+    return _find("asset", name, load(settings.domains).transforms)
 
 
 def load(domains: Iterable[str]) -> Domains:

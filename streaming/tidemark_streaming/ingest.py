@@ -72,6 +72,8 @@ def replay(
     inlet: Inlet,
     landing: Path,
     *,
+    start: str | None = None,
+    end: str | None = None,
     days: int | None = None,
     span: str = "6 hours",
     speed: float | None = None,
@@ -84,7 +86,7 @@ def replay(
     """
     if inlet.play is None:
         raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
-    landed = inlet.play(landing, days=days, span=span, speed=speed)
+    landed = inlet.play(landing, start=start, end=end, days=days, span=span, speed=speed)
     if speed is None:
         for _ in landed:
             pass
