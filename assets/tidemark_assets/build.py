@@ -1,0 +1,184 @@
+"""Dagster assets, built from definitions that know nothing of Dagster.
+
+A source gives its log and its timeline, which one step brings up to date. A windowed transform
+gives its published windows, its late events and their late loss, which one step computes for any
+range of partitions in a single run. What a definition says becomes metadata of the assets
+(`describe`), and what a run found becomes metadata of their materializations (`report`). How
+either is computed is the platform's business: no rule of it belongs here.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from dagster import AssetExecutionContext, ResourceParam
+
+from tidemark import run
+from tidemark.instant import instant
+from tidemark.log import Log
+from tidemark.source import Source
+from tidemark.transform import WindowedTransform
+from tidemark_assets import describe, report
+from tidemark_assets.describe import Metadata
+from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.steps import BackfillConfig, IngestConfig, check_arrived, one_sentence
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.ingest import ingest, replay
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+KINDS = {"spark", "deltalake"}
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How a domain appears in Dagster: all that it has to say about Dagster.
+
+    Args:
+        partitions: the days, or hours, by which windows are materialized and backfilled.
+        owners: e-mail addresses, or teams as `team:<name>`.
+        tags: tags of all the domain's assets.
+    """
+
+    partitions: dg.TimeWindowPartitionsDefinition
+    owners: Sequence[str] = ()
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def feed_asset(source: Source, group: str, show: Presentation) -> dg.AssetSpec:
+    """The outside world from which a source's events come: where lineage begins."""
+    return dg.AssetSpec(
+        _feed(source),
+        description=f"Where the events of {source.name} come from, outside Tidemark.",
+        group_name=group,
+        owners=show.owners,
+        tags=_tags(source, show),
+        kinds={"file"},
+    )
+
+
+def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefinition:
+    """The log and the timeline of a source: materializing them ingests what is pending."""
+    source = inlet.source
+
+    def spec(table: str, description: str, metadata: Metadata) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            table,
+            deps=[_feed(source)],
+            description=description,
+            metadata=metadata,
+            group_name=group,
+            owners=show.owners,
+            tags=_tags(source, show),
+            kinds=KINDS,
+        )
+
+    log = spec(
+        source.log_table,
+        f"Every event of {source.name}, with the facts of its arrival.",
+        describe.log(source),
+    )
+    timeline = spec(
+        source.timeline_table,
+        f"One row for each arrival of {source.name}: its watermark, event times and size.",
+        describe.timeline(source),
+    )
+
+    @dg.multi_asset(name=f"ingest_{source.name}", specs=[log, timeline], pool=ENGINE_POOL)
+    def bring(
+        context: AssetExecutionContext,
+        config: IngestConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        with one_sentence():
+            warehouse, landing = tidemark.warehouse, tidemark.landing(source)
+            if config.play_days:
+                commits = replay(warehouse, inlet, landing, days=config.play_days, batch=None)
+            else:
+                commits = ingest(warehouse, inlet.feed(landing), batch=None)
+            arrivals = [arrival for commit in commits for arrival in commit.arrivals]
+            context.log.info(f"{len(arrivals)} arrivals brought in.")
+            found = report.ingested(warehouse, source, arrivals)
+        for table, metadata in found.items():
+            yield dg.MaterializeResult(asset_key=table, metadata=metadata)
+
+    return bring
+
+
+def transform_assets(
+    transform: WindowedTransform, group: str, show: Presentation
+) -> dg.AssetsDefinition:
+    """The published windows, late events and late loss of a transform: one run for any range."""
+    name, source = transform.name, transform.source
+    version = describe.code_version(transform)
+
+    def spec(table: str, deps: Sequence[str], description: str, metadata: Metadata) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            table,
+            deps=deps,
+            description=description,
+            metadata=metadata,
+            group_name=group,
+            owners=show.owners,
+            tags=_tags(source, show),
+            kinds=KINDS,
+            code_version=version,
+        )
+
+    published = spec(
+        transform.table,
+        [source.log_table, source.timeline_table],
+        transform.description,
+        describe.windows(transform),
+    )
+    late = spec(
+        transform.late_table,
+        [source.log_table],
+        f"Events too late for their window of {name}, each with the window it missed and by how "
+        "much, and events without an event time.",
+        describe.lateness(transform),
+    )
+    loss = spec(
+        transform.late_loss_table,
+        [transform.table, transform.late_table],
+        f"Windows of {name} that lack late events: the answer as streamed beside the complete one.",
+        describe.lateness(transform),
+    )
+
+    @dg.multi_asset(
+        name=name,
+        specs=[published, late, loss],
+        partitions_def=show.partitions,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=ENGINE_POOL,
+    )
+    def compute(
+        context: AssetExecutionContext,
+        config: BackfillConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        with one_sentence():
+            warehouse, asked = tidemark.warehouse, context.partition_time_window
+            start, end = instant(asked.start), instant(asked.end)
+            check_arrived(Log(warehouse, source), start, end)
+            facts = run.backfill(warehouse, transform, start, end, answer=config.answer.value)
+            begins = {
+                key: instant(show.partitions.time_window_for_partition_key(key).start)
+                for key in context.partition_keys
+            }
+            for table, partitions in report.partitions(warehouse, transform, begins, end).items():
+                for key, metadata in partitions.items():
+                    context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
+            found = report.computed(warehouse, transform, facts)
+        for table, metadata in found.items():
+            yield dg.MaterializeResult(asset_key=table, metadata=metadata)
+
+    return compute
+
+
+def _feed(source: Source) -> str:
+    return f"{source.name}_feed"
+
+
+def _tags(source: Source, show: Presentation) -> dict[str, str]:
+    return {"tidemark/source": source.name, **show.tags}

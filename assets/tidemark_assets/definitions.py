@@ -1,0 +1,63 @@
+"""What `workspace.yaml` loads: the assets of all domains that the settings name."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+
+import dagster as dg
+
+from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
+from tidemark_assets.build import Presentation, feed_asset, source_assets, transform_assets
+from tidemark_assets.resources import resource
+from tidemark_streaming import domains as packages
+
+
+@dg.definitions
+def definitions() -> dg.Definitions:
+    """The definitions for the settings of this process."""
+    settings = Settings()
+    return build_definitions(settings.domains, {"tidemark": resource(settings)})
+
+
+def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -> dg.Definitions:
+    """The assets of some domains, a group for each.
+
+    Args:
+        domains: packages, as in `tidemark_assets.flights`.
+        resources: `tidemark`, which gives steps the engine and the warehouse.
+
+    Raises:
+        DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster.
+    """
+    return dg.Definitions(
+        assets=[asset for domain in domains for asset in _assets(domain)],
+        resources=resources,
+        # Steps are thin clients of one engine: a process for each would only cost its start.
+        executor=dg.in_process_executor,
+    )
+
+
+def _assets(domain: str) -> Iterator[dg.AssetsDefinition | dg.AssetSpec]:
+    found = packages.load([domain])
+    group, show = domain.rpartition(".")[2], _presentation(domain)
+    for inlet in found.inlets.values():
+        yield feed_asset(inlet.source, group, show)
+        yield source_assets(inlet, group, show)
+    for transform in found.transforms.values():
+        yield transform_assets(transform, group, show)
+
+
+def _presentation(domain: str) -> Presentation:
+    name = f"{domain}.definitions"
+    try:
+        show = getattr(import_module(name), "presentation", None)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        show = None
+    if isinstance(show, Presentation):
+        return show
+    raise DefinitionError(
+        f"Domain '{domain}' does not say how it appears in Dagster: give it a module "
+        "`definitions` with `presentation = Presentation(partitions=…)`."
+    )

@@ -1,0 +1,104 @@
+"""What definitions say, as metadata of assets that have not run yet."""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from tidemark.instant import describe as span
+from tidemark.source import ARRIVAL_COLUMNS, Source
+from tidemark.transform import WindowedTransform
+
+Metadata = dict[str, Any]
+
+MEANINGS = {
+    "arrival": "Number of the arrival that brought it: 0, 1, 2, … without gaps",
+    "position": "Its place in the arrival",
+    "arrived_at": "Processing time of the arrival",
+    "watermark": "The watermark just before the arrival, by which it is judged; null is -infinity",
+    "read_from": "Where it was read: file and row",
+    "correlation_id": "Its identity, the same whenever it is read",
+    "unparsed": "The text of a row that does not fit the columns, which are null then",
+    "watermark_before": "The watermark before the arrival; null is -infinity",
+    "watermark_after": "The watermark after the arrival",
+    "window_start": "Start of the window, inclusive",
+    "window_end": "End of the window, exclusive",
+    "events": "Events counted in the window",
+    "late_events": "Those of them that came after the watermark had passed the window's end",
+    "revision": "0 at the first firing, then one more at each",
+    "timing": "Whether the newest firing was ON_TIME or LATE",
+    "final": "Whether nothing can change the window any more",
+    "last_arrival": "The newest arrival that is counted in the window",
+    "as_of": "The newest arrival that the run which wrote the row had seen",
+    "seq": "Number of the run's commit",
+    "lag_seconds": "How far the watermark was past the window's end",
+    "reason": "too_late, no_event_time or unparsable",
+    "lost": "Events that came too late for the window",
+}
+"""What the columns that Tidemark adds mean."""
+
+
+def log(source: Source) -> Metadata:
+    """Metadata of a source's log."""
+    columns = {**source.columns, **ARRIVAL_COLUMNS}
+    meanings = {source.event_time: "Event time", **MEANINGS}
+    return {
+        "watermark": str(source.watermark),
+        "event time": source.event_time,
+        "dagster/column_schema": schema(columns, meanings),
+    }
+
+
+def timeline(source: Source) -> Metadata:
+    """Metadata of a source's timeline."""
+    return {"watermark": str(source.watermark)}
+
+
+def windows(transform: WindowedTransform) -> Metadata:
+    """Metadata of a transform's published table: the definition, readable."""
+    rows = [f"| `{name}` | {value} |" for name, value in transform.aggregates.items()]
+    return {
+        "window": str(transform.window),
+        "keys": ", ".join(transform.keys) or "none",
+        "allowed lateness": span(transform.allowed_lateness),
+        "watermark": str(transform.source.watermark),
+        "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
+    }
+
+
+def lateness(transform: WindowedTransform) -> Metadata:
+    """Metadata of what a transform keeps of late events."""
+    return {
+        "allowed lateness": span(transform.allowed_lateness),
+        "watermark": str(transform.source.watermark),
+    }
+
+
+def meanings(transform: WindowedTransform) -> dict[str, str]:
+    """What the columns of a transform's tables mean."""
+    values = {name: str(value) for name, value in transform.aggregates.items()}
+    complete = {f"{name}_complete": f"{value}, with late events" for name, value in values.items()}
+    return {**MEANINGS, **values, **complete}
+
+
+def schema(columns: Mapping[str, str], meanings: Mapping[str, str]) -> dg.TableSchema:
+    """A table's columns for Dagster: types in lower case, with their meaning where it is known."""
+    return dg.TableSchema(
+        [dg.TableColumn(n, t.lower(), description=meanings.get(n)) for n, t in columns.items()]
+    )
+
+
+def code_version(transform: WindowedTransform) -> str:
+    """A hash of all that a transform's result depends on, beside its data."""
+    definition = {
+        "function": inspect.getsource(transform.function),
+        "source": repr(transform.source),
+        "keys": transform.keys,
+        "window": repr(transform.window),
+        "allowed lateness": transform.allowed_lateness,
+        "aggregates": {name: str(value) for name, value in transform.aggregates.items()},
+    }
+    return hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:12]

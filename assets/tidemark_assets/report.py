@@ -1,0 +1,140 @@
+"""What runs found, as metadata of materializations: by table, and by table and partition."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.instant import INFINITY, as_datetime
+from tidemark.ledger import RunFacts
+from tidemark.log import Arrival, Log
+from tidemark.source import Source
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_assets import describe
+from tidemark_assets.describe import Metadata
+
+QUARTER = 900_000_000
+"""Every partition begins at a quarter of an hour, in all of the world's time zones."""
+
+ROWS = "dagster/partition_row_count"
+
+
+def ingested(
+    warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]
+) -> dict[str, Metadata]:
+    """What an ingest brought, by table; where it brought nothing, how things stand."""
+    timeline = Log(warehouse, source).timeline()
+    newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
+    facts: Metadata = {
+        "arrivals": len(arrivals),
+        "rows": sum(a.rows for a in arrivals),
+        "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
+        "watermark now": _instant(timeline[-1].after if timeline else None),
+        "newest event time": _instant(max(newest, default=None)),
+    }
+    meanings = {source.event_time: "Event time", **describe.MEANINGS}
+    rows = {source.log_table: sum(a.rows for a in timeline), source.timeline_table: len(timeline)}
+    return {
+        table: {**facts, "dagster/row_count": count, **_table(warehouse, table, meanings)}
+        for table, count in rows.items()
+    }
+
+
+def computed(
+    warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts
+) -> dict[str, Metadata]:
+    """What a run found in all of its range, by table."""
+    run: Metadata = {
+        "answer": facts.answer,
+        "arrival range": _range(0, facts.through_arrival),
+        "watermark now": _instant(facts.watermark),
+        "run seconds": round(facts.seconds, 2),
+    }
+    counts: Metadata = {"run events": facts.events, "run late": facts.late}
+    lost: Metadata = {
+        "run too late": facts.too_late,
+        "run no event time": facts.no_event_time,
+    }
+    meanings = describe.meanings(transform)
+    tables: dict[str, Metadata] = {
+        transform.table: run | counts | lost,
+        transform.late_table: run | lost,
+        transform.late_loss_table: run,
+    }
+    return {t: {**found, **_table(warehouse, t, meanings)} for t, found in tables.items()}
+
+
+def partitions(
+    warehouse: Warehouse, transform: WindowedTransform, begins: Mapping[str, int], end: int
+) -> dict[str, dict[str, Metadata]]:
+    """What each partition holds now, by table and partition.
+
+    Args:
+        begins: each partition's key and start, in order and without gaps.
+        end: where the last one ends.
+    """
+    measures: dict[str, dict[str, Column]] = {
+        transform.table: {
+            ROWS: F.count("*"),
+            "events": F.sum("events"),
+            "late events": F.sum("late_events"),
+            "open windows": F.count_if(~F.col("final")),
+        },
+        transform.late_table: {ROWS: F.count("*")},
+        transform.late_loss_table: {ROWS: F.count("*"), "lost events": F.sum("lost")},
+    }
+    return {
+        table: _by_partition(warehouse, table, wanted, begins, end)
+        for table, wanted in measures.items()
+    }
+
+
+def _by_partition(
+    warehouse: Warehouse,
+    table: str,
+    measures: Mapping[str, Column],
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, Metadata]:
+    keys, starts = list(begins), list(begins.values())
+    found = {key: Counter(dict.fromkeys(measures, 0)) for key in keys}
+    if warehouse.exists(table):
+        start = F.unix_micros("window_start")
+        rows = (
+            warehouse.read(table)
+            .where((start >= starts[0]) & (start < end))
+            .groupBy((start - F.pmod(start, F.lit(QUARTER))).alias("begin"))
+            .agg(*(value.alias(name) for name, value in measures.items()))
+        )
+        for row in rows.collect():
+            key = keys[bisect_right(starts, row["begin"]) - 1]
+            found[key].update({name: row[name] for name in measures})
+    return {key: dict(counts) for key, counts in found.items()}
+
+
+def _table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
+    place: Metadata = {
+        "dagster/table_name": f"{warehouse.database}.{table}",
+        "path": dg.MetadataValue.path(warehouse.path(table)),
+    }
+    if warehouse.exists(table):
+        fields = warehouse.read(table).schema.fields
+        columns = {f.name: f.dataType.simpleString() for f in fields}
+        place["dagster/column_schema"] = describe.schema(columns, meanings)
+    return place
+
+
+def _instant(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
+    if micros is None:
+        return dg.MetadataValue.text("-infinity")
+    if micros >= INFINITY:
+        return dg.MetadataValue.text("+infinity: the stream has ended")
+    return dg.MetadataValue.timestamp(as_datetime(micros))
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first} to {last}"

@@ -1,0 +1,51 @@
+"""The engine, as a resource of Dagster steps."""
+
+from functools import cached_property
+from pathlib import Path
+
+import dagster as dg
+from dagster_pyspark import LazyPySparkResource
+from pyspark.sql import SparkSession
+
+from tidemark import engine
+from tidemark.settings import Settings
+from tidemark.source import Source
+from tidemark.warehouse import Warehouse
+
+
+class TidemarkResource:
+    """A session of the engine, started when a step first asks for it, and the warehouse.
+
+    It is a plain object and not configurable, because Dagster stores and shows what resources are
+    configured with, and the engine's address holds its token.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """A session of the engine, which is started unless it runs.
+
+        Raises:
+            EngineError: the engine can't be started or reached, in one sentence.
+        """
+        address = engine.ensure(self._settings)
+        return LazyPySparkResource(spark_config={"spark.remote": address}).spark_session
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        """The tables."""
+        return Warehouse(self.session, str(self._settings.warehouse), self._settings.database)
+
+    def landing(self, source: Source) -> Path:
+        """The folder in which a source's files land."""
+        return self._settings.landing / source.name
+
+
+def resource(settings: Settings) -> dg.ResourceDefinition:
+    """The resource `tidemark`, made anew for each run."""
+    return dg.ResourceDefinition(
+        lambda _: TidemarkResource(settings),
+        description="The Spark engine of Tidemark, by dagster-pyspark, and its warehouse.",
+    )

@@ -1,0 +1,74 @@
+"""What steps are told, and how they fail."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+
+import dagster as dg
+from pydantic import Field
+
+from tidemark.errors import DataError, TidemarkError
+from tidemark.instant import iso
+from tidemark.log import Log
+
+
+class Answer(Enum):
+    """Which of a backfill's two lawful answers to publish."""
+
+    as_streamed = "as_streamed"
+    complete = "complete"
+
+
+class BackfillConfig(dg.Config):
+    """How to compute the windows of the chosen partitions."""
+
+    answer: Answer = Field(
+        default=Answer.as_streamed,
+        description="as_streamed counts what a stream counts, event for event; complete also "
+        "counts the events that came too late for their window.",
+    )
+
+
+class IngestConfig(dg.Config):
+    """What to bring into the log."""
+
+    play_days: int = Field(
+        default=0,
+        ge=0,
+        description="Land so many days of the source's recorded data first, counted from its "
+        "first day; 0 takes what has landed.",
+    )
+
+
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """Fail a step with what the user can mend, as its one sentence and without a retry."""
+    try:
+        yield
+    except TidemarkError as error:
+        raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def check_arrived(log: Log, start: int, end: int) -> None:
+    """Refuse a range of event time from which nothing has arrived.
+
+    Raises:
+        DataError: no event of [start, end) is in the log.
+    """
+    arrivals = log.timeline() if log.warehouse.exists(log.source.timeline_table) else []
+    times = [
+        (a.min_event_time, a.max_event_time)
+        for a in arrivals
+        if a.min_event_time is not None and a.max_event_time is not None
+    ]
+    if any(first < end and last >= start for first, last in times):
+        return
+    there = (
+        f"those that have are of {iso(min(t[0] for t in times))} to {iso(max(t[1] for t in times))}"
+        if times
+        else "none has at all"
+    )
+    raise DataError(
+        f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({there}): "
+        "ingest more, or choose other partitions."
+    )
