@@ -74,8 +74,8 @@ def arrivals(
     )
     steps = alt.Chart(lines).mark_line(interpolate="step-after", color=INK, strokeWidth=1.8)
     tooltip = ["verdict:N", _exactly("event"), _exactly("at"), "arrival:Q"]
-    chart = alt.layer(
-        ordinary, steps.encode(x=x, y=y, strokeDash=dash), late.encode(tooltip=tooltip)
+    chart = alt.LayerChart(
+        layer=[ordinary, steps.encode(x=x, y=y, strokeDash=dash), late.encode(tooltip=tooltip)]
     )
     chart.width, chart.height = _WIDTH, 500
     subtitle = [

@@ -4,6 +4,8 @@ A picture shows at most `MOST` ordinary events, picked by a hash of their correl
 the same log always gives the same picture; of late ones it shows every one.
 """
 
+from collections.abc import Sequence
+
 import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,7 +23,7 @@ _DAY = duration("1 day")
 
 
 def events(
-    warehouse: Warehouse, transform: WindowedTransform, timeline: list[Arrival]
+    warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
 ) -> pd.DataFrame:
     """The events of these arrivals, for `picture.arrivals`.
 

@@ -1,0 +1,6 @@
+"""The command line, `tidemark`. Commands import the engine's client only when they run, so that
+help and mistakes are answered at once."""
+
+from tidemark_streaming.cli.app import app
+
+__all__ = ["app"]

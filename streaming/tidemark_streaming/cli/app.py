@@ -1,0 +1,71 @@
+"""The app: its commands, and how it ends.
+
+A `TidemarkError` is one sentence on stderr and exit code 2; Ctrl-C is exit code 130 and no word;
+an engine that fails while it works is a sentence that names its log. Any other exception is a
+fault of Tidemark and keeps its trace.
+"""
+
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from tidemark.errors import EngineError, TidemarkError
+from tidemark_streaming.cli import compute, demo, ingest, services, stream, verify
+from tidemark_streaming.cli.console import complain
+
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """The commands, and what becomes of an error in one of them."""
+
+    # Typer overrides it with a class of its own copy of click, which it does not export.
+    def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
+        try:
+            return super().invoke(ctx)
+        except TidemarkError as error:
+            complain(str(error))
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            failed = _engine_failure(error)
+            if failed is None:
+                raise
+            complain(str(failed))
+            raise typer.Exit(failed.exit_code) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="One definition of a windowed transform, run as batch and as stream with equal results."
+    "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
+)
+for module in (demo, services, ingest, compute, stream, verify):
+    module.register(app)
+
+
+def _engine_failure(error: Exception) -> EngineError | None:
+    """What the engine's client throws when the engine is gone or fails, as one sentence."""
+    pyspark: Any = sys.modules.get("pyspark.errors")
+    grpc: Any = sys.modules.get("grpc")
+    kinds = tuple(
+        kind
+        for kind in (getattr(pyspark, "PySparkException", None), getattr(grpc, "RpcError", None))
+        if kind is not None
+    )
+    if not isinstance(error, kinds):
+        return None
+    from tidemark.settings import Settings
+
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return EngineError(
+        f"The engine failed: {lines[0].rstrip('.')[:300]}. Its log is in "
+        f"'{Settings().home / 'logs'}'; `tidemark status` says whether it still runs."
+    )

@@ -1,0 +1,130 @@
+"""The demo's closing page: what the flights say, two pictures, and where to go next."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.table import Table
+
+from tidemark.instant import as_datetime, describe
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import out, step
+from tidemark_streaming.glance import Glance
+
+if TYPE_CHECKING:
+    from tidemark.log import Arrival
+    from tidemark.transform import WindowedTransform
+    from tidemark.warehouse import Warehouse
+
+SHOWN = 12
+"""Arrivals in the picture of arrivals: three days."""
+
+
+def show(
+    store: "Warehouse",
+    transform: "WindowedTransform",
+    streamed: Sequence["Arrival"],
+    settings: Settings,
+) -> None:
+    """Print the page, and draw the pictures."""
+    with step("draw two pictures"):
+        pictures = _draw(store, transform, streamed, settings.home / "pictures")
+    hours = _published(settings, transform)
+    out().print("", _airports(hours), "", _worst(hours), "", _loss(settings, transform), "")
+    for text, path in pictures:
+        out().print(f"[bold]{text}[/]\n  {path}\n  {path.with_suffix('.html')}", soft_wrap=True)
+    out().print(
+        "\n[bold]make up[/] opens the platform, with these tables as assets, on "
+        f"http://127.0.0.1:{settings.webserver_port}; [bold]make demo[/] streams the next days; "
+        "[bold]make down[/] stops everything, the engine too.",
+        soft_wrap=True,
+    )
+
+
+def _draw(
+    store: "Warehouse", transform: "WindowedTransform", streamed: Sequence["Arrival"], folder: Path
+) -> list[tuple[str, Path]]:
+    from tidemark import picture, picture_data
+
+    late = picture_data.events(store, transform, streamed)
+    late = late[late["verdict"] != picture.VERDICTS[0]].groupby("arrival").size()
+    shown = max(
+        (streamed[i : i + SHOWN] for i in range(max(1, len(streamed) - SHOWN + 1))),
+        key=lambda part: sum(int(late.get(a.arrival, 0)) for a in part),
+    )
+    begin, end = as_datetime(shown[0].arrived_at), as_datetime(shown[-1].arrived_at)
+    arrivals = picture.arrivals(
+        picture_data.events(store, transform, shown),
+        shown,
+        title=f"Flights arrive out of order: {begin:%B %-d} to {end:%B %-d, %Y}",
+        allowed_lateness=transform.allowed_lateness,
+    )
+    loss = picture.late_loss(
+        picture_data.days(store, transform),
+        title=f"What {describe(transform.allowed_lateness)} of patience cost: {transform.name}",
+        allowed_lateness=transform.allowed_lateness,
+    )
+    return [
+        ("Event time against processing time", picture.save(arrivals, folder, "arrivals").png),
+        ("Late loss by day", picture.save(loss, folder, "late_loss").png),
+    ]
+
+
+def _published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
+    table = Glance(settings).read(transform.table, None)
+    return pd.DataFrame() if table is None else table.to_pandas()
+
+
+def _airports(hours: pd.DataFrame) -> Table:
+    weighted = hours.assign(minutes=hours["mean_delay"] * (hours["flights"] - hours["cancelled"]))
+    table = Table(title="Departures by airport", title_justify="left")
+    for name in ("airport", "flights", "cancelled", "mean delay", "worst delay", "late records"):
+        table.add_column(name, justify="left" if name == "airport" else "right")
+    for airport, rows in weighted.groupby("origin"):
+        flown = rows["flights"].sum() - rows["cancelled"].sum()
+        table.add_row(
+            str(airport),
+            f"{rows['flights'].sum():,}",
+            f"{rows['cancelled'].sum():,}",
+            f"{rows['minutes'].sum() / flown:.1f} min",
+            f"{rows['worst_delay'].max():.0f} min",
+            f"{rows['late_events'].sum():,}",
+        )
+    return table
+
+
+def _worst(hours: pd.DataFrame) -> Table:
+    table = Table(title="The worst hours (of ten flights or more)", title_justify="left")
+    for name in ("hour (UTC)", "airport", "flights", "cancelled", "mean delay"):
+        table.add_column(name, justify="right")
+    for row in hours[hours["flights"] >= 10].nlargest(5, "mean_delay").itertuples():
+        table.add_row(
+            f"{row.window_start:%Y-%m-%d %H:%M}",
+            str(row.origin),
+            f"{row.flights}",
+            f"{row.cancelled}",
+            f"{row.mean_delay:.0f} min",
+        )
+    return table
+
+
+def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
+    found = Glance(settings).read(transform.late_loss_table, None)
+    rows = pd.DataFrame() if found is None else found.to_pandas()
+    title = f"What came {describe(transform.allowed_lateness)} or more too late, and would change"
+    table = Table(title=title, title_justify="left")
+    for name in ("hour (UTC)", "airport", "events lost", "mean delay as streamed", "complete"):
+        table.add_column(name, justify="right")
+    if rows.empty:
+        return table
+    change = (rows["mean_delay_complete"] - rows["mean_delay"]).abs()
+    for row in rows.loc[change.nlargest(5).index].itertuples():
+        table.add_row(
+            f"{row.window_start:%Y-%m-%d %H:%M}",
+            str(row.origin),
+            f"{row.lost}",
+            f"{row.mean_delay:.1f} min",
+            f"{row.mean_delay_complete:.1f} min",
+        )
+    return table

@@ -1,0 +1,111 @@
+"""`tidemark run` and `tidemark backfill`: the runs that end."""
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.instant import iso
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse, windows
+
+if TYPE_CHECKING:
+    from tidemark.ledger import RunFacts
+
+_INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
+
+
+class Answer(StrEnum):
+    """The two lawful answers of a backfill."""
+
+    AS_STREAMED = "as-streamed"
+    COMPLETE = "complete"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("run")(run)
+    app.command("backfill")(backfill)
+
+
+def run(
+    asset: Asset,
+    limit: Annotated[int | None, typer.Option(min=1, help="Take at most so many arrivals.")] = None,
+    json: Json = False,
+) -> None:
+    """Take in the arrivals that came since the last run, publish what they fire, and stop.
+
+    This is the incremental run: what a schedule calls every few minutes. `tidemark stream` does
+    the same again and again.
+
+    Example: `tidemark run departures_hourly`
+    """
+    from tidemark.run import incremental
+    from tidemark_streaming import domains
+
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    with step(f"run {asset}") as work:
+        done = incremental(store, transform, limit=limit)
+        work.note = f"{done.events:,} events" if done else "nothing new"
+    if done is not None:
+        _show(done, json)
+    elif json:
+        emit(None)
+    else:
+        err().print(f"'{asset}' has taken in all that has arrived.")
+
+
+def backfill(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    answer: Annotated[
+        Answer,
+        typer.Option(
+            help="**as-streamed** counts what a stream would have counted, event for event; "
+            "**complete** counts what came too late as well."
+        ),
+    ] = Answer.AS_STREAMED,
+    json: Json = False,
+) -> None:
+    """Compute windows anew from the log and replace them: all, or a range.
+
+    It may run while a stream works on the same windows: each event counts once.
+
+    Example: `tidemark backfill departures_hourly --from 2013-01-01 --to 2013-02-01`
+    """
+    from tidemark import run as runs
+    from tidemark_streaming import domains
+
+    first, last = bounds(begin, end)
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    span = windows(store, transform.source, transform.window.reach, first, last)
+    with step(f"backfill {asset}") as work:
+        start, stop = span or (None, None)
+        done = runs.backfill(store, transform, start, stop, answer=answer.replace("-", "_"))
+        work.note = f"{done.events:,} events"
+    _show(done, json)
+
+
+def _show(done: "RunFacts", json: bool) -> None:
+    if json:
+        plain = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
+        emit({**plain, "events": done.events, "seconds": done.seconds})
+        return
+    rows: dict[str, object] = {
+        "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
+        "events": f"{done.events:,}",
+        "on time": f"{done.on_time:,}",
+        "late, admitted": f"{done.late:,}",
+        "too late": f"{done.too_late:,}",
+        "no event time": f"{done.no_event_time:,}",
+        "watermark": iso(done.watermark),
+        "took": seconds(done.seconds),
+    }
+    out().print(facts("", rows))

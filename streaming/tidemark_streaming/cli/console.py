@@ -1,0 +1,97 @@
+"""What the commands say: results on stdout, everything else on stderr."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+NONE = "-"
+"""Where there is no value."""
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON on stdout, for scripts.")
+]
+
+
+def out() -> Console:
+    """Where results go."""
+    return Console(soft_wrap=False)
+
+
+def err() -> Console:
+    """Where progress and complaints go."""
+    return Console(stderr=True, highlight=False)
+
+
+def complain(sentence: str) -> None:
+    """Say what is wrong, in one sentence."""
+    err().print("[bold red]error:[/] ", end="")
+    err().print(sentence, markup=False, soft_wrap=True)
+
+
+def emit(value: object) -> None:
+    """Print a result as JSON."""
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+class Step:
+    """A piece of work under way: how far it is, and what to note when it is done."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+        self.note = ""
+
+    def at(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        self._progress.update(self._task, completed=done, total=total)
+
+    def tell(self, line: str) -> None:
+        """Show what is being done just now."""
+        self._progress.update(self._task, description=line)
+
+
+@contextmanager
+def step(text: str) -> Iterator[Step]:
+    """Show that something is under way, and afterwards that it is done, with its time."""
+    console, began = err(), time.monotonic()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        work = Step(progress, progress.add_task(text, total=None))
+        yield work
+    note = f"  [dim]{work.note}[/]" if work.note else ""
+    console.print(f"[green]✓[/] {text}  [bold]{seconds(time.monotonic() - began)}[/]{note}")
+
+
+def seconds(length: float) -> str:
+    """A time taken, as one reads it."""
+    return f"{length:.1f} s" if length < 90 else str(timedelta(seconds=round(length)))
+
+
+def facts(title: str, rows: dict[str, object]) -> Table:
+    """Names and values, one below the other."""
+    table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in rows.items():
+        table.add_row(name, NONE if value is None else str(value))
+    return table

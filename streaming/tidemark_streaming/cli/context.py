@@ -1,0 +1,83 @@
+"""What most commands need first: the settings, the engine, a range of time."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.errors import DataError, DefinitionError
+from tidemark.instant import instant, iso
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import step
+
+if TYPE_CHECKING:
+    from tidemark.source import Source
+    from tidemark.warehouse import Warehouse
+
+Asset = Annotated[str, typer.Argument(help="The asset, as `tidemark status` lists it.")]
+SourceName = Annotated[str, typer.Argument(help="The source, as `tidemark status` lists it.")]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="DATE", help="First window start, ISO 8601 in UTC."),
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="DATE", help="End of the window starts, exclusive."),
+]
+Range = tuple[int, int] | None
+
+
+def warehouse(settings: Settings, session_id: str | None = None) -> "Warehouse":
+    """The warehouse, in a session of the engine, which is started if need be."""
+    from tidemark import engine
+    from tidemark.warehouse import Warehouse
+
+    with step("engine") as work:
+        engine.ensure(settings, work.tell)
+        spark = engine.session(settings, session_id)
+        work.note = f"Spark {spark.version}"
+    return Warehouse(spark, settings.warehouse, settings.database)
+
+
+def bounds(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
+    """What `--from` and `--to` say, in microseconds.
+
+    Raises:
+        DefinitionError: one is no date, or no time lies between them.
+    """
+    first = None if begin is None else instant(begin)
+    last = None if end is None else instant(end)
+    if first is not None and last is not None and last <= first:
+        raise DefinitionError(
+            f"The range from {iso(first)} to {iso(last)} is empty: --to must be after --from."
+        )
+    return first, last
+
+
+def windows(
+    warehouse: "Warehouse", source: "Source", reach: int, begin: int | None, end: int | None
+) -> Range:
+    """The range of window starts that a user asked for, an open side closed by the source's events.
+
+    Args:
+        reach: how far an event may lie after the start of a window that holds it.
+
+    Raises:
+        DataError: no event of the source lies there.
+    """
+    if begin is None and end is None:
+        return None
+    from tidemark.log import Log
+
+    timeline = Log(warehouse, source).timeline()
+    oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
+    newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)
+    if oldest is None or newest is None:
+        raise DataError(f"Source '{source.name}' has no events yet: `tidemark ingest` brings them.")
+    first = oldest - reach + 1 if begin is None else begin
+    last = newest + 1 if end is None else end
+    if last <= oldest - reach or first > newest or last <= first:
+        raise DataError(
+            f"No window of '{source.name}' lies from {iso(first)} to {iso(last)}: its events are "
+            f"from {iso(oldest)} to {iso(newest)}."
+        )
+    return first, last

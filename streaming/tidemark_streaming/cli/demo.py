@@ -1,0 +1,171 @@
+"""`tidemark demo`: the whole way, on real flights.
+
+The demo works in the normal tables, so that the web interface shows what it made. It never resets
+anything: the first time it loads 60 days and streams the next 10, and each further time it goes on
+where the log ends, with the 10 days after that, until the year is over.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import TYPE_CHECKING
+
+import typer
+
+from tidemark.instant import as_datetime, duration, iso
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import err, out, seconds, step
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidemark.log import Arrival
+    from tidemark.transform import WindowedTransform
+    from tidemark.warehouse import Warehouse
+    from tidemark_streaming.feed import Inlet
+
+SOURCE, ASSET = "flights", "departures_hourly"
+BULK_DAYS, STREAM_DAYS, SPAN = 60, 10, "6 hours"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(command)
+
+
+def command() -> None:
+    """See the whole way on real flights, in three minutes.
+
+    Loads 60 days of flights in bulk, computes their hourly departures, streams the next 10 days
+    arrival by arrival, proves that batch and stream agree, and draws what came late. Run again, it
+    goes on with the 10 days after. Exit code 1 if batch and stream differ.
+
+    Example: `tidemark demo`
+    """
+    from tidemark.parity import parity
+    from tidemark_streaming import domains
+    from tidemark_streaming.cli import closing
+    from tidemark_streaming.cli.stream import connect
+    from tidemark_streaming.cli.verify import tell
+
+    began, settings = time.monotonic(), Settings()
+    inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
+    store = connect(settings, ASSET)
+    _load(store, inlet, settings)
+    _catch_up(store, transform)
+    streamed = _stream(store, transform, inlet, settings)
+    with step("parity: all windows computed anew in one bounded pass, and compared") as work:
+        report = parity(store, transform)
+        work.note = f"{report.windows:,} rows"
+    tell(report)
+    if not report.equal:
+        raise typer.Exit(1)
+    closing.show(store, transform, streamed, settings)
+    out().print(f"[dim]The demo took {seconds(time.monotonic() - began)}.[/]")
+
+
+def _load(store: "Warehouse", inlet: "Inlet", settings: Settings) -> None:
+    """The first days in bulk, unless they are in the log."""
+    from tidemark.log import Log
+    from tidemark_streaming.ingest import replay
+
+    log = Log(store, inlet.source)
+    log.create()
+    first, last = next(iter(log.timeline(through=0)), None), log.last()
+    if first is not None and last is not None:
+        loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
+        if loaded >= BULK_DAYS - 1:
+            until = as_datetime(last.arrived_at)
+            err().print(f"[green]✓[/] the log of {SOURCE} is there, until {until:%B %-d, %Y}")
+            return
+    with step(f"ingest {BULK_DAYS} days of {SOURCE} in bulk") as work:
+        place = settings.landing / SOURCE
+        commits = list(replay(store, inlet, place, days=BULK_DAYS, span=SPAN, batch=None))
+        arrivals = [a for c in commits for a in c.arrivals]
+        work.note = f"{sum(a.rows for a in arrivals):,} flights in {len(arrivals)} arrivals"
+
+
+def _catch_up(store: "Warehouse", transform: "WindowedTransform") -> None:
+    """The asset, as far as its source: by a backfill when it is new."""
+    from tidemark import run
+
+    if not store.exists(transform.state_table):
+        with step(f"backfill {transform.name}") as work:
+            facts = run.backfill(store, transform)
+            work.note = f"{facts.events:,} events, {facts.late:,} late, {facts.too_late:,} too late"
+        return
+    with step(f"run {transform.name}") as work:
+        facts = run.incremental(store, transform)
+        work.note = "nothing new" if facts is None else f"{facts.events:,} events"
+
+
+def _stream(
+    store: "Warehouse", transform: "WindowedTransform", inlet: "Inlet", settings: Settings
+) -> list["Arrival"]:
+    """The next days arrival by arrival, while a continuous query publishes them."""
+    from tidemark.log import Log
+    from tidemark_streaming.cli.stream import finished, watch
+    from tidemark_streaming.live import View
+
+    log = Log(store, inlet.source)
+    last = log.last()
+    begin = 0 if last is None else last.arrived_at
+    before = -1 if last is None else last.arrival
+    total = int(STREAM_DAYS * duration("1 day") / duration(SPAN))
+    began = time.monotonic()
+    view = View(settings, transform, expected=total)
+    with _query(store, transform) as query, _ingesting(store, inlet, settings, begin) as feeding:
+        err().print(f"streaming the next {STREAM_DAYS} days, arrival by arrival …")
+        watch(view, lambda look: finished(query, look, True) and feeding.done())
+        feeding.result()
+    streamed = log.timeline(after=before)
+    if not streamed:
+        err().print(f"The recording of {SOURCE} is over: nothing is left to stream.")
+        return log.timeline()[-total:]
+    err().print(
+        f"[green]✓[/] streamed {len(streamed)} arrivals, {iso(begin)} to "
+        f"{iso(streamed[-1].arrived_at)}  [bold]{seconds(time.monotonic() - began)}[/]  "
+        f"[dim]{sum(a.rows for a in streamed):,} flights[/]"
+    )
+    return streamed
+
+
+@contextmanager
+def _query(store: "Warehouse", transform: "WindowedTransform") -> Iterator["StreamingQuery"]:
+    from tidemark_streaming import continuous
+
+    # One that runs already, left by a demo that was killed or by the user, does as well.
+    query = continuous.find(store, transform)
+    ours = query is None
+    if query is None:
+        with step("start a continuous query"):
+            query = continuous.start(store, transform)
+    try:
+        yield query
+    finally:
+        if ours:
+            continuous.stop(store, transform)
+
+
+@contextmanager
+def _ingesting(
+    store: "Warehouse", inlet: "Inlet", settings: Settings, begin: int
+) -> Iterator[Future[None]]:
+    from tidemark_streaming.ingest import replay
+
+    stopped = Event()
+
+    def ingest() -> None:
+        start, end = iso(begin), iso(begin + STREAM_DAYS * duration("1 day"))
+        place = settings.landing / SOURCE
+        for _ in replay(store, inlet, place, start=start, end=end, span=SPAN):
+            if stopped.is_set():
+                return
+
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            yield pool.submit(ingest)
+        finally:
+            stopped.set()

@@ -1,0 +1,99 @@
+"""`tidemark ingest`: bring arrivals into a source's log."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from tidemark.errors import DefinitionError
+from tidemark.instant import iso
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.context import SourceName, bounds, warehouse
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("ingest")(command)
+
+
+def command(
+    source: SourceName,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Play so many days of the recording.")
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DATE", help="Play what arrived from here on (ISO 8601)."),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="DATE", help="Play what arrived before this.")
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(help="Seconds of the recording for each second; as fast as possible if left."),
+    ] = None,
+    span: Annotated[
+        str, typer.Option(help="How much recorded time makes one arrival.")
+    ] = "6 hours",
+    bulk: Annotated[
+        bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Bring a source's arrivals into its log, exactly once.
+
+    A source that has recorded data plays it into its landing folder, in the order in which its
+    records *arrived*; then whatever lies in the folder and is not in the log is ingested. Killed
+    and started again, it goes on where the log ends.
+
+    Example: `tidemark ingest flights --days 60 --bulk`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.ingest import ingest, replay
+
+    bounds(begin, end)
+    if days is not None and end is not None:
+        raise DefinitionError("Give --days or --to, not both.")
+    if bulk and speed is not None:
+        raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
+    settings = Settings()
+    inlet = domains.inlet(settings, source)
+    place, store = settings.landing / source, warehouse(settings)
+    batch = None if bulk else 1
+    if inlet.play is None:
+        commits = ingest(store, inlet.feed(place), batch=batch)
+    else:
+        commits = replay(
+            store,
+            inlet,
+            place,
+            start=begin,
+            end=end,
+            days=days,
+            span=span,
+            speed=speed,
+            batch=batch,
+        )
+    began, arrivals = time.monotonic(), []
+    with step(f"ingest {source}") as work:
+        for commit in commits:
+            arrivals += commit.arrivals
+            work.at(commit.done, commit.pending)
+            work.note = f"{len(arrivals):,} arrivals, {sum(a.rows for a in arrivals):,} events"
+    if not arrivals and not json:
+        err().print(f"Nothing new has arrived for '{source}'.")
+    result: dict[str, object] = {
+        "source": source,
+        "arrivals": len(arrivals),
+        "events": sum(a.rows for a in arrivals),
+        "first_arrival": arrivals[0].arrival if arrivals else None,
+        "last_arrival": arrivals[-1].arrival if arrivals else None,
+        "watermark": iso(arrivals[-1].after) if arrivals else None,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if json:
+        emit(result)
+    elif arrivals:
+        shown = {**result, "seconds": seconds(time.monotonic() - began)}
+        out().print(facts("", shown))

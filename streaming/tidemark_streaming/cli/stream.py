@@ -1,0 +1,117 @@
+"""`tidemark stream`: a continuous query, with its live view."""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+from uuid import NAMESPACE_URL, uuid5
+
+import typer
+from rich.live import Live
+
+from tidemark.errors import EngineError
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import err, out, step
+from tidemark_streaming.cli.context import Asset, warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidemark.warehouse import Warehouse
+    from tidemark_streaming.live import Look, View
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the tables."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("stream")(command)
+
+
+def command(
+    asset: Asset,
+    arrivals_per_run: Annotated[
+        int | None,
+        typer.Option(min=1, help="Take at most so many arrivals a run; all there are if left."),
+    ] = None,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="Stop when nothing is left to take in.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Leave it running in the engine, and return.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the asset's running stream.")] = False,
+) -> None:
+    """Keep an asset up to date: a Structured Streaming query that runs as arrivals come.
+
+    Shows what arrives and what is published until Ctrl-C, which stops the query cleanly. What a
+    query has published does not depend on how it is cut into runs, stopped or started again.
+
+    Example: `tidemark stream departures_hourly`, and in another terminal
+    `tidemark ingest flights --days 70 --speed 20000`
+    """
+    from tidemark_streaming import continuous, domains
+    from tidemark_streaming.live import View
+
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = connect(settings, asset)
+    if stop:
+        with step(f"stop the stream of {asset}"):
+            stopped = continuous.stop(store, transform)
+        if not stopped:
+            raise EngineError(f"No stream of '{asset}' is running.")
+        return
+    with step(f"start the stream of {asset}"):
+        query = continuous.start(store, transform, arrivals_per_run=arrivals_per_run)
+    if detach:
+        out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
+        return
+    try:
+        view = View(settings, transform)
+        watch(view, lambda look: finished(query, look, until_caught_up))
+    finally:
+        continuous.stop(store, transform)
+        err().print(f"The stream of '{asset}' has stopped.")
+
+
+def connect(settings: Settings, asset: str) -> "Warehouse":
+    """The session in which an asset's query lives, the same for every process that asks."""
+    name = f"tidemark:{settings.warehouse}/{settings.database}/{asset}"
+    return warehouse(settings, str(uuid5(NAMESPACE_URL, name)))
+
+
+def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
+    """Whether there is nothing to watch any more.
+
+    Raises:
+        EngineError: the query failed.
+    """
+    if not query.isActive:
+        failure = query.exception()
+        lines = str(failure).strip().splitlines() if failure else []
+        raise EngineError(f"The stream ended: {lines[0] if lines else 'it was stopped elsewhere.'}")
+    return until_caught_up and look.behind <= 0
+
+
+def watch(view: "View", done: Callable[["Look"], bool]) -> None:
+    """Show a stream until `done` says so: a live view in a terminal, otherwise a line a change."""
+    console = err()
+    if console.is_terminal:
+        look = view.look()
+        with Live(view.render(look), console=console, auto_refresh=False) as live:
+            while not done(look):
+                time.sleep(LOOK_EVERY)
+                look = view.look()
+                live.update(view.render(look), refresh=True)
+        return
+    said = ""
+    while True:
+        look = view.look()
+        line = view.line(look)
+        if line != said:
+            console.print(line, soft_wrap=True)
+            said = line
+        if done(look):
+            return
+        time.sleep(LOOK_EVERY)

@@ -1,0 +1,150 @@
+"""`tidemark parity` and `tidemark lateness`: is it right, and is the patience well chosen?"""
+
+from collections import Counter
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.errors import DataError
+from tidemark.instant import describe
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, emit, out, step
+from tidemark_streaming.cli.context import (
+    Asset,
+    From,
+    SourceName,
+    To,
+    bounds,
+    warehouse,
+    windows,
+)
+
+if TYPE_CHECKING:
+    from tidemark.parity import ParityReport
+
+MEANING = {
+    "missing": "not published, but the log says that it should be",
+    "extra": "published, but the log does not say so",
+    "late_loss": "the complete answer, with events that a stream had to leave out",
+    "value": "another value",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("parity")(parity)
+    app.command("lateness")(lateness)
+
+
+def parity(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    show: Annotated[int, typer.Option(min=0, help="How many differences to list.")] = 20,
+    json: Json = False,
+) -> None:
+    """Compute an asset's windows anew in one bounded pass, and compare with what is published.
+
+    Exit code 0 when every row is equal, 1 when any is missing, extra or different.
+
+    Example: `tidemark parity departures_hourly --from 2013-02-01 --to 2013-02-08`
+    """
+    from tidemark.parity import parity as compare
+    from tidemark_streaming import domains
+
+    first, last = bounds(begin, end)
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    span = windows(store, transform.source, transform.window.reach, first, last)
+    with step(f"parity {asset}") as work:
+        report = compare(store, transform, *(span or (None, None)))
+        work.note = f"{report.windows:,} rows"
+    if report.windows == 0:
+        raise DataError(f"There is nothing to compare: '{asset}' has no windows in that range.")
+    if json:
+        emit({"equal": report.equal, **asdict(report)})
+    else:
+        tell(report, show)
+    if not report.equal:
+        raise typer.Exit(1)
+
+
+def tell(report: "ParityReport", show: int = 20) -> None:
+    """Say what a comparison found."""
+    if report.equal:
+        out().print(
+            f"[green]equal[/]: {report.windows:,} published rows of '{report.asset}' are what a "
+            f"bounded computation through arrival {report.as_of:,} gives."
+        )
+        return
+    kinds = Counter(d.kind for d in report.differences)
+    table = Table(
+        title=f"{report.asset}: {report.total:,} differences in {report.windows:,} rows",
+        title_justify="left",
+    )
+    for name in ("kind", "window start", "keys", "column", "published", "recomputed"):
+        table.add_column(name)
+    for d in report.differences[:show]:
+        keys = ", ".join(f"{k}={v}" for k, v in d.keys.items())
+        table.add_row(
+            d.kind, d.window_start, keys, d.column or "", d.published or NONE, d.recomputed or NONE
+        )
+    out().print(table)
+    if report.total > show:
+        out().print(f"… and {report.total - show:,} more; --show lists more of them.")
+    for kind in kinds:
+        out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
+
+
+def lateness(
+    source: SourceName,
+    target: Annotated[
+        float, typer.Option(help="The share of events that may come behind the watermark.")
+    ] = 0.001,
+    json: Json = False,
+) -> None:
+    """How far behind a source's events come, and which watermark bound would lose how many.
+
+    The lag of an event is how far its event time is behind the newest that had arrived before.
+    A window that is still open takes an event behind the watermark, and so does one within its
+    allowed lateness: what is shown as lost is the most that can be.
+
+    Example: `tidemark lateness flights --target 0.01`
+    """
+    from tidemark.lateness import observe
+    from tidemark_streaming import domains
+
+    settings = Settings()
+    inlet = domains.inlet(settings, source)
+    store = warehouse(settings)
+    with step(f"lateness {source}") as work:
+        found = observe(store, inlet.source, target)
+        work.note = f"{found.events:,} events"
+    if json:
+        emit(asdict(found))
+        return
+    lags = Table(title=f"{source}: how far behind {found.events:,} events came")
+    lags.add_column("percentile", justify="right")
+    lags.add_column("lag", justify="right")
+    for percentile, lag in found.percentiles.items():
+        lags.add_row("all" if percentile == 100 else f"{percentile:g} %", _hours(lag))
+    bounds_ = Table(title="what a bound would lose at most")
+    for name in ("bound", "events", "share"):
+        bounds_.add_column(name, justify="right")
+    for c in found.candidates[-12:]:
+        style = "bold green" if c == found.recommended else None
+        bounds_.add_row(describe(c.bound), f"{c.lost:,}", f"{c.share:.3%}", style=style)
+    out().print(lags, bounds_)
+    if found.recommended is not None:
+        out().print(
+            f"Recommended, to lose at most {target:.3%}: "
+            f'BoundedOutOfOrderness("{describe(found.recommended.bound)}").'
+        )
+
+
+def _hours(micros: int) -> str:
+    return str(timedelta(seconds=round(micros / 1e6)))

@@ -1,0 +1,157 @@
+"""A glance at the tables without the engine: how far the sources and assets are.
+
+Delta tables are read by a library in this process, file statistics first, so that a status or a
+live view costs the engine nothing and works when it is down. A table that is not there yet gives
+nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tidemark.instant import EPOCH, as_datetime
+from tidemark.settings import Settings
+
+_MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+
+
+@dataclass(frozen=True)
+class SourceGlance:
+    """How far a source is. Instants are microseconds; None where nothing has arrived."""
+
+    source: str
+    arrivals: int
+    events: int
+    arrived_at: int | None
+    watermark: int | None
+    newest_event: int | None
+
+
+@dataclass(frozen=True)
+class AssetGlance:
+    """How far an asset is.
+
+    Args:
+        as_of: the arrival through which it is complete; -1 before the first run.
+        windows: rows published.
+        final: of them, those that nothing will change any more.
+        open: rows under way: not published yet, or not final.
+        late, too_late: events so far, by its published and its late table.
+    """
+
+    asset: str
+    source: str
+    as_of: int
+    watermark: int | None
+    windows: int
+    final: int
+    open: int
+    late: int
+    too_late: int
+
+
+class Glance:
+    """Reads the tables of one database."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._root = f"{settings.warehouse}/{settings.database}"
+
+    def source(self, name: str) -> SourceGlance:
+        """How far a source is."""
+        timeline = self.read(
+            f"{name}_timeline",
+            ["arrival", "rows", "arrived_at", "watermark_after", "max_event_time"],
+        )
+        if timeline is None or timeline.num_rows == 0:
+            return SourceGlance(name, 0, 0, None, None, None)
+        return SourceGlance(
+            source=name,
+            arrivals=timeline.num_rows,
+            events=_sum(timeline["rows"]),
+            arrived_at=_newest(timeline["arrived_at"]),
+            watermark=_newest(timeline["watermark_after"]),
+            newest_event=_newest(timeline["max_event_time"]),
+        )
+
+    def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
+        """How far an asset of these keys and allowed lateness (microseconds) is."""
+        runs = self.read(
+            "runs", ["mode", "seq", "through_arrival", "window_from", "watermark"], asset=name
+        )
+        rows = [] if runs is None else runs.to_pylist()
+        # A backfill of a range says nothing about the windows outside it.
+        whole = [r for r in rows if r["mode"] == "incremental" or r["window_from"] is None]
+        newest = max(whole, key=lambda r: r["through_arrival"], default=None)
+        mark = None if newest is None else _micros(newest["watermark"])
+        published = self.read(name, ["final", "late_events"])
+        missed = self.read(f"{name}_late", ["reason"])
+        final = 0 if published is None else _sum(published["final"])
+        return AssetGlance(
+            asset=name,
+            source=source,
+            as_of=-1 if newest is None else newest["through_arrival"],
+            watermark=mark,
+            windows=0 if published is None else published.num_rows,
+            final=final,
+            open=self._open(name, keys, None if mark is None else mark - lateness),
+            late=0 if published is None else _sum(published["late_events"]),
+            too_late=0 if missed is None else missed["reason"].to_pylist().count("too_late"),
+        )
+
+    def last_published(self, asset: str, seq: int) -> list[dict[str, Any]]:
+        """The rows that the asset's commit `seq` published, newest window first."""
+        table = self.read(asset, None, seq=seq)
+        rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+        return sorted(rows, key=lambda r: r["window_start"], reverse=True)
+
+    def last_run(self, asset: str) -> dict[str, Any] | None:
+        """The ledger's newest row of an asset."""
+        table = self.read("runs", None, asset=asset)
+        rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+        return max(rows, key=lambda r: r["seq"], default=None)
+
+    def read(self, table: str, columns: list[str] | None, **equal: object) -> pa.Table | None:
+        """Rows of a table in which each column of `equal` has that value."""
+        chosen = None
+        for name, value in equal.items():
+            condition = ds.field(name) == value
+            chosen = condition if chosen is None else chosen & condition
+        return self._scan(table, columns, chosen)
+
+    def _open(self, asset: str, keys: Iterable[str], after: int | None) -> int:
+        on = ["window_start", "window_end", *keys]
+        chosen = ds.field("window_end").is_valid() & ds.field("admitted")
+        if after is not None:
+            chosen &= ds.field("window_end") > pa.scalar(
+                as_datetime(after), pa.timestamp("us", "UTC")
+            )
+        table = self._scan(f"{asset}_state", on, chosen)
+        return 0 if table is None else table.group_by(on).aggregate([]).num_rows
+
+    def _scan(
+        self, table: str, columns: list[str] | None, chosen: ds.Expression | None
+    ) -> pa.Table | None:
+        try:
+            found = DeltaTable(f"{self._root}/{table}")
+        except TableNotFoundError:
+            return None
+        data = found.to_pyarrow_dataset(parquet_read_options=_MICROS)
+        return data.to_table(columns=columns, filter=chosen)
+
+
+def _newest(column: pa.ChunkedArray) -> int | None:
+    return _micros(max((v for v in column.to_pylist() if v is not None), default=None))
+
+
+def _micros(value: datetime | None) -> int | None:
+    return None if value is None else (value - EPOCH) // timedelta(microseconds=1)
+
+
+def _sum(column: pa.ChunkedArray) -> int:
+    return int(column.to_numpy().sum())

@@ -1,0 +1,143 @@
+"""The live view of a stream: what has arrived, what is published, where the watermark stands.
+
+It reads the tables without the engine, so that looking costs the stream nothing.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from tidemark.instant import describe, iso
+from tidemark.settings import Settings
+from tidemark.transform import WindowedTransform
+from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
+
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at the tables found."""
+
+    source: SourceGlance
+    asset: AssetGlance
+    published: list[dict[str, Any]]
+
+    @property
+    def behind(self) -> int:
+        """Arrivals that came and are not in the asset yet."""
+        return self.source.arrivals - 1 - self.asset.as_of
+
+
+class View:
+    """Looks at one transform's stream, and shows it.
+
+    Args:
+        expected: how many arrivals there will be in all, where that is known.
+    """
+
+    def __init__(
+        self, settings: Settings, transform: WindowedTransform, expected: int | None = None
+    ) -> None:
+        self._glance = Glance(settings)
+        self._transform = transform
+        self._expected = expected
+        self._seq = -1
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
+        self._first: Look | None = None
+
+    def look(self) -> Look:
+        """Read the tables."""
+        t = self._transform
+        asset = self._glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
+        newest = self._glance.last_run(t.name)
+        published: list[dict[str, Any]] = []
+        if newest is not None and newest["seq"] != self._seq:
+            self._seq = newest["seq"]
+            published = self._glance.last_published(t.name, self._seq)
+            self._recent.extendleft(reversed(published[:_SHOWN]))
+        look = Look(self._glance.source(t.source.name), asset, published)
+        self._first = self._first or look
+        return look
+
+    def render(self, look: Look) -> RenderableType:
+        """The view for a terminal."""
+        source, asset = look.source, look.asset
+        first = self._first or look
+        body = Table.grid(padding=(0, 3))
+        for _ in range(4):
+            body.add_column()
+        body.add_row(
+            "[dim]arrivals ingested",
+            f"[bold]{source.arrivals:,}",
+            "[dim]windows published",
+            f"[bold]{asset.windows:,}",
+        )
+        body.add_row(
+            "[dim]arrivals processed",
+            f"[bold]{asset.as_of + 1:,}",
+            "[dim]open",
+            f"[bold cyan]{asset.open:,}",
+        )
+        body.add_row(
+            "[dim]newest event",
+            iso(source.newest_event) or "-",
+            "[dim]final",
+            f"[bold green]{asset.final:,}",
+        )
+        body.add_row(
+            "[dim]watermark",
+            self._watermark(look),
+            "[dim]late, admitted",
+            self._count(asset.late, first.asset.late, "yellow"),
+        )
+        body.add_row(
+            "", "", "[dim]too late", self._count(asset.too_late, first.asset.too_late, "red")
+        )
+        parts: list[RenderableType] = [body]
+        if self._expected is not None:
+            parts.append(ProgressBar(self._expected, asset.as_of + 1 - (first.asset.as_of + 1)))
+        parts.append(self._windows())
+        return Panel(Group(*parts), title=f"[bold]{self._transform.name}", title_align="left")
+
+    def line(self, look: Look) -> str:
+        """The view as one line, for a log."""
+        source, asset = look.source, look.asset
+        return (
+            f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark {iso(asset.watermark)}  "
+            f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
+            f"too late {asset.too_late:,}"
+        )
+
+    def _watermark(self, look: Look) -> str:
+        mark, newest = look.source.watermark, look.source.newest_event
+        if mark is None or newest is None or mark > newest:
+            return iso(mark) or "-"
+        return f"{iso(mark)} [dim]({describe(newest - mark)} behind)"
+
+    def _count(self, now: int, before: int, colour: str) -> str:
+        fresh = f" [dim](+{now - before:,})" if now > before else ""
+        return f"[bold {colour}]{now:,}[/]{fresh}"
+
+    def _windows(self) -> Table:
+        t = self._transform
+        table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+        columns = ["window_start", *t.keys, *t.aggregates, "late_events", "revision", "timing"]
+        for name in columns:
+            table.add_column("last published: window" if name == "window_start" else name)
+        for row in self._recent:
+            table.add_row(*(_text(row[name]) for name in columns))
+        return table
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value)
