@@ -106,6 +106,13 @@ class Settings(BaseSettings):
         "a folder",
         default_factory=lambda data: data["home"] / "landing",
     )
+    maven_repository: str | None = _setting(
+        "The Maven repository from which the engine's jars come, instead of Maven Central; each "
+        "jar's checksum is verified.",
+        "an address such as https://host/path",
+        default=None,
+        pattern=r"^(https?|file):/",
+    )
     domains: Annotated[
         tuple[Annotated[str, Field(pattern=MODULE)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(

@@ -5,15 +5,17 @@ SHA-256, without what it depends on: Spark has all of that already.
 """
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.sax.saxutils import quoteattr
 
 from tidemark.engine.java import find_java
 from tidemark.errors import EngineError, TidemarkError
+from tidemark.settings import Settings
 
 FOLDER = Path(__file__).resolve().parents[3] / ".engine" / "jars"
 """Where the jars of this checkout are: one copy for every home and working directory."""
@@ -52,21 +54,29 @@ JARS = (
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <caches defaultCacheDir="${ivy.cache.dir}"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+  <resolvers><ibiblio name="central" m2compatible="true" %s/></resolvers>
 </ivysettings>
 """
 
 
-def ensure(folder: Path = FOLDER, jars: tuple[Jar, ...] = JARS) -> list[Path]:
+def ensure(
+    folder: Path = FOLDER, jars: Sequence[Jar] = JARS, repository: str | None = None
+) -> list[Path]:
     """The paths of all jars in `folder`, after fetching those that are absent or damaged.
 
     A jar appears in the folder only after its checksum was found right.
+
+    Args:
+        repository: the address of a Maven repository; Maven Central by default.
+
+    Raises:
+        EngineError: a jar could not be fetched, or is not the file that it should be.
     """
     missing = [jar for jar in jars if not _is_whole(folder / jar.file, jar)]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-            _fetch(missing, Path(scratch))
+            _fetch(missing, Path(scratch), repository)
             for jar in missing:
                 fetched = Path(scratch) / jar.file
                 if not _is_whole(fetched, jar):
@@ -76,13 +86,21 @@ def ensure(folder: Path = FOLDER, jars: tuple[Jar, ...] = JARS) -> list[Path]:
                         "it was refused; check the Maven repository or mirror it came from."
                     )
             for jar in missing:
-                os.replace(Path(scratch) / jar.file, folder / jar.file)
+                (Path(scratch) / jar.file).replace(folder / jar.file)
     return [folder / jar.file for jar in jars]
 
 
-def _fetch(jars: list[Jar], folder: Path) -> None:
+def main() -> None:
+    """Fetch the checkout's jars: the last step of its set-up."""
+    try:
+        ensure(repository=Settings().maven_repository)
+    except TidemarkError as error:
+        sys.exit(f"setup: {error}")
+
+
+def _fetch(jars: list[Jar], folder: Path, repository: str | None) -> None:
     settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
-    settings.write_text(_SETTINGS)
+    settings.write_text(_SETTINGS % (f"root={quoteattr(repository)}" if repository else ""))
     dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" '
         'transitive="false"/>'
@@ -105,9 +123,9 @@ def _fetch(jars: list[Jar], folder: Path) -> None:
         lines = (done.stdout + done.stderr).strip().splitlines()
         reasons = [line.strip() for line in lines if "ERROR" in line or "exception" in line.lower()]
         raise EngineError(
-            f"Could not fetch {', '.join(absent)} from Maven Central "
-            f"({(reasons or lines or ['no output'])[-1]}): check the network, or put the "
-            "files where Tidemark looks for them: the folder .engine/jars of the checkout."
+            f"Could not fetch {', '.join(absent)} from {repository or 'Maven Central'} "
+            f"({(reasons or lines or ['no output'])[-1]}): check the network, or set "
+            "maven_repository (TIDEMARK_MAVEN_REPOSITORY) to a mirror that has them."
         )
 
 
@@ -124,10 +142,3 @@ def _is_whole(file: Path, jar: Jar) -> bool:
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-if __name__ == "__main__":
-    try:
-        ensure()
-    except TidemarkError as error:
-        sys.exit(f"setup: {error}")

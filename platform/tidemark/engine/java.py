@@ -20,7 +20,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> str:
         ).stderr
     except OSError:
         told = ""
-    version = re.search(r'version "(\d+)', told)
+    version = re.search(r'version "(?:1\.)?(\d+)', told)
     if version is None:
         raise EngineError(
             f"Tidemark needs Java 17 or 21, and '{java}' does not run: "

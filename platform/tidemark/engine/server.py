@@ -30,6 +30,9 @@ from tidemark.settings import Settings
 START_DEADLINE = 120.0
 """Seconds that a server has from its start to its first answer."""
 
+HUNG_DEADLINE = 30.0
+"""Seconds after which a server that is alive and silent is taken for hung, and ended."""
+
 
 @dataclass(frozen=True)
 class Status:
@@ -121,13 +124,15 @@ def _runs_here(managed: Managed, settings: Settings) -> bool:
 def _adopt(managed: Managed, url: str, tell: Tell) -> None:
     """Wait for a server whose starter was killed meanwhile; end one that no longer answers."""
     record = managed.running()
-    if record is not None and time.time() - record.began < START_DEADLINE:
+    if record is None:
+        return
+    if not _taken(record.port) and time.time() - record.began < START_DEADLINE:
         _await(managed, url, tell)
-    elif probe(url, deadline=30) is Answer.REFUSED:
-        demand_ready(url)
-    elif probe(url) is Answer.SILENT:
+    elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         tell("The engine runs but does not answer: starting it again")
         managed.stop(deadline=5)
+    else:
+        demand_ready(url)
 
 
 def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
@@ -138,7 +143,7 @@ def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
             "engine_port (TIDEMARK_ENGINE_PORT) to a free port."
         )
     find_java()
-    paths = jars.ensure()
+    paths = jars.ensure(repository=settings.maven_repository)
     scratch = settings.home / "scratch"
     # What a killed server left behind: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)
@@ -167,7 +172,7 @@ def _await(managed: Managed, url: str, tell: Tell) -> None:
 
 
 def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
-    cores = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else 0
+    cores = os.cpu_count() or 1
     java = {
         "derby.system.home": settings.home / "metastore",
         "derby.stream.error.file": settings.home / "logs" / "metastore.log",
@@ -193,7 +198,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.session.timeZone": "UTC",
         # 200 by default: on a small machine the tasks' overhead is most of a small query's time.
-        "spark.sql.shuffle.partitions": 2 * (cores or os.cpu_count() or 1),
+        "spark.sql.shuffle.partitions": 2 * cores,
         "spark.sql.warehouse.dir": settings.warehouse,
         "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -205,7 +210,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
     return [
         str(_spark_home() / "bin" / "spark-submit"),
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        *("--master", f"local[{cores or '*'}]"),
+        *("--master", f"local[{cores}]"),
         *("--name", "tidemark"),
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
         "spark-internal",

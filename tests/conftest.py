@@ -1,0 +1,51 @@
+"""One embedded engine for all tests, and a database of its own for each test that wants tables."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemark import engine as spark_engine
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+
+TESTS = Path(__file__).parent
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+    """The settings of an engine that runs: token, port and home are its own."""
+    settings = Settings(
+        home=tmp_path_factory.mktemp("engine"), engine_port=free_port(), engine_memory="2g"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        # The engine's Python workers unpickle functions of test modules, and import these.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+        spark_engine.ensure(settings)
+    yield settings
+    spark_engine.stop(settings)
+
+
+@pytest.fixture(scope="session")
+def spark(engine: Settings) -> Iterator[SparkSession]:
+    """A session on the tests' engine."""
+    session = spark_engine.session(engine)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def warehouse(engine: Settings, spark: SparkSession) -> Warehouse:
+    """An empty warehouse: a database that no other test uses."""
+    return Warehouse(spark, location=engine.warehouse, database=f"test_{uuid4().hex[:12]}")

@@ -1,0 +1,119 @@
+"""A session is opened only where an engine answers and takes the token: known within seconds."""
+
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from conftest import free_port
+from tidemark import engine as spark_engine
+from tidemark.engine.connect import Answer, address, probe
+from tidemark.engine.token import token_of
+from tidemark.errors import EngineError
+from tidemark.settings import Settings
+
+
+def within(seconds: float, call: Callable[[], object]) -> str:
+    begun = time.monotonic()
+    with pytest.raises(EngineError) as raised:
+        call()
+    assert time.monotonic() - begun < seconds
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+@pytest.fixture
+def mute(tmp_path: Path) -> Iterator[Settings]:
+    """An address at which something listens and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield Settings(home=tmp_path, remote=f"sc://localhost:{listener.getsockname()[1]}")
+
+
+def test_a_session_computes(engine: Settings) -> None:
+    session = spark_engine.session(engine)
+    assert session.range(5).count() == 5
+    session.stop()
+
+
+def test_a_session_is_found_again_by_its_id(engine: Settings) -> None:
+    name = str(uuid4())
+    spark_engine.session(engine, session_id=name).sql("SET tidemark.test = here")
+    again = spark_engine.session(engine, session_id=name)
+    assert again.conf.get("tidemark.test") == "here"
+    again.stop()
+
+
+def test_sessions_without_an_id_are_apart(engine: Settings) -> None:
+    one, other = spark_engine.session(engine), spark_engine.session(engine)
+    one.conf.set("tidemark.test", "one")
+    assert other.conf.get("tidemark.test", "unset") == "unset"
+    one.stop()
+    other.stop()
+
+
+def test_any_address_serves_as_the_engine(engine: Settings, tmp_path: Path) -> None:
+    elsewhere = Settings(home=tmp_path, remote=address(engine))
+    assert spark_engine.ensure(elsewhere) == address(engine)
+    session = spark_engine.session(elsewhere)
+    assert session.range(3).count() == 3
+    session.stop()
+
+
+def test_the_token_may_be_a_setting_of_its_own(engine: Settings, tmp_path: Path) -> None:
+    bare = f"sc://localhost:{engine.engine_port}"
+    elsewhere = Settings(home=tmp_path, remote=bare, token=token_of(engine))
+    assert probe(address(elsewhere)) is Answer.READY
+
+
+def test_no_engine_at_the_address_is_said_within_ten_seconds(tmp_path: Path) -> None:
+    port = free_port()
+    settings = Settings(home=tmp_path, remote=f"sc://localhost:{port}")
+    sentence = within(10, lambda: spark_engine.session(settings))
+    assert sentence.startswith(f"No engine answers at sc://localhost:{port} within 5 seconds:")
+    assert within(10, lambda: spark_engine.ensure(settings)) == sentence
+
+
+def test_a_listener_that_is_no_engine_is_said_within_ten_seconds(mute: Settings) -> None:
+    assert within(10, lambda: spark_engine.session(mute)).startswith("No engine answers at ")
+
+
+def test_an_embedded_engine_that_was_not_started_is_said(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, engine_port=free_port())
+    assert "start it with `tidemark up`" in within(10, lambda: spark_engine.session(settings))
+
+
+@pytest.mark.parametrize("token", ["wrong", None])
+def test_a_wrong_token_or_none_is_said_within_ten_seconds(
+    engine: Settings, tmp_path: Path, token: str | None
+) -> None:
+    bare = f"sc://localhost:{engine.engine_port}"
+    settings = Settings(home=tmp_path, remote=bare, token=token)
+    sentence = within(10, lambda: spark_engine.session(settings))
+    assert sentence.startswith(f"The engine at {bare} refused the token: set TIDEMARK_TOKEN")
+
+
+def test_a_sentence_shows_no_token(engine: Settings, tmp_path: Path) -> None:
+    url = f"sc://localhost:{engine.engine_port}/;token=secret"
+    settings = Settings(home=tmp_path, remote=url)
+    assert "secret" not in within(10, lambda: spark_engine.session(settings))
+
+
+def test_an_address_that_is_none_is_said(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, remote="sc://host:port/;x")
+    assert "is not a Spark Connect address" in within(10, lambda: spark_engine.session(settings))
+
+
+def test_the_homes_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / "new")
+    with ThreadPoolExecutor(8) as pool:
+        tokens = set(pool.map(token_of, [settings] * 8))
+    assert len(tokens) == 1
+    assert stat.S_IMODE((settings.home / "token").stat().st_mode) == 0o600
+    assert [file.name for file in settings.home.iterdir()] == ["token"]

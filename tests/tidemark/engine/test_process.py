@@ -1,0 +1,134 @@
+"""Background processes are found again, told from strangers, and ended."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tidemark.engine.process import Managed, Record
+from tidemark.errors import EngineError
+
+SLEEP = ("sleep", "60")
+STUBBORN = (
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
+    "time.sleep(60)",
+)
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Managed]:
+    process = Managed(tmp_path, "sleeper")
+    yield process
+    process.stop(deadline=0)
+
+
+def start(managed: Managed, command: tuple[str, ...], folder: Path) -> Record:
+    return managed.start(command, port=1234, env=os.environ, folder=folder)
+
+
+def wait_for(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_is_found_again_by_whoever_knows_its_home(
+    managed: Managed, tmp_path: Path
+) -> None:
+    record = start(managed, SLEEP, tmp_path)
+    assert Managed(tmp_path, "sleeper").running() == record
+    assert record.port == 1234
+    assert os.getsid(record.pid) != os.getsid(0)
+
+
+def test_stopping_ends_it_and_forgets_it(managed: Managed, tmp_path: Path) -> None:
+    pid = start(managed, SLEEP, tmp_path).pid
+    assert Managed(tmp_path, "sleeper").stop() is True
+    assert gone(pid)
+    assert managed.recorded() is None
+    assert managed.stop() is False
+
+
+def test_stopping_ends_its_children_too(managed: Managed, tmp_path: Path) -> None:
+    record = start(managed, ("/bin/sh", "-c", "sleep 60 & wait"), tmp_path)
+    wait_for(psutil.Process(record.pid).children)
+    children = psutil.Process(record.pid).children()
+    managed.stop()
+    psutil.wait_procs(children, timeout=10)
+    assert children
+    assert all(gone(child.pid) for child in children)
+
+
+def test_one_that_will_not_end_is_killed_after_the_deadline(
+    managed: Managed, tmp_path: Path
+) -> None:
+    record = start(managed, STUBBORN, tmp_path)
+    wait_for(lambda: "up" in managed.log.read_text())
+    begun = time.monotonic()
+    assert managed.stop(deadline=0.5) is True
+    assert 0.5 <= time.monotonic() - begun < 10
+    assert gone(record.pid)
+
+
+def test_one_that_was_killed_is_seen_to_be_dead(managed: Managed, tmp_path: Path) -> None:
+    record = start(managed, SLEEP, tmp_path)
+    os.kill(record.pid, signal.SIGKILL)
+    wait_for(lambda: managed.running() is None)
+    assert managed.running() is None
+    assert managed.recorded() == record
+
+
+def test_a_pid_that_now_belongs_to_another_process_is_left_alone(
+    managed: Managed, tmp_path: Path
+) -> None:
+    stranger = Managed(tmp_path, "stranger")
+    record = start(stranger, SLEEP, tmp_path)
+    file = tmp_path / "pids" / "sleeper.json"
+    file.write_text(json.dumps({**vars(record), "began": record.began - 3600}))
+    try:
+        assert managed.running() is None
+        assert managed.stop() is False
+        assert stranger.running() == record
+    finally:
+        stranger.stop()
+
+
+def test_a_half_written_pid_file_names_no_process(managed: Managed, tmp_path: Path) -> None:
+    (tmp_path / "pids").mkdir()
+    (tmp_path / "pids" / "sleeper.json").write_text('{"pid": 1')
+    assert managed.running() is None
+
+
+def test_the_log_of_the_run_before_is_kept(managed: Managed, tmp_path: Path) -> None:
+    for word in ("first", "second"):
+        start(managed, ("/bin/sh", "-c", f"echo {word}; exec sleep 60"), tmp_path)
+        wait_for(lambda word=word: word in managed.log.read_text())
+        managed.stop()
+    assert managed.log.read_text() == "second\n"
+    assert managed.log.with_name("sleeper.previous.log").read_text() == "first\n"
+
+
+def test_last_words_are_the_line_that_tells_most(managed: Managed, tmp_path: Path) -> None:
+    managed.log.parent.mkdir()
+    managed.log.write_text("starting\njava.net.BindException: taken\nbye\n")
+    assert managed.last_words() == f"java.net.BindException: taken (log: {managed.log})"
+
+
+def test_a_program_that_is_not_there_is_in_the_last_words(managed: Managed, tmp_path: Path) -> None:
+    with contextlib.suppress(EngineError):
+        start(managed, ("/nowhere/program",), tmp_path)
+    wait_for(lambda: managed.running() is None)
+    assert "/nowhere/program: not found" in managed.last_words()

@@ -1,0 +1,182 @@
+"""The embedded server: one per home, brought back when it dies, ended cleanly."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import free_port
+from tidemark import engine as spark_engine
+from tidemark.engine import Answer
+from tidemark.engine.server import HUNG_DEADLINE, managed_of
+from tidemark.errors import EngineError
+from tidemark.settings import Settings
+
+ENSURE = """
+from tidemark.engine import ensure
+from tidemark.settings import Settings
+ensure(Settings(), print)
+"""
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, list[str]]]:
+    """A server of its own, which two processes were asked for at once, and what they told."""
+    home, port = tmp_path_factory.mktemp("own"), free_port()
+    settings = Settings(home=home, engine_port=port, engine_memory="1g")
+    variables = {
+        "TIDEMARK_HOME": str(home),
+        "TIDEMARK_ENGINE_PORT": str(port),
+        "TIDEMARK_ENGINE_MEMORY": "1g",
+    }
+    askers = [
+        subprocess.Popen(
+            [sys.executable, "-c", ENSURE],
+            env=os.environ | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    told = [asker.communicate()[0] for asker in askers]
+    yield settings, told
+    spark_engine.stop(settings)
+
+
+@pytest.fixture
+def own(started: tuple[Settings, list[str]]) -> Settings:
+    return started[0]
+
+
+def pid_of(settings: Settings) -> int:
+    record = managed_of(settings).running()
+    assert record is not None
+    return record.pid
+
+
+def test_two_that_ask_at_once_get_one_server(started: tuple[Settings, list[str]]) -> None:
+    settings, told = started
+    assert sorted("Starting the Spark engine" in lines for lines in told) == [False, True], told
+    assert spark_engine.status(settings).answer is Answer.READY
+    marker = f"{settings.home}/metastore"
+    servers = [p for p in psutil.process_iter(["cmdline"]) if marker in str(p.info["cmdline"])]
+    assert [server.pid for server in servers] == [pid_of(settings)]
+
+
+def test_asking_again_changes_nothing(own: Settings) -> None:
+    before = pid_of(own)
+    lines: list[str] = []
+    spark_engine.ensure(own, lines.append)
+    assert lines == []
+    assert pid_of(own) == before
+
+
+def test_the_server_listens_on_loopback_only(own: Settings) -> None:
+    listening = [
+        connection.laddr
+        for connection in psutil.Process(pid_of(own)).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert own.engine_port in {place.port for place in listening}
+    assert {place.ip.removeprefix("::ffff:") for place in listening} == {"127.0.0.1"}
+
+
+def test_its_command_line_shows_no_token(own: Settings) -> None:
+    token = (own.home / "token").read_text()
+    assert token not in " ".join(psutil.Process(pid_of(own)).cmdline())
+
+
+def test_sessions_are_in_utc_with_ansi_rules(own: Settings) -> None:
+    session = spark_engine.session(own)
+    assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert session.conf.get("spark.sql.ansi.enabled") == "true"
+    session.stop()
+
+
+def test_status_tells_where_it_is_and_since_when(own: Settings) -> None:
+    status = spark_engine.status(own)
+    assert status.embedded
+    assert status.address == f"sc://localhost:{own.engine_port}"
+    assert status.pid == pid_of(own)
+    assert status.since is not None
+    assert status.memory is not None
+    assert status.memory > 100_000_000
+    assert status.log == own.home / "logs" / "engine.log"
+
+
+def test_a_setting_for_another_port_than_it_runs_on_is_said(own: Settings) -> None:
+    other = own.model_copy(update={"engine_port": free_port()})
+    with pytest.raises(EngineError, match=rf"runs on port {own.engine_port}, .*`tidemark down`"):
+        spark_engine.ensure(other)
+
+
+def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
+    before = pid_of(own)
+    session = spark_engine.session(own)
+    session.sql("CREATE TABLE kept USING delta AS SELECT 7 AS n")
+    os.kill(before, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(before)] if psutil.pid_exists(before) else [], timeout=10)
+    lines: list[str] = []
+    spark_engine.ensure(own, lines.append)
+    assert lines[0] == "The engine had died: starting it again"
+    assert pid_of(own) != before
+    session = spark_engine.session(own)
+    assert session.table("kept").collect()[0].n == 7
+    session.stop()
+
+
+def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemark.engine.server.HUNG_DEADLINE", min(HUNG_DEADLINE, 2.0))
+    before = pid_of(own)
+    os.kill(before, signal.SIGSTOP)
+    lines: list[str] = []
+    spark_engine.ensure(own, lines.append)
+    assert lines[0] == "The engine runs but does not answer: starting it again"
+    assert pid_of(own) != before
+    assert not psutil.pid_exists(before)
+
+
+def test_stopping_frees_the_port_and_leaves_nothing_running(own: Settings) -> None:
+    server = psutil.Process(pid_of(own))
+    family = [server, *server.children(recursive=True)]
+    assert spark_engine.stop(own) is True
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+    with socket.socket() as client:
+        assert client.connect_ex(("127.0.0.1", own.engine_port)) != 0
+    assert spark_engine.stop(own) is False
+    assert spark_engine.status(own).answer is Answer.SILENT
+
+
+def test_a_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(EngineError, match=rf"^Port {port} .*TIDEMARK_ENGINE_PORT"):
+            spark_engine.ensure(Settings(home=tmp_path, engine_port=port))
+
+
+def test_a_server_that_can_not_start_says_why(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, engine_port=free_port(), engine_memory="1m")
+    with pytest.raises(EngineError, match=r"ended while it started: .*heap.*engine.log"):
+        spark_engine.ensure(settings)
+
+
+def test_a_home_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = Settings(home=tmp_path / "file" / "home", engine_port=free_port())
+    with pytest.raises(EngineError, match=r"can't write in its home .*TIDEMARK_HOME"):
+        spark_engine.ensure(settings)
+
+
+def test_stopping_where_nothing_ever_ran_makes_no_folder(tmp_path: Path) -> None:
+    assert spark_engine.stop(Settings(home=tmp_path / "none")) is False
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,100 @@
+"""Settings come from the environment, then the file; a wrong one is a sentence that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"TIDEMARK_{name.upper()}", raising=False)
+
+
+def test_without_any_setting_all_lies_below_one_folder(tmp_path: Path) -> None:
+    settings = Settings()
+    assert settings.home == tmp_path / ".tidemark"
+    assert settings.warehouse == str(tmp_path / ".tidemark" / "warehouse")
+    assert settings.landing == tmp_path / ".tidemark" / "landing"
+    assert settings.domains == ("tidemark_assets.flights",)
+    assert settings.remote is None
+
+
+def test_the_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text('home = "data"\nengine_port = 15999\ndomains = ["a.b"]')
+    settings = Settings()
+    assert settings.home == tmp_path / "data"
+    assert settings.engine_port == 15999
+    assert settings.domains == ("a.b",)
+
+
+def test_the_environment_comes_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidemark.toml").write_text("engine_port = 15999")
+    monkeypatch.setenv("TIDEMARK_ENGINE_PORT", "16000")
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "one.two, three")
+    settings = Settings()
+    assert settings.engine_port == 16000
+    assert settings.domains == ("one.two", "three")
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_REMOTE", "")
+    assert Settings().remote is None
+
+
+def test_a_bucket_can_hold_the_warehouse() -> None:
+    assert Settings(warehouse="s3a://bucket/tables").warehouse == "s3a://bucket/tables"
+
+
+def test_the_token_is_not_shown() -> None:
+    assert "abc" not in repr(Settings(token="abc"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("engine_port", "many", "a port from 1 to 65535"),
+        ("webserver_port", "70000", "a port from 1 to 65535"),
+        ("engine_memory", "lots", "such as 512m or 4g"),
+        ("remote", "http://cluster", "such as sc://host:15002"),
+        ("database", "My-Tables", "lower-case letters"),
+        ("warehouse", "relative/path", "an absolute path"),
+        ("token", "two words", "letters, digits"),
+        ("domains", "not a package", "names of Python packages"),
+        ("maven_repository", "mirror", "an address"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(
+    name: str, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
+    with pytest.raises(DefinitionError) as raised:
+        Settings()
+    sentence = str(raised.value)
+    assert sentence.startswith(f"Setting {name} (TIDEMARK_{name.upper()}, or {name} in tidemark.")
+    assert allowed in sentence
+    assert "\n" not in sentence
+
+
+def test_an_unknown_setting_in_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text("engine_prot = 15999")
+    with pytest.raises(DefinitionError, match=r"no setting 'engine_prot' .* engine_port"):
+        Settings()
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tidemark.toml").write_text("engine_port: 15999")
+    with pytest.raises(DefinitionError, match=r"^The file tidemark\.toml is not TOML: "):
+        Settings()
+
+
+def test_every_setting_says_what_it_means_and_may_be() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert isinstance(field.json_schema_extra, dict), name
