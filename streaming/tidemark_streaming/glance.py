@@ -61,6 +61,8 @@ class Glance:
 
     def __init__(self, settings: Settings) -> None:
         self._root = f"{settings.warehouse}/{settings.database}"
+        self._open_tables: dict[str, DeltaTable] = {}
+        self._seen: dict[tuple[str, str], tuple[int, str, pa.Table]] = {}
 
     def source(self, name: str) -> SourceGlance:
         """How far a source is."""
@@ -99,7 +101,7 @@ class Glance:
             watermark=mark,
             windows=0 if published is None else published.num_rows,
             final=final,
-            open=self._open(name, keys, None if mark is None else mark - lateness),
+            open=self._under_way(name, keys, None if mark is None else mark - lateness),
             late=0 if published is None else _sum(published["late_events"]),
             too_late=0 if missed is None else missed["reason"].to_pylist().count("too_late"),
         )
@@ -124,7 +126,7 @@ class Glance:
             chosen = condition if chosen is None else chosen & condition
         return self._scan(table, columns, chosen)
 
-    def _open(self, asset: str, keys: Iterable[str], after: int | None) -> int:
+    def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int:
         on = ["window_start", "window_end", *keys]
         chosen = ds.field("window_end").is_valid() & ds.field("admitted")
         if after is not None:
@@ -137,12 +139,22 @@ class Glance:
     def _scan(
         self, table: str, columns: list[str] | None, chosen: ds.Expression | None
     ) -> pa.Table | None:
+        found = self._open_tables.get(table)
         try:
-            found = DeltaTable(f"{self._root}/{table}")
+            if found is None:
+                found = self._open_tables[table] = DeltaTable(f"{self._root}/{table}")
+            else:
+                found.update_incremental()
         except TableNotFoundError:
             return None
-        data = found.to_pyarrow_dataset(parquet_read_options=_MICROS)
-        return data.to_table(columns=columns, filter=chosen)
+        # Who looks every second finds most tables as they were.
+        asked = (table, str(columns))
+        version, condition, rows = self._seen.get(asked, (-1, "", None))
+        if rows is None or version != found.version() or condition != str(chosen):
+            data = found.to_pyarrow_dataset(parquet_read_options=_MICROS)
+            rows = data.to_table(columns=columns, filter=chosen)
+            self._seen[asked] = (found.version(), str(chosen), rows)
+        return rows
 
 
 def _newest(column: pa.ChunkedArray) -> int | None:

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -51,40 +50,46 @@ def emit(value: object) -> None:
 class Step:
     """A piece of work under way: how far it is, and what to note when it is done."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
+    def __init__(self, progress: Progress | None = None, task: TaskID | None = None) -> None:
         self._progress = progress
         self._task = task
         self.note = ""
 
     def at(self, done: int, total: int) -> None:
         """Show how far it is."""
-        self._progress.update(self._task, completed=done, total=total)
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=done, total=total)
 
     def tell(self, line: str) -> None:
         """Show what is being done just now."""
-        self._progress.update(self._task, description=line)
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=line)
 
 
 @contextmanager
 def step(text: str) -> Iterator[Step]:
     """Show that something is under way, and afterwards that it is done, with its time."""
     console, began = err(), time.monotonic()
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=28),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        work = Step(progress, progress.add_task(text, total=None))
+    if console.is_terminal:
+        bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28))
+        with Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress:
+            work = Step(progress, progress.add_task(text, total=None))
+            yield work
+    else:
+        work = Step()
         yield work
-    note = f"  [dim]{work.note}[/]" if work.note else ""
-    console.print(f"[green]✓[/] {text}  [bold]{seconds(time.monotonic() - began)}[/]{note}")
+    done(text, time.monotonic() - began, work.note)
+
+
+def done(text: str, took: float, note: str = "") -> None:
+    """Say that a piece of work is done."""
+    note = f"  [dim]{note}[/]" if note else ""
+    err().print(f"[green]✓[/] {text}  [bold]{seconds(took)}[/]{note}", soft_wrap=True)
 
 
 def seconds(length: float) -> str:
     """A time taken, as one reads it."""
-    return f"{length:.1f} s" if length < 90 else str(timedelta(seconds=round(length)))
+    return f"{length:.1f} s" if length < 100 else f"{length // 60:.0f} min {length % 60:.0f} s"
 
 
 def facts(title: str, rows: dict[str, object]) -> Table:

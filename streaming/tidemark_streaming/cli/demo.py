@@ -16,7 +16,7 @@ import typer
 
 from tidemark.instant import as_datetime, duration, iso
 from tidemark.settings import Settings
-from tidemark_streaming.cli.console import err, out, seconds, step
+from tidemark_streaming.cli.console import done, err, out, seconds, step
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -124,10 +124,11 @@ def _stream(
     if not streamed:
         err().print(f"The recording of {SOURCE} is over: nothing is left to stream.")
         return log.timeline()[-total:]
-    err().print(
-        f"[green]✓[/] streamed {len(streamed)} arrivals, {iso(begin)} to "
-        f"{iso(streamed[-1].arrived_at)}  [bold]{seconds(time.monotonic() - began)}[/]  "
-        f"[dim]{sum(a.rows for a in streamed):,} flights[/]"
+    until = as_datetime(streamed[-1].arrived_at)
+    done(
+        f"streamed {len(streamed)} arrivals, until {until:%B %-d, %Y}",
+        time.monotonic() - began,
+        f"{sum(a.rows for a in streamed):,} flights",
     )
     return streamed
 

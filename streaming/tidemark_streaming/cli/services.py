@@ -4,14 +4,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tidemark.instant import iso
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.context import continuous_session
 
 if TYPE_CHECKING:
     from tidemark.engine import Managed
+
+_HIDDEN = ("source", "as_of", "arrived_at")
+"""What the JSON has and the tables leave out."""
 
 NAMES = {"webserver": "Dagster web interface", "daemon": "Dagster daemon"}
 
@@ -71,24 +76,28 @@ def status(json: Json = False) -> None:
     Example: `tidemark status --json`
     """
     settings = Settings()
-    found = {
-        "processes": _processes(settings),
-        "sources": _sources(settings),
-        "assets": _assets(settings),
-    }
+    processes = _processes(settings)
+    running = any(p["running"] for p in processes)
+    sources, assets = _sources(settings), _assets(settings)
+    streams = _streams(settings) if processes[0]["running"] else []
     if json:
-        emit(found)
+        emit({"processes": processes, "sources": sources, "assets": assets, "streams": streams})
         return
-    processes = Table(title="processes", title_justify="left")
-    for name in ("process", "state", "where", "log"):
-        processes.add_column(name)
-    for p in found["processes"]:
+    table = Table(title="processes", title_justify="left", box=SIMPLE_HEAD)
+    for name in ("process", "state", "where"):
+        table.add_column(name)
+    for p in processes:
         state = "[green]running[/]" if p["running"] else "[red]not running[/]"
-        processes.add_row(p["name"], state, p["address"], p["log"])
-    out().print(processes)
-    _print("sources", found["sources"])
-    _print("assets", found["assets"])
-    if not any(p["running"] for p in found["processes"]):
+        table.add_row(p["name"], state, p["address"])
+    out().print(table)
+    out().print(_table("sources", sources), _table("assets", assets))
+    for asset in streams:
+        out().print(
+            f"The stream of [bold]{asset}[/] runs; `tidemark stream {asset} --stop` ends it."
+        )
+    if running:
+        err().print(f"Logs are in {settings.home / 'logs'}.", soft_wrap=True)
+    else:
         err().print("Nothing is running: `tidemark up` starts it.")
 
 
@@ -127,8 +136,11 @@ def _sources(settings: Settings) -> list[dict[str, Any]]:
 
     glance = Glance(settings)
     instants = ("arrived_at", "watermark", "newest_event")
-    found = [glance.source(name) for name in domains.load(settings.domains).inlets]
-    return [{k: iso(v) if k in instants else v for k, v in asdict(s).items()} for s in found]
+    found = [asdict(glance.source(name)) for name in domains.load(settings.domains).inlets]
+    return [
+        {"name": s.pop("source"), **{k: iso(v) if k in instants else v for k, v in s.items()}}
+        for s in found
+    ]
 
 
 def _assets(settings: Settings) -> list[dict[str, Any]]:
@@ -139,18 +151,39 @@ def _assets(settings: Settings) -> list[dict[str, Any]]:
     for t in domains.load(settings.domains).transforms.values():
         asset = glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
         behind = glance.source(t.source.name).arrivals - 1 - asset.as_of
-        rows.append({**asdict(asset), "watermark": iso(asset.watermark), "arrivals_behind": behind})
+        rows.append({**asdict(asset), "watermark": iso(asset.watermark), "behind": behind})
     return rows
 
 
-def _print(title: str, rows: list[dict[str, Any]]) -> None:
-    table = Table(title=title, title_justify="left")
+def _streams(settings: Settings) -> list[str]:
+    from tidemark import engine
+    from tidemark.warehouse import Warehouse
+    from tidemark_streaming import continuous, domains
+
+    running = []
+    for t in domains.load(settings.domains).transforms.values():
+        spark = engine.session(settings, continuous_session(settings, t.name))
+        if continuous.find(Warehouse(spark, settings.warehouse, settings.database), t) is not None:
+            running.append(t.name)
+    return running
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for name in rows[0] if rows else ():
-        table.add_column(name.replace("_", " "))
+        if name not in _HIDDEN:
+            table.add_column(name.replace("_", " "), no_wrap=True)
     for row in rows:
-        values = (f"{v:,}" if isinstance(v, int) else v for v in row.values())
-        table.add_row(*(NONE if v is None else v for v in values))
-    out().print(table)
+        table.add_row(*(_cell(v) for k, v in row.items() if k not in _HIDDEN))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return NONE if value is None else str(value).replace("T", " ").removesuffix(":00Z")
 
 
 def _stop(process: "Managed") -> bool:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
-from uuid import NAMESPACE_URL, uuid5
 
 import typer
 from rich.live import Live
@@ -11,7 +10,7 @@ from rich.live import Live
 from tidemark.errors import EngineError
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import err, out, step
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.context import Asset, continuous_session, warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -77,8 +76,7 @@ def command(
 
 def connect(settings: Settings, asset: str) -> "Warehouse":
     """The session in which an asset's query lives, the same for every process that asks."""
-    name = f"tidemark:{settings.warehouse}/{settings.database}/{asset}"
-    return warehouse(settings, str(uuid5(NAMESPACE_URL, name)))
+    return warehouse(settings, continuous_session(settings, asset))
 
 
 def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
