@@ -209,6 +209,7 @@ class FileFeed:
         columns = self.source.columns
         options = {
             "enforceSchema": "false",
+            "escape": '"',
             **{k: str(v).lower() if isinstance(v, bool) else v for k, v in self.options.items()},
             "mode": "PERMISSIVE",
             "columnNameOfCorruptRecord": "unparsed",

@@ -47,7 +47,7 @@ def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterat
         DataError: the data can't be read, or the warehouse can't be written.
     """
     with _opened(warehouse, feed.source) as log:
-        yield from _bring(log, feed, batch)
+        yield from _bring(log, log.timeline(), feed, batch)
 
 
 def end(warehouse: Warehouse, source: Source) -> Arrival:
@@ -93,8 +93,9 @@ def replay(
         yield from ingest(warehouse, inlet.feed(landing), batch=batch)
         return
     with _opened(warehouse, inlet.source) as log:
+        timeline = log.timeline()
         for file in landed:
-            for commit in _bring(log, inlet.feed(landing), batch):
+            for commit in _bring(log, timeline, inlet.feed(landing), batch):
                 yield Ingested(commit.arrivals, file.number, file.total)
 
 
@@ -108,8 +109,8 @@ def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
         yield log
 
 
-def _bring(log: Log, feed: Feed, batch: int | None) -> Iterator[Ingested]:
-    timeline = log.timeline()
+def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:
+    """Commit what is pending after `timeline`, and add it there."""
     chunks = feed.pending(timeline)
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:
@@ -121,6 +122,7 @@ def _bring(log: Log, feed: Feed, batch: int | None) -> Iterator[Ingested]:
     for first in range(0, len(chunks), size):
         part = chunks[first : first + size]
         arrivals = _commit(log, feed, last, part)
+        timeline += arrivals
         last = arrivals[-1]
         yield Ingested(tuple(arrivals), first + len(part), len(chunks))
 

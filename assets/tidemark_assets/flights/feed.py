@@ -63,13 +63,13 @@ def play(
     bounds = np.searchsorted(landed, [*starts, starts[-1] + step])
     lines = _lines(records.iloc[bounds[0] : bounds[-1]])
     header = ",".join(flights.columns) + "\n"
-    began = time.monotonic()
+    due = time.monotonic()
     for number, opens in enumerate(starts, 1):
-        if speed is not None:
-            due = (opens + step - starts[0]) / 1e6 / speed
-            time.sleep(max(0.0, began + due - time.monotonic()))
         path = landing / _name(opens, step)
         if not path.exists():
+            if speed is not None:
+                due = max(due + step / 1e6 / speed, time.monotonic())
+                time.sleep(max(0.0, due - time.monotonic()))
             rows = lines[bounds[number - 1] - bounds[0] : bounds[number] - bounds[0]]
             _write(path, header + "".join(rows), opens + step)
         yield Landed(path, number, len(starts))

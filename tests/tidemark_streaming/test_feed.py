@@ -1,0 +1,169 @@
+"""The file feed: each file one arrival, read once; each row kept, parsed or not."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from landing import HEADER, SOURCE, T0, feed, land
+from tidemark.errors import DataError
+from tidemark.log import Arrival
+from tidemark_streaming.feed import Chunk, FileFeed
+
+MICROS = 1_000_000
+
+
+def names(chunks: Sequence[Chunk]) -> list[str]:
+    return [json.loads(c.position)["file"] for c in chunks]
+
+
+def done(chunks: Sequence[Chunk]) -> list[Arrival]:
+    return [
+        Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
+        for n, c in enumerate(chunks)
+    ]
+
+
+def read(spark: SparkSession, source_feed: FileFeed) -> list[tuple[Any, ...]]:
+    rows = source_feed.read(spark, source_feed.pending([])).orderBy("chunk", "position")
+    seconds = (F.unix_micros("at") / MICROS).cast("bigint")
+    columns = ("sensor", "value", "chunk", "position", "read_from", "unparsed")
+    return [tuple(r) for r in rows.select(seconds, *columns).collect()]
+
+
+def test_files_arrive_in_the_order_of_modification_then_name(tmp_path: Path) -> None:
+    for name, seconds in (("b.csv", 5), ("a.csv", 5), ("z.csv", 1)):
+        land(tmp_path, name, HEADER, seconds)
+    chunks = feed(tmp_path).pending([])
+    assert names(chunks) == ["z.csv", "a.csv", "b.csv"]
+    assert [c.arrived_at // MICROS - T0 for c in chunks] == [1, 5, 5]
+
+
+def test_a_file_is_read_once_and_an_older_one_that_turns_up_is_next(tmp_path: Path) -> None:
+    land(tmp_path, "a.csv", HEADER, 10)
+    first = feed(tmp_path).pending([])
+    assert feed(tmp_path).pending(done(first)) == []
+    land(tmp_path, "b.csv", HEADER, 2)
+    later = feed(tmp_path).pending(done(first))
+    assert names(later) == ["b.csv"]
+    assert later[0].arrived_at == first[0].arrived_at
+
+
+def test_files_being_written_and_folders_are_left_alone(tmp_path: Path) -> None:
+    for name in (".a.csv", "_b.csv"):
+        land(tmp_path, name, HEADER, 1)
+    (tmp_path / "folder").mkdir()
+    assert feed(tmp_path).pending([]) == []
+
+
+def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> None:
+    land(tmp_path, "a.csv", HEADER, 10)
+    before = done(feed(tmp_path).pending([]))
+    land(tmp_path, "a.csv", HEADER + "2023-11-14,a,1\n", 11)
+    with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed .* new file"):
+        feed(tmp_path).pending(before)
+
+
+def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere' of source 'sensors' can't be read: no such"):
+        feed(tmp_path / "nowhere").pending([])
+
+
+def test_csv_rows_keep_their_place_and_bad_ones_their_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    bad = ["2023-13-45,a,1", "2023-11-14,a,1.5", "2023-11-14,a,1,9", "rubbish"]
+    good = ["2023-11-14T22:13:20Z,a,1", ",b,2", '2023-11-14 22:13:21,"a,""b",']
+    land(tmp_path, "a.csv", HEADER + "\n".join(good + bad) + "\n", 1)
+    land(tmp_path, "b.csv", "", 2)
+    land(tmp_path, "c+d %20[e]{f}*.csv", HEADER + "\n".join(reversed(good)) + "\n", 3)
+    assert read(spark, feed(tmp_path)) == [
+        (T0, "a", 1, 0, 0, "a.csv#0", None),
+        (None, "b", 2, 0, 1, "a.csv#1", None),
+        (T0 + 1, 'a,"b', None, 0, 2, "a.csv#2", None),
+        *((None, None, None, 0, n, f"a.csv#{n}", b) for n, b in enumerate(bad, 3)),
+        (T0 + 1, 'a,"b', None, 2, 0, "c+d %20[e]{f}*.csv#0", None),
+        (None, "b", 2, 2, 1, "c+d %20[e]{f}*.csv#1", None),
+        (T0, "a", 1, 2, 2, "c+d %20[e]{f}*.csv#2", None),
+    ]
+
+
+def test_what_is_unparsed_does_not_depend_on_the_columns_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    land(tmp_path, "a.csv", HEADER + "2023-11-14,a,1.5\n2023-11-14,a,1,9\n", 1)
+    rows = feed(tmp_path).read(spark, feed(tmp_path).pending([]))
+    assert [r[0] for r in rows.select("at").collect()] == [None, None]
+
+
+def test_positions_hold_when_a_file_is_read_in_pieces(spark: SparkSession, tmp_path: Path) -> None:
+    land(tmp_path, "a.csv", HEADER + "".join(f"2023-11-14,a,{n}\n" for n in range(5000)), 1)
+    setting = "spark.sql.files.maxPartitionBytes"
+    spark.conf.set(setting, "9000")
+    try:
+        rows = feed(tmp_path).read(spark, feed(tmp_path).pending([]))
+        assert rows.where("position != value").count() == 0
+        assert rows.count() == 5000
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ['{"at":"2023-11-14T22:13:20Z","sensor":"a","value":1}', '{"value":"x"}', "{oops", "{}"]
+    land(tmp_path, "a.json", "\n".join(lines) + "\n", 1)
+    found = read(spark, FileFeed(SOURCE, tmp_path, format="json"))
+    assert [(r[0], r[1], r[2], r[6]) for r in found] == [
+        (T0, "a", 1, None),
+        (None, None, None, lines[1]),
+        (None, None, None, lines[2]),
+        (None, None, None, None),
+    ]
+
+
+def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
+    times = pa.array([T0 * MICROS, None], pa.timestamp("us", tz="UTC"))
+    table = pa.table({"at": times, "sensor": ["a", "b"], "value": pa.array([1, 2], pa.int32())})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert read(spark, FileFeed(SOURCE, tmp_path, format="parquet")) == [
+        (T0, "a", 1, 0, 0, "a.parquet#0", None),
+        (None, "b", 2, 0, 1, "a.parquet#1", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("a.parquet", b"nonsense", r"a\.parquet' .* can't be read: it is damaged, or no parquet;"),
+        ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged, or no csv;"),
+        ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value;"),
+        ("a.csv", b"at,sensor\n2023-11-14,a\n", r"its header must name the columns at, sensor,"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence(
+    spark: SparkSession, tmp_path: Path, file: str, content: bytes, message: str
+) -> None:
+    land(tmp_path, file, content, 1)
+    broken = feed(tmp_path)
+    if file.endswith("parquet"):
+        broken = replace(broken, format="parquet", options={})
+    with pytest.raises(PySparkException) as caught:
+        read(spark, broken)
+    with pytest.raises(DataError, match=message) as explained:
+        raise broken.explain(caught.value) or caught.value
+    assert "\n" not in str(explained.value)
+
+
+def test_a_parquet_column_of_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"value": ["x"]}), tmp_path / "a.parquet")
+    other = FileFeed(SOURCE, tmp_path, format="parquet")
+    with pytest.raises(PySparkException) as caught:
+        read(spark, other)
+    assert "column [value]" in str(other.explain(caught.value))

@@ -1,0 +1,261 @@
+"""Ingest: each file's rows are in the log once, in bulk or one by one, whatever was killed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from landing import HEADER, SOURCE, T0, feed, land, land_some, log_rows
+from tidemark.engine import ensure
+from tidemark.errors import ConflictError, DataError
+from tidemark.instant import INFINITY
+from tidemark.log import Arrival, Log
+from tidemark.settings import Settings
+from tidemark.source import Source
+from tidemark.warehouse import Warehouse
+from tidemark.watermark import Manual
+from tidemark_streaming.feed import Chunk, FileFeed, Inlet, Landed
+from tidemark_streaming.ingest import end, ingest, replay
+
+MINUTE = 60_000_000
+FILES = 7
+
+
+@pytest.fixture(scope="module")
+def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("landing")
+    land_some(folder, FILES)
+    return folder
+
+
+Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
+
+
+@pytest.fixture(scope="module")
+def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
+    """The log of an ingest that nothing disturbed, one arrival in a commit."""
+    warehouse = Warehouse(spark, engine.warehouse, "undisturbed")
+    commits = list(ingest(warehouse, feed(landing)))
+    assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
+        (n, FILES, 1) for n in range(1, FILES + 1)
+    ]
+    return contents(warehouse)
+
+
+@pytest.fixture(scope="module")
+def remote(engine: Settings) -> str:
+    return ensure(engine)
+
+
+def contents(warehouse: Warehouse) -> Log_:
+    return log_rows(warehouse), Log(warehouse, SOURCE).timeline()
+
+
+def test_the_facts_of_each_arrival_are_recorded(expected: Log_) -> None:
+    rows, timeline = expected
+    assert [a.arrival for a in timeline] == list(range(FILES))
+    assert [a.arrived_at for a in timeline] == [T0 * 1_000_000 + n * MINUTE for n in range(FILES)]
+    assert timeline[2].rows == 0
+    assert timeline[0].before is None
+    newest = None
+    for one, following in zip(timeline, [*timeline[1:], None], strict=True):
+        if one.max_event_time is not None:
+            newest = max(newest or 0, one.max_event_time)
+        assert newest is not None
+        assert one.after == newest - MINUTE
+        assert following is None or following.before == one.after
+        of_arrival = [r for r in rows if r[3] == one.arrival]
+        assert [r[4] for r in of_arrival] == list(range(one.rows))
+        assert {r[6] for r in of_arrival} <= {one.before}
+    assert len(rows) == sum(a.rows for a in timeline)
+    assert len({r[8] for r in rows}) == len(rows)
+
+
+def test_unparsable_rows_and_null_event_times_are_kept(expected: Log_) -> None:
+    unparsed = [r for r in expected[0] if r[9] is not None]
+    assert [r[:3] + r[9:] for r in unparsed] == [(None, None, None, "gibberish,c,1")] * 2
+    timeless = [r for r in expected[0] if r[0] is None and r[9] is None]
+    assert [r[1:3] for r in timeless] == [("c", 1)] * 2
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_bulk_load_gives_the_same_log(
+    warehouse: Warehouse, landing: Path, expected: Log_, batch: int | None
+) -> None:
+    commits = list(ingest(warehouse, feed(landing), batch=batch))
+    assert len(commits) == (1 if batch is None else 3)
+    assert contents(warehouse) == expected
+    assert list(ingest(warehouse, feed(landing), batch=batch)) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from landing import feed
+from pyspark.sql import SparkSession
+from tidemark.log import Log
+from tidemark.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+
+remote, location, database, folder, where, batch = sys.argv[1:]
+commit, seen = Log._commit, []
+
+def dying(self, arrivals):
+    seen.append(arrivals)
+    if where == "before timeline" and len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(self, arrivals)
+    if where == "after timeline" and len(seen) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Log._commit = dying
+spark = SparkSession.builder.remote(remote).getOrCreate()
+print("began", flush=True)
+for _ in ingest(Warehouse(spark, location, database), feed(Path(folder)), batch=int(batch)):
+    pass
+"""
+
+
+def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: int = 1):  # noqa: ANN201
+    arguments = [remote, warehouse.location, warehouse.database, str(landing), where, str(batch)]
+    paths = os.pathsep.join(sys.path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, *arguments],
+        env=os.environ | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"began\n"
+    return process
+
+
+@pytest.mark.parametrize("where", ["before timeline", "after timeline"])
+def test_killed_around_the_commit_point_nothing_is_lost_or_doubled(
+    remote: str, warehouse: Warehouse, landing: Path, expected: Log_, where: str
+) -> None:
+    with start(remote, warehouse, landing, where, batch=2) as process:
+        assert process.wait(120) == -signal.SIGKILL
+    # Four arrivals are in the log; the last two are in the timeline or not.
+    assert len({r[3] for r in log_rows(warehouse)} | {2}) == 4
+    last = Log(warehouse, SOURCE).last()
+    assert last is not None
+    assert last.arrival == (1 if where == "before timeline" else 3)
+    list(ingest(warehouse, feed(landing)))
+    assert contents(warehouse) == expected
+
+
+def test_killed_at_any_instant_nothing_is_lost_or_doubled(
+    remote: str, warehouse: Warehouse, landing: Path, expected: Log_
+) -> None:
+    chance = random.Random(11)
+    for _ in range(5):
+        with start(remote, warehouse, landing, "anywhere") as process:
+            time.sleep(chance.uniform(0.5, 6))
+            process.kill()
+    list(ingest(warehouse, feed(landing), batch=None))
+    assert contents(warehouse) == expected
+
+
+def test_a_second_ingest_at_once_names_the_process_of_the_first(
+    warehouse: Warehouse, landing: Path, expected: Log_
+) -> None:
+    first = ingest(warehouse, feed(landing), batch=4)
+    next(first)
+    with pytest.raises(ConflictError, match=f"ingested already, by process {os.getpid()}:"):
+        next(ingest(warehouse, feed(landing)))
+    list(first)
+    assert contents(warehouse) == expected
+
+
+def test_an_ingest_that_another_machine_took_over_from_ends(
+    warehouse: Warehouse, landing: Path, expected: Log_
+) -> None:
+    first = ingest(warehouse, feed(landing), batch=2)
+    next(first)
+    other = Log(warehouse, SOURCE)
+    other.recover()
+    with pytest.raises(ConflictError, match="has taken over"):
+        next(first)
+    list(ingest(warehouse, feed(landing)))
+    assert contents(warehouse) == expected
+
+
+def test_the_end_of_the_stream_is_an_arrival_and_the_last(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    land_some(tmp_path / "in", 1)
+    list(ingest(warehouse, feed(tmp_path / "in")))
+    ended = end(warehouse, SOURCE)
+    assert (ended.arrival, ended.rows, ended.after) == (1, 0, INFINITY)
+    assert end(warehouse, SOURCE) == ended == Log(warehouse, SOURCE).last()
+    assert list(ingest(warehouse, feed(tmp_path / "in"))) == []
+    land(tmp_path / "in", "more.csv", HEADER, 600)
+    with pytest.raises(DataError, match="'sensors' has ended with arrival 1: 1 more arrivals"):
+        list(ingest(warehouse, feed(tmp_path / "in")))
+
+
+class Told:
+    """A feed of heartbeats that says its watermark itself."""
+
+    source = Source("told", SOURCE.columns, "at", Manual())
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        told = [Chunk("{}", 0), Chunk("{}", 5, watermark=40), Chunk("{}", 9, end=True)]
+        return told[len(timeline) :]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        schema = "at TIMESTAMP, sensor STRING, value INT, chunk BIGINT, position BIGINT, "
+        return spark.createDataFrame([], schema + "read_from STRING, unparsed STRING")
+
+    def explain(self, error: Exception) -> None:
+        return None
+
+
+def test_heartbeats_carry_a_manual_watermark_and_the_end(warehouse: Warehouse) -> None:
+    list(ingest(warehouse, Told(), batch=2))
+    timeline = Log(warehouse, Told.source).timeline()
+    assert [(a.before, a.after) for a in timeline] == [(None, None), (None, 40), (40, INFINITY)]
+
+
+def test_a_broken_file_stops_the_ingest_until_it_is_mended(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    land_some(tmp_path / "in", 2)
+    land(tmp_path / "in", "009.csv", "value,at\n", 900)
+    with pytest.raises(DataError, match=r"009\.csv' of source 'sensors' can't be read: its header"):
+        list(ingest(warehouse, feed(tmp_path / "in")))
+    assert len(Log(warehouse, SOURCE).timeline()) == 2
+    land(tmp_path / "in", "009.csv", HEADER + "2023-11-14,a,1\n", 900)
+    list(ingest(warehouse, feed(tmp_path / "in")))
+    assert [a.rows for a in Log(warehouse, SOURCE).timeline()][2] == 1
+
+
+def test_a_warehouse_that_cannot_be_written_is_one_sentence(
+    spark: SparkSession, landing: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for location in (tmp_path / "file", Path("/proc/tidemark")):
+        with pytest.raises(DataError, match=f"Warehouse '{location}' can't be written:"):
+            list(ingest(Warehouse(spark, str(location), "any"), feed(landing)))
+
+
+def test_a_replay_with_a_speed_ingests_each_file_as_it_lands(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    def play(landing: Path, **_: object):  # noqa: ANN202
+        for number in range(3):
+            text = HEADER + f"2023-11-14,a,{number}\n"
+            yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
+
+    inlet = Inlet(SOURCE, lambda p: FileFeed(SOURCE, p, options={"header": True}), play)
+    commits = list(replay(warehouse, inlet, tmp_path / "in", speed=1000))
+    assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
+    with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
+        list(replay(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in"))
