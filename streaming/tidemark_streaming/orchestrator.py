@@ -12,7 +12,10 @@ ENGINE_POOL = "tidemark_engine"
 
 INSTANCE = f"""\
 # Written by Tidemark where there was none; edit it freely.
+# Nothing calls home, and no newsletter is offered.
 telemetry:
+  enabled: false
+nux:
   enabled: false
 concurrency:
   pools:
