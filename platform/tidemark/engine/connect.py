@@ -4,6 +4,9 @@ Spark's client tries an address that does not answer for ten minutes before it s
 wrong token looks to it like a server that may come yet: so ask first, with a deadline.
 """
 
+import atexit
+import time
+import warnings
 from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -15,7 +18,7 @@ from tidemark.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEADLINE = 5.0
+DEADLINE = 8.0
 """Seconds that an engine has to answer."""
 
 
@@ -38,16 +41,17 @@ def address(settings: Settings) -> str:
 
 
 def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
-    """A new session on the engine.
+    """A new session on the engine, released when the process ends.
 
     Args:
         session_id: a UUID under which a later process finds the same session again, with its
-            streaming queries, for as long as the engine lives.
+            streaming queries, for as long as the engine lives; not released.
 
     Raises:
         EngineError: the engine does not answer, or refuses the token.
     """
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import DefaultPolicy
 
     url = address(settings)
     if session_id is not None:
@@ -56,7 +60,26 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     elif ";session_id=" not in url:
         url = _with(url, "session_id", str(uuid4()))
     demand_ready(url)
-    return SparkSession.builder.remote(url).create()
+    # The client warns before it raises the error that says the same.
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+    spark = SparkSession.builder.remote(url).create()
+    if settings.remote is None:
+        # Spark tries for ten minutes; a server on this machine is there, or has died.
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=5)])
+    atexit.register(_leave, spark, release=session_id is None)
+    return spark
+
+
+def _leave(spark: "SparkSession", release: bool) -> None:
+    """At the end of a process, keep nothing that nobody finds again, and wait for no dead engine.
+
+    Runs before what Spark's client does at exit, which would try a dead engine for ten minutes.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
+    if release:
+        spark.stop()
 
 
 def demand_ready(url: str) -> None:
@@ -111,8 +134,10 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
         )
         metadata = list(builder.metadata())
         try:
+            begun = time.monotonic()
             grpc.channel_ready_future(channel).result(deadline)
-            stub.AnalyzePlan(request, timeout=deadline, metadata=metadata)
+            left = max(0.1, deadline - (time.monotonic() - begun))
+            stub.AnalyzePlan(request, timeout=left, metadata=metadata)
             if session_id is None:
                 release = ReleaseSessionRequest(session_id=passing, user_context=user)
                 stub.ReleaseSession(release, timeout=deadline, metadata=metadata)

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import tempfile
+from pathlib import Path
 
 from tidemark.settings import Settings
 
@@ -13,8 +15,9 @@ def token_of(settings: Settings) -> str:
     file = settings.home / "token"
     if not file.exists():
         settings.home.mkdir(parents=True, exist_ok=True)
-        scratch = file.with_name(f".token-{os.getpid()}")
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        # `mkstemp` makes a file that its owner alone can read.
+        descriptor, name = tempfile.mkstemp(prefix=".token-", dir=settings.home)
+        scratch = Path(name)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(secrets.token_urlsafe(32))
         try:

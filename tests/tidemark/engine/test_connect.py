@@ -76,7 +76,7 @@ def test_no_engine_at_the_address_is_said_within_ten_seconds(tmp_path: Path) -> 
     port = free_port()
     settings = Settings(home=tmp_path, remote=f"sc://localhost:{port}")
     sentence = within(10, lambda: spark_engine.session(settings))
-    assert sentence.startswith(f"No engine answers at sc://localhost:{port} within 5 seconds:")
+    assert sentence.startswith(f"No engine answers at sc://localhost:{port} within 8 seconds:")
     assert within(10, lambda: spark_engine.ensure(settings)) == sentence
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.errors import PySparkException
 
 from conftest import free_port
 from tidemark import engine as spark_engine
@@ -18,6 +19,15 @@ from tidemark.engine.server import HUNG_DEADLINE, managed_of
 from tidemark.errors import EngineError
 from tidemark.settings import Settings
 
+ORPHAN = """
+import os, signal
+from tidemark.engine import session
+from tidemark.engine.server import managed_of
+from tidemark.settings import Settings
+spark = session(Settings())
+os.kill(managed_of(Settings()).running().pid, signal.SIGKILL)
+"""
+
 ENSURE = """
 from tidemark.engine import ensure
 from tidemark.settings import Settings
@@ -25,20 +35,23 @@ ensure(Settings(), print)
 """
 
 
+def environment(settings: Settings) -> dict[str, str]:
+    return os.environ | {
+        "TIDEMARK_HOME": str(settings.home),
+        "TIDEMARK_ENGINE_PORT": str(settings.engine_port),
+        "TIDEMARK_ENGINE_MEMORY": settings.engine_memory,
+    }
+
+
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, list[str]]]:
     """A server of its own, which two processes were asked for at once, and what they told."""
     home, port = tmp_path_factory.mktemp("own"), free_port()
     settings = Settings(home=home, engine_port=port, engine_memory="1g")
-    variables = {
-        "TIDEMARK_HOME": str(home),
-        "TIDEMARK_ENGINE_PORT": str(port),
-        "TIDEMARK_ENGINE_MEMORY": "1g",
-    }
     askers = [
         subprocess.Popen(
             [sys.executable, "-c", ENSURE],
-            env=os.environ | variables,
+            env=environment(settings),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -130,6 +143,18 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
     session = spark_engine.session(own)
     assert session.table("kept").collect()[0].n == 7
     session.stop()
+
+
+@pytest.mark.filterwarnings(r"ignore:\[RETRIES_EXCEEDED\]")
+def test_a_client_of_a_dead_server_neither_works_on_nor_hangs(own: Settings) -> None:
+    session = spark_engine.session(own)
+    client = subprocess.run(
+        [sys.executable, "-c", ORPHAN], env=environment(own), capture_output=True, timeout=30
+    )
+    assert (client.returncode, client.stderr) == (0, b"")
+    with pytest.raises(PySparkException):
+        session.range(1).count()
+    spark_engine.ensure(own)
 
 
 def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
