@@ -72,7 +72,7 @@ def as_datetime(micros: int) -> datetime:
 
 
 def iso(micros: int | None) -> str | None:
-    """The instant as ISO 8601 in UTC, fractions only where there are any; `+infinity` at the end."""
+    """The instant as ISO 8601 in UTC, with a fraction where it has one; INFINITY is `+infinity`."""
     if micros is None:
         return None
     if micros >= INFINITY:

@@ -20,7 +20,13 @@ FORMAT = 1
 """The version of the tables' layout that this Tidemark writes."""
 
 _MISSING = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
-_UNWRITABLE = ("Permission denied", "Read-only file system", "No space left", "Mkdirs failed")
+_UNWRITABLE = {
+    "Permission denied": "the engine may not write there",
+    "Read-only file system": "the file system is read-only",
+    "No space left": "the disk is full",
+    "CANNOT_CREATE_LOG_PATH": "no folder can be made there (read-only, or a file is in the way)",
+    "Mkdirs failed": "no folder can be made there (read-only, or a file is in the way)",
+}
 
 
 class Warehouse:
@@ -182,9 +188,9 @@ def translated(what: str) -> Iterator[None]:
         text = str(error)
         if "CONCURRENT" in text or "Concurrent" in text:
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
-        for reason in _UNWRITABLE:
-            if reason in text:
-                raise DataError(f"Can't {what}: {reason.lower()}.") from error
+        for sign, reason in _UNWRITABLE.items():
+            if sign in text:
+                raise DataError(f"Can't {what}: {reason}.") from error
         raise
 
 

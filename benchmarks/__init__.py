@@ -1,0 +1,1 @@
+"""Speed, shown beside peers that are measured in the same run."""

@@ -1,0 +1,63 @@
+"""Durations and instants are whole microseconds, and what can't be read is refused."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidemark.errors import DefinitionError
+from tidemark.instant import INFINITY, as_datetime, describe, duration, instant, iso
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1 second", 1_000_000),
+        ("1.5 hours", 5_400_000_000),
+        ("-30 Minutes", -1_800_000_000),
+        ("250 milliseconds", 250_000),
+        ("2 weeks", 14 * 86_400_000_000),
+        ("0 days", 0),
+        (timedelta(minutes=1, microseconds=1), 60_000_001),
+    ],
+)
+def test_a_duration_is_a_number_and_a_unit(text: str, micros: int) -> None:
+    assert duration(text) == micros
+
+
+@pytest.mark.parametrize("text", ["", "soon", "3", "hours", "1 month", "1 hour 30 minutes"])
+def test_what_is_not_a_duration_is_refused_with_the_units(text: str) -> None:
+    with pytest.raises(DefinitionError, match="is not a duration: write a number and one of micro"):
+        duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("1970-01-01", 0),
+        ("1969-12-31T23:59:59.999999Z", -1),
+        ("2013-01-01T01:00:00+01:00", 1_356_998_400_000_000),
+        (datetime(1970, 1, 2, tzinfo=UTC), 86_400_000_000),
+    ],
+)
+def test_an_instant_without_an_offset_is_utc(text: str | datetime, micros: int) -> None:
+    assert instant(text) == micros
+
+
+def test_what_is_not_an_instant_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="'yesterday' is not a date or time: write ISO 8601"):
+        instant("yesterday")
+
+
+def test_instants_as_text() -> None:
+    assert iso(None) is None
+    assert iso(INFINITY) == "+infinity"
+    assert iso(1_500_000) == "1970-01-01T00:00:01.500000Z"
+    assert iso(-1_000_000) == "1969-12-31T23:59:59Z"
+    assert as_datetime(INFINITY) == datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text", ["3 hours", "1 day", "90 seconds", "1 microsecond", "0 seconds", "36 hours"]
+)
+def test_a_duration_is_described_as_it_was_written(text: str) -> None:
+    assert describe(duration(text)) == text

@@ -1,0 +1,99 @@
+"""The small functions of the model, at their boundaries: windows, verdicts, aggregates."""
+
+import pytest
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark import aggregate as agg
+from tidemark.aggregate import Aggregate
+from tidemark.instant import INFINITY, instant
+from tidemark.judge import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
+from tidemark.window import Tumbling
+
+
+@pytest.mark.parametrize(
+    ("event", "start", "window"),
+    [
+        ("2024-01-01T00:00:00", "2024-01-01T00:00:00", Tumbling("1 minute")),
+        ("2024-01-01T00:00:59.999999", "2024-01-01T00:00:00", Tumbling("1 minute")),
+        ("1969-12-31T23:59:59.999999", "1969-12-31T23:59:00", Tumbling("1 minute")),
+        ("1969-12-31T23:59:00", "1969-12-31T23:59:00", Tumbling("1 minute")),
+        ("2024-01-01T10:00:00", "2024-01-01T09:43:00", Tumbling("30 minutes", "13 minutes")),
+        ("2024-01-01T10:00:00", "2024-01-01T09:47:00", Tumbling("30 minutes", "-13 minutes")),
+        ("2024-01-01T00:00:00.3", "2024-01-01T00:00:00.25", Tumbling("250 milliseconds")),
+    ],
+)
+def test_a_tumbling_window_holds_its_start_and_not_its_end(
+    spark: SparkSession, event: str, start: str, window: Tumbling
+) -> None:
+    rows = spark.createDataFrame([(instant(event),)], "t BIGINT")
+    assigned = window.assign(rows.select(F.timestamp_micros("t").alias("ts")), "ts")
+    found = assigned.select(F.unix_micros("window_start"), F.unix_micros("window_end")).first()
+    assert found is not None
+    assert tuple(found) == (instant(start), instant(start) + window.size)
+
+
+def test_an_event_without_a_time_has_no_window(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT CAST(NULL AS TIMESTAMP) ts")
+    found = Tumbling("1 minute").assign(rows, "ts").first()
+    assert found is not None
+    assert (found["window_start"], found["window_end"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("end", "watermark", "lateness", "want"),
+    [
+        (60, None, 0, ON_TIME),
+        (60, 59, 0, ON_TIME),
+        (60, 60, 0, TOO_LATE),
+        (60, 60, 30, LATE),
+        (60, 89, 30, LATE),
+        (60, 90, 30, TOO_LATE),
+        (60, INFINITY, 30, TOO_LATE),
+        (None, 60, 30, NO_EVENT_TIME),
+        (None, None, 0, NO_EVENT_TIME),
+        (-60, -61, 0, ON_TIME),
+    ],
+)
+def test_a_verdict_at_its_boundaries(
+    spark: SparkSession, end: int | None, watermark: int | None, lateness: int, want: int
+) -> None:
+    rows = spark.createDataFrame([(end, watermark)], "e BIGINT, w BIGINT")
+    judged = rows.select(verdict(F.timestamp_micros("e"), F.timestamp_micros("w"), lateness))
+    found = judged.first()
+    assert found is not None
+    assert found[0] == want
+
+
+VALUES = [3, None, -1, 12, 7, None, 5]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "want"),
+    [
+        (agg.count(), 7),
+        (agg.count(where="v > 4"), 3),
+        (agg.sum("v"), 26),
+        (agg.sum("v", where="v > 100"), None),
+        (agg.min("v"), -1),
+        (agg.max("v * 2"), 24),
+        (agg.mean("v"), 5.2),
+        (agg.mean("v", where="v > 100"), None),
+        (agg.mean("v", where="v < 4"), 1.0),
+    ],
+    ids=str,
+)
+def test_partials_of_parts_merge_into_the_answer_of_the_whole(
+    spark: SparkSession, aggregate: Aggregate, want: float | None
+) -> None:
+    rows = spark.createDataFrame([(v, i % 3) for i, v in enumerate(VALUES)], "v INT, part INT")
+
+    def answer(of: Column) -> Column:
+        return aggregate.finish(of).alias("answer")
+
+    whole = rows.agg(aggregate.partial().alias("p")).select(answer(F.col("p"))).first()
+    parts = rows.groupBy("part").agg(aggregate.partial().alias("p"))
+    merged = parts.agg(aggregate.merge(F.col("p")).alias("p")).select(answer(F.col("p"))).first()
+    assert whole is not None
+    assert merged is not None
+    assert whole[0] == merged[0] == want

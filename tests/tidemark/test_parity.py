@@ -1,0 +1,69 @@
+"""Parity finds every kind of planted difference, and nothing where nothing was planted."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from support import PER_MINUTE, READINGS, T0, at, ingest, minutes, published, some_arrivals
+from tidemark.errors import DataError
+from tidemark.parity import parity
+from tidemark.run import backfill, incremental
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+
+
+@pytest.fixture(scope="module")
+def streamed(engine: Settings, spark: SparkSession) -> Warehouse:
+    warehouse = Warehouse(spark, location=engine.warehouse, database="test_parity")
+    ingest(warehouse, READINGS, some_arrivals(seed=3))
+    incremental(warehouse, PER_MINUTE, limit=5)
+    incremental(warehouse, PER_MINUTE)
+    return warehouse
+
+
+def change(warehouse: Warehouse, statement: str) -> None:
+    path = f"delta.`{warehouse.path(PER_MINUTE.table)}`"
+    warehouse.spark.sql(statement.format(table=path)).collect()
+
+
+def found(warehouse: Warehouse, *bounds: int) -> list[tuple[str, str, Any, str | None]]:
+    report = parity(warehouse, PER_MINUTE, *bounds)
+    assert report.equal == (report.total == 0)
+    return [(d.kind, d.window_start, d.keys["sensor"], d.column) for d in report.differences]
+
+
+WINDOW = f"window_start = timestamp_micros({T0})"
+START = at(T0).replace("+00:00", ".000000Z")
+
+
+def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None:
+    report = parity(streamed, PER_MINUTE)
+    assert report.equal
+    assert report.windows == len(published(streamed, PER_MINUTE)) > 10
+
+    change(streamed, f"UPDATE {{table}} SET total = total + 0.01 WHERE {WINDOW} AND sensor = 'a'")
+    change(streamed, f"DELETE FROM {{table}} WHERE {WINDOW} AND sensor IS NULL")
+    change(
+        streamed,
+        f"INSERT INTO {{table}} SELECT * REPLACE ('ghost' AS sensor) FROM {{table}} "
+        f"WHERE {WINDOW} AND sensor = 'b'",
+    )
+    assert found(streamed) == [
+        ("value", START, "a", "total"),
+        ("extra", START, "ghost", None),
+        ("missing", START, None, None),
+    ]
+    assert found(streamed, *minutes(1, 100)) == []
+
+    backfill(streamed, PER_MINUTE, *minutes(0, 1))
+    assert found(streamed) == []
+    backfill(streamed, PER_MINUTE, answer="complete")
+    kinds = found(streamed)
+    assert kinds
+    assert {kind for kind, *_ in kinds} == {"late_loss"}
+
+
+def test_an_asset_that_was_never_published(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="no table 'per_minute'"):
+        parity(warehouse, PER_MINUTE)

@@ -1,0 +1,224 @@
+"""Runs: whatever way a log is cut, killed, repeated or filled back, the published rows are one."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    minutes,
+    published,
+    reference,
+    renamed,
+    some_arrivals,
+)
+from tidemark import aggregate as agg
+from tidemark import ledger
+from tidemark.engine.connect import address
+from tidemark.errors import DataError, DefinitionError
+from tidemark.parity import parity
+from tidemark.run import backfill, incremental
+from tidemark.settings import Settings
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+ARRIVALS = some_arrivals()
+
+
+@pytest.fixture(scope="module")
+def logged(engine: Settings, spark: SparkSession) -> Warehouse:
+    """A warehouse whose log of readings has ended; every test names an asset of its own."""
+    warehouse = Warehouse(spark, location=engine.warehouse, database="test_runs")
+    ingest(warehouse, READINGS, ARRIVALS)
+    return warehouse
+
+
+def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None) -> int:
+    runs = 0
+    while incremental(warehouse, transform, limit=limit) is not None:
+        runs += 1
+    return runs
+
+
+@pytest.mark.parametrize(("limit", "runs"), [(1, 9), (2, 5), (None, 1)])
+def test_any_cut_into_runs_publishes_the_same(
+    logged: Warehouse, limit: int | None, runs: int
+) -> None:
+    asset = renamed(PER_MINUTE, f"cut_{limit}".lower())
+    assert run_all(logged, asset, limit) == runs
+    assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_the_order_within_an_arrival_does_not_matter(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, [events[::-1] for events in ARRIVALS])
+    run_all(warehouse, PER_MINUTE, 3)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_backfill_publishes_what_the_stream_publishes(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "filled")
+    facts = backfill(logged, asset)
+    want = reference(ARRIVALS)
+    assert published(logged, asset) == want
+    assert facts.windows == len(want)
+    assert facts.on_time + facts.late == sum(row["events"] for row in want.values())
+    assert facts.no_event_time == sum(e.ts is None for events in ARRIVALS for e in events)
+    assert backfill(logged, asset).seq == facts.seq + 1
+    assert published(logged, asset) == want
+
+
+def test_a_backfill_of_ranges_adds_up_to_the_whole(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "in_ranges")
+    for first, last in [(-10, 2), (5, 20), (2, 5)]:
+        backfill(logged, asset, *minutes(first, last))
+    assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_history_first_and_then_the_stream(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:5], ends=False)
+    backfill(warehouse, PER_MINUTE, *minutes(-10, 2))
+    ingest(warehouse, READINGS, ARRIVALS[5:])
+    run_all(warehouse, PER_MINUTE, 3)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "in_between")
+    incremental(logged, asset, limit=3)
+    backfill(logged, asset, *minutes(-1, 3))
+    incremental(logged, asset, limit=2)
+    backfill(logged, asset, *minutes(2, 4))
+    run_all(logged, asset, 2)
+    assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_a_stream_and_a_backfill_at_the_same_time(logged: Warehouse, engine: Settings) -> None:
+    asset = renamed(PER_MINUTE, "at_once")
+    other = Warehouse(
+        SparkSession.builder.remote(address(engine)).create(), logged.location, logged.database
+    )
+    side = threading.Thread(target=backfill, args=(other, asset, *minutes(0, 4)))
+    side.start()
+    run_all(logged, asset, 2)
+    side.join()
+    run_all(logged, asset, None)
+    assert published(logged, asset) == reference(ARRIVALS)
+    assert parity(logged, asset).equal
+
+
+DYING = """
+import os, signal, sys
+from pyspark.sql import SparkSession
+from support import PER_MINUTE, renamed
+from tidemark import ledger, run
+from tidemark.warehouse import Warehouse
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+_, remote, location, database, name, where = sys.argv
+if where == "before publishing":
+    run.publish = die
+else:
+    ledger.append = die
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
+run.incremental(warehouse, renamed(PER_MINUTE, name), limit=4)
+"""
+
+
+@pytest.mark.parametrize("where", ["before publishing", "before the ledger"])
+def test_a_killed_run_is_completed_by_the_next(
+    logged: Warehouse, engine: Settings, where: str
+) -> None:
+    name = where.replace(" ", "_")
+    dead = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            DYING,
+            address(engine),
+            logged.location,
+            logged.database,
+            name,
+            where,
+        ],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        check=False,
+    )
+    assert dead.returncode == -signal.SIGKILL
+    asset = renamed(PER_MINUTE, name)
+    assert ledger.published(logged, name) == -1
+    run_all(logged, asset, 3)
+    assert published(logged, asset) == reference(ARRIVALS)
+    assert ledger.published(logged, name) == 2
+
+
+def test_the_complete_answer_counts_what_came_too_late(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "complete")
+    backfill(logged, asset)
+    lost = {
+        (r["start"], r["sensor"]): (r["lost"], r["n"], r["n_complete"])
+        for r in logged.read(asset.late_loss_table)
+        .withColumn("start", F.unix_micros("window_start"))
+        .collect()
+    }
+    streamed, complete = reference(ARRIVALS), reference(ARRIVALS, complete=True)
+    assert lost == {
+        w: (complete[w]["n"] - had, had or None, complete[w]["n"])
+        for w in complete
+        if (had := streamed.get(w, {"n": 0})["n"]) != complete[w]["n"]
+    }
+    assert lost
+    backfill(logged, asset, answer="complete")
+    assert published(logged, asset) == complete
+    assert logged.read(asset.late_loss_table).isEmpty()
+
+
+def test_the_late_table_holds_what_no_window_counts(logged: Warehouse) -> None:
+    streamed, filled = renamed(PER_MINUTE, "late_streamed"), renamed(PER_MINUTE, "late_filled")
+    run_all(logged, streamed, 4)
+    backfill(logged, filled)
+    columns = ["correlation_id", "window_start", "lag_seconds", "reason"]
+    rows = sorted(logged.read(streamed.late_table).select(*columns).collect())
+    assert rows == sorted(logged.read(filled.late_table).select(*columns).collect())
+    counted = sum(r["events"] for r in reference(ARRIVALS).values())
+    assert len({r["correlation_id"] for r in rows}) == len(rows) == 8 * 25 - counted
+    lags = {r["lag_seconds"] for r in rows if r["reason"] == "too_late"}
+    assert min(lags) >= 2 * MINUTE / 1e6
+    assert {r["reason"] for r in rows} == {"too_late", "no_event_time"}
+
+
+def test_nothing_new_is_no_run(logged: Warehouse) -> None:
+    asset = renamed(PER_MINUTE, "once")
+    assert incremental(logged, asset) is not None
+    assert incremental(logged, asset) is None
+
+
+def test_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="no table 'readings_timeline'"):
+        incremental(warehouse, PER_MINUTE)
+    with pytest.raises(DataError, match="no table 'readings_timeline'"):
+        backfill(warehouse, PER_MINUTE)
+
+
+def test_an_empty_range_is_refused(logged: Warehouse) -> None:
+    with pytest.raises(DefinitionError, match="a start and a later end"):
+        backfill(logged, PER_MINUTE, *minutes(3, 3))
+
+
+def test_an_unknown_column_is_named_before_anything_runs(logged: Warehouse) -> None:
+    wrong = replace(PER_MINUTE, name="wrong", aggregates={"top": agg.max("velocity")})
+    with pytest.raises(DefinitionError, match=r"'wrong' can't run .*`velocity`"):
+        incremental(logged, wrong)
+    assert not logged.exists("wrong_state")

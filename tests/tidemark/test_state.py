@@ -1,0 +1,76 @@
+"""The coverage says through which arrival each window is complete; a number is taken once."""
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from support import PER_MINUTE
+from tidemark.errors import ConflictError
+from tidemark.state import Cover, Coverage, Marker, Position, State
+from tidemark.warehouse import Warehouse
+
+
+def cover(start: int, end: int, arrival: int) -> Cover:
+    return Cover(start, end, Position(arrival, arrival * 10, arrival * 100))
+
+
+def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list[int]:
+    rows = spark.createDataFrame([(i, s) for i, s in enumerate(starts)], "i INT, s BIGINT")
+    picked = coverage.pick(F.timestamp_micros("s"), "arrival")
+    return [r[0] for r in rows.orderBy("i").select(picked).collect()]
+
+
+def test_a_backfilled_range_is_ahead_of_the_rest_until_the_stream_catches_up(
+    spark: SparkSession,
+) -> None:
+    coverage = Coverage(Position(3)).cover(cover(100, 200, 9))
+    assert arrivals(spark, coverage, [99, 100, 199, 200]) == [3, 9, 9, 3]
+    assert arrivals(spark, coverage.advance(Position(8)), [99, 100]) == [8, 9]
+    assert coverage.advance(Position(9)) == Coverage(Position(9))
+
+
+def test_a_newer_cover_cuts_the_older_ones(spark: SparkSession) -> None:
+    old = Coverage(Position(3)).cover(cover(100, 200, 7)).cover(cover(300, 400, 7))
+    new = old.cover(cover(150, 350, 9))
+    assert arrivals(spark, new, [100, 149, 150, 250, 349, 350, 399]) == [7, 7, 9, 9, 9, 7, 7]
+    inside = old.cover(cover(120, 130, 9))
+    assert arrivals(spark, inside, [119, 120, 130, 199]) == [7, 9, 7, 7]
+
+
+def test_a_cover_that_is_not_ahead_is_none() -> None:
+    assert Coverage(Position(9)).cover(cover(0, 10, 9)) == Coverage(Position(9))
+
+
+def test_a_marker_survives_its_text() -> None:
+    marker = Marker(
+        run="r",
+        mode="backfill",
+        seq=4,
+        before=Coverage(Position(3, None, 5)),
+        after=Coverage(Position(3, None, 5)).cover(cover(100, 200, 9)),
+        start=100,
+        end=200,
+    )
+    assert Marker.from_json(marker.to_json()) == marker
+    assert marker.at == Position(9, 90, 900)
+
+
+def partials(spark: SparkSession, events: int) -> DataFrame:
+    return spark.sql(
+        f"SELECT timestamp_micros(0) window_start, timestamp_micros(60000000) window_end, "
+        f"'a' sensor, CAST(0 AS TINYINT) verdict, 0L slot, {events}L events, 0L last_arrival, "
+        "true admitted"
+    )
+
+
+def test_of_two_runs_with_one_number_only_the_first_counts(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    state = State(warehouse, PER_MINUTE)
+    assert state.last().seq == -1
+    assert state.commit(partials(spark, 5), Marker(run="first", seq=0)) == {0: 5, 1: 0, 2: 0, 3: 0}
+    with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
+        state.commit(partials(spark, 7), Marker(run="second", seq=0))
+    assert [r["events"] for r in state.read().collect()] == [5]
+    assert state.last().run == "first"
+    assert state.counts(state.last())[0] == 5

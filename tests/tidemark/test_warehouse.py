@@ -1,0 +1,56 @@
+"""Tables: an idempotent write counts once, and what can't be used is refused in one sentence."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.errors import DataError
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+
+
+def rows(spark: SparkSession, *numbers: int) -> DataFrame:
+    return spark.createDataFrame([(n, n % 2) for n in numbers], "n BIGINT, odd INT")
+
+
+def stored(warehouse: Warehouse) -> list[int]:
+    return sorted(r["n"] for r in warehouse.read("numbers").collect())
+
+
+def test_a_version_is_written_once(spark: SparkSession, warehouse: Warehouse) -> None:
+    warehouse.create("numbers", "n BIGINT, odd INT", "It's numbers")
+    assert warehouse.append(rows(spark, 1, 2), "numbers", "test", 0) == {"rows": 2}
+    assert warehouse.append(rows(spark, 1, 2), "numbers", "test", 0) is None
+    assert warehouse.replace(rows(spark, 4), "numbers", "odd = 0", "test", 1) == {"rows": 1}
+    assert warehouse.replace(rows(spark, 6), "numbers", "odd = 0", "test", 1) is None
+    assert stored(warehouse) == [1, 4]
+    assert warehouse.merge(rows(spark, 4, 5), "numbers", ["n"], "TRUE", "test", 2) == 2
+    assert warehouse.merge(rows(spark, 7), "numbers", ["n"], "TRUE", "test", 2) is None
+    assert stored(warehouse) == [1, 4, 5]
+
+
+def test_a_table_that_is_not_there(warehouse: Warehouse) -> None:
+    assert not warehouse.exists("nothing")
+    with pytest.raises(DataError, match="There is no table 'nothing' in"):
+        warehouse.read("nothing")
+
+
+def test_a_table_written_by_a_newer_version(spark: SparkSession, warehouse: Warehouse) -> None:
+    warehouse.create("numbers", "n BIGINT, odd INT")
+    path = warehouse.path("numbers")
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('tidemark.format' = '99')")
+    fresh = Warehouse(spark, warehouse.location, warehouse.database)
+    with pytest.raises(DataError, match=r"'numbers' was written by a newer Tidemark \(format 99"):
+        fresh.read("numbers")
+    with pytest.raises(DataError, match="upgrade Tidemark"):
+        fresh.create("numbers", "n BIGINT, odd INT")
+
+
+def test_a_warehouse_that_can_t_be_written(
+    spark: SparkSession, engine: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way of a folder")
+    warehouse = Warehouse(spark, str(tmp_path / "file"), "test_unwritable")
+    with pytest.raises(DataError, match=r"Can't create table 'numbers' in .*a file is in"):
+        warehouse.create("numbers", "n BIGINT")
