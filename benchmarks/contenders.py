@@ -125,6 +125,7 @@ def duckdb_batch(warehouse: Warehouse, repetition: int) -> str:
             "FROM read_parquet(?) GROUP BY 1, 2",
             [files],
         ).to_arrow_table()
+    assert result is not None
     write_deltalake(Path(path), result)
     return path
 

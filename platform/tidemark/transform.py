@@ -42,7 +42,8 @@ class WindowedTransform:
         check_name("asset", self.name)
         if not self.aggregates:
             raise DefinitionError(f"Asset '{self.name}' has no aggregates; name at least one.")
-        for column, aggregate in self.aggregates.items():
+        given: Mapping[str, object] = self.aggregates
+        for column, aggregate in given.items():
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionError(
                     f"Asset '{self.name}': aggregate '{column}' ({aggregate}) can't merge, so it "
