@@ -102,7 +102,7 @@ class View:
         parts: list[RenderableType] = [body]
         if self._expected is not None:
             parts.append(ProgressBar(self._expected, asset.as_of + 1 - (first.asset.as_of + 1)))
-        parts.append(self._windows())
+        parts += ["", "[dim]last published[/]", self._windows()]
         return Panel(Group(*parts), title=f"[bold]{self._transform.name}", title_align="left")
 
     def line(self, look: Look) -> str:
@@ -129,7 +129,7 @@ class View:
         table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
         columns = ["window_start", *t.keys, *t.aggregates, "late_events", "revision", "timing"]
         for name in columns:
-            table.add_column("last published: window" if name == "window_start" else name)
+            table.add_column("window" if name == "window_start" else name, no_wrap=True)
         for row in self._recent:
             table.add_row(*(_text(row[name]) for name in columns))
         return table
@@ -140,4 +140,4 @@ def _text(value: object) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return f"{value:%Y-%m-%d %H:%M}" if hasattr(value, "hour") else str(value)
+    return f"{value:%m-%d %H:%M}" if hasattr(value, "hour") else str(value)

@@ -1,19 +1,15 @@
 """`tidemark up`, `tidemark down`, `tidemark status`: the platform's processes and where it is."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tidemark.instant import iso
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
 from tidemark_streaming.cli.context import continuous_session
-
-if TYPE_CHECKING:
-    from tidemark.engine import Managed
 
 _HIDDEN = ("source", "as_of", "arrived_at")
 """What the JSON has and the tables leave out."""
@@ -61,11 +57,16 @@ def down() -> None:
     from tidemark_streaming import services
 
     settings = Settings()
-    stopped = [NAMES[n] for n in ("daemon", "webserver") if _stop(services.service(settings, n))]
-    with step("stop Spark engine"):
-        if engine.stop(settings):
-            stopped.append("Spark engine")
-    err().print("Nothing was running." if not stopped else f"Stopped: {', '.join(stopped)}.")
+    running = [s for n in reversed(NAMES) if (s := services.service(settings, n)).running()]
+    for process in running:
+        with step(f"stop {NAMES[process.name]}"):
+            process.stop()
+    spark = engine.status(settings)
+    if spark.pid is not None:
+        with step("stop Spark engine"):
+            engine.stop(settings)
+    elif not running:
+        err().print("Nothing is running.")
 
 
 def status(json: Json = False) -> None:
@@ -83,7 +84,7 @@ def status(json: Json = False) -> None:
     if json:
         emit({"processes": processes, "sources": sources, "assets": assets, "streams": streams})
         return
-    table = Table(title="processes", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in ("process", "state", "where"):
         table.add_column(name)
     for p in processes:
@@ -170,7 +171,7 @@ def _streams(settings: Settings) -> list[str]:
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(
-        title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+        title=f"\n{title}", title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
     )
     for name in rows[0] if rows else ():
         if name not in _HIDDEN:
@@ -184,8 +185,3 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return NONE if value is None else str(value).replace("T", " ").removesuffix(":00Z")
-
-
-def _stop(process: "Managed") -> bool:
-    with step(f"stop {NAMES[process.name]}"):
-        return process.stop()
