@@ -34,6 +34,12 @@ def _absolute(path: Path) -> Path:
     return path.expanduser().resolve()
 
 
+def _no_memory(options: str) -> str:
+    if "-Xmx" in options:
+        raise ValueError("the engine would refuse it")
+    return options
+
+
 Folder = Annotated[Path, AfterValidator(_absolute)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
@@ -76,6 +82,12 @@ class Settings(BaseSettings):
         "a number of megabytes or gigabytes, such as 512m or 4g",
         default="4g",
         pattern=r"^[1-9]\d*[mg]$",
+    )
+    engine_java_options: Annotated[str, AfterValidator(_no_memory)] = _setting(
+        "Java options of the engine that Tidemark starts. With -XX:TieredStopAtLevel=1 added, an "
+        "engine that lives for minutes needs half the processor time, and a long one more.",
+        "options separated by spaces, without the memory (engine_memory)",
+        default="-XX:+UseParallelGC",
     )
     token: SecretStr | None = _setting(
         "The secret shared by engine and clients; by default one is made in the file `token` of "

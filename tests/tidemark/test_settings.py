@@ -62,6 +62,7 @@ def test_the_token_is_not_shown() -> None:
         ("engine_port", "many", "a port from 1 to 65535"),
         ("webserver_port", "70000", "a port from 1 to 65535"),
         ("engine_memory", "lots", "such as 512m or 4g"),
+        ("engine_java_options", "-Xmx3g", "without the memory"),
         ("remote", "http://cluster", "such as sc://host:15002"),
         ("database", "My-Tables", "lower-case letters"),
         ("warehouse", "relative/path", "an absolute path"),

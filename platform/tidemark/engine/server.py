@@ -27,7 +27,7 @@ from tidemark.engine.token import token_of
 from tidemark.errors import EngineError
 from tidemark.settings import Settings
 
-START_DEADLINE = 120.0
+START_DEADLINE = 180.0
 """Seconds that a server has from its start to its first answer."""
 
 HUNG_DEADLINE = 30.0
@@ -188,7 +188,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": settings.engine_memory,
         "spark.driver.extraJavaOptions": " ".join(
-            ["-XX:+UseParallelGC", *(f'"-D{name}={value}"' for name, value in java.items())]
+            [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
         ),
         "spark.jars": ",".join(str(path) for path in paths),
         "spark.local.dir": scratch,

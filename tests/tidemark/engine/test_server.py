@@ -12,7 +12,7 @@ import psutil
 import pytest
 from pyspark.errors import PySparkException
 
-from conftest import free_port
+from conftest import SHORT_LIVED, free_port
 from tidemark import engine as spark_engine
 from tidemark.engine import Answer
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
@@ -40,6 +40,7 @@ def environment(settings: Settings) -> dict[str, str]:
         "TIDEMARK_HOME": str(settings.home),
         "TIDEMARK_ENGINE_PORT": str(settings.engine_port),
         "TIDEMARK_ENGINE_MEMORY": settings.engine_memory,
+        "TIDEMARK_ENGINE_JAVA_OPTIONS": settings.engine_java_options,
     }
 
 
@@ -47,7 +48,9 @@ def environment(settings: Settings) -> dict[str, str]:
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings, list[str]]]:
     """A server of its own, which two processes were asked for at once, and what they told."""
     home, port = tmp_path_factory.mktemp("own"), free_port()
-    settings = Settings(home=home, engine_port=port, engine_memory="1g")
+    settings = Settings(
+        home=home, engine_port=port, engine_memory="1g", engine_java_options=SHORT_LIVED
+    )
     askers = [
         subprocess.Popen(
             [sys.executable, "-c", ENSURE],
@@ -149,7 +152,7 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
 def test_a_client_of_a_dead_server_neither_works_on_nor_hangs(own: Settings) -> None:
     session = spark_engine.session(own)
     client = subprocess.run(
-        [sys.executable, "-c", ORPHAN], env=environment(own), capture_output=True, timeout=30
+        [sys.executable, "-c", ORPHAN], env=environment(own), capture_output=True, timeout=60
     )
     assert (client.returncode, client.stderr) == (0, b"")
     with pytest.raises(PySparkException):
