@@ -1,0 +1,38 @@
+"""The demo, on fewer days: whole, and again where it ended."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from commands import call
+from tidemark.settings import Settings
+from tidemark_streaming.cli import demo
+from tidemark_streaming.glance import Glance
+
+
+def test_the_demo_runs_and_a_second_time_goes_on(
+    engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "BULK_DAYS", 3)
+    monkeypatch.setattr(demo, "STREAM_DAYS", 1)
+    for name, value in {
+        "HOME": engine.home,
+        "ENGINE_PORT": engine.engine_port,
+        "ENGINE_MEMORY": engine.engine_memory,
+        "LANDING": tmp_path,
+        "DATABASE": f"demo_{uuid4().hex[:12]}",
+    }.items():
+        monkeypatch.setenv(f"TIDEMARK_{name}", str(value))
+    first = call("demo")
+    assert first.exit_code == 0
+    assert "streamed 4 arrivals, until January 5, 2013" in first.stderr
+    assert "equal" in first.stdout
+    assert "Departures by airport" in first.stdout
+    for name in ("arrivals.png", "arrivals.html", "late_loss.png", "late_loss.html"):
+        assert (engine.home / "pictures" / name).stat().st_size > 10_000
+    second = call("demo")
+    assert second.exit_code == 0
+    assert "the log of flights is there" in second.stderr
+    assert "streamed 4 arrivals, until January 6, 2013" in second.stderr
+    assert Glance(Settings()).source("flights").arrivals == 20

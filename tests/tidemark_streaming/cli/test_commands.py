@@ -1,0 +1,150 @@
+"""The commands one after another, as a user gives them: ingest, compute, verify, stream."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from commands import call
+from tidemark import engine as spark_engine
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_streaming.cli.context import continuous_session
+from tidemark_streaming.continuous import find
+from tidemark_streaming.glance import Glance
+
+pytestmark = pytest.mark.usefixtures("here")
+ASSET = "departures_hourly"
+
+
+def test_ingest_brings_what_arrived_and_a_second_time_nothing() -> None:
+    first = call("ingest", "flights", "--days", "3", "--bulk", "--json")
+    facts = json.loads(first.stdout)
+    assert first.exit_code == 0
+    assert facts["arrivals"] == 12
+    assert facts["events"] > 2000
+    assert facts["watermark"].startswith("2013-01-03T")
+    again = call("ingest", "flights", "--days", "3", "--bulk", "--json")
+    assert json.loads(again.stdout)["arrivals"] == 0
+
+
+def test_run_takes_some_arrivals_then_a_backfill_all() -> None:
+    ran = json.loads(call("run", ASSET, "--limit", "4", "--json").stdout)
+    assert (ran["mode"], ran["from_arrival"], ran["through_arrival"]) == ("incremental", -1, 3)
+    filled = json.loads(call("backfill", ASSET, "--json").stdout)
+    assert filled["through_arrival"] == 11
+    assert filled["on_time"] + filled["late"] + filled["too_late"] == filled["events"]
+    nothing = call("run", ASSET, "--json")
+    assert json.loads(nothing.stdout) is None
+
+
+def test_backfill_of_a_range_says_what_it_counted() -> None:
+    result = call("backfill", ASSET, "--from", "2013-01-02", "--to", "2013-01-03")
+    assert result.exit_code == 0
+    assert "late, admitted" in result.stdout
+    assert "backfill departures_hourly" in result.stderr
+
+
+def test_lateness_recommends_a_bound() -> None:
+    found = json.loads(call("lateness", "flights", "--json").stdout)
+    assert found["events"] > 2000
+    assert found["recommended"]["share"] <= found["target"]
+    assert "BoundedOutOfOrderness" in call("lateness", "flights").stdout
+
+
+def test_status_shows_how_far_all_is(here: Settings) -> None:
+    found = json.loads(call("status", "--json").stdout)
+    assert found["processes"][0]["running"] is True
+    (source,), (asset,) = found["sources"], found["assets"]
+    assert source["arrivals"] == 12
+    assert (asset["as_of"], asset["behind"]) == (11, 0)
+    assert asset["windows"] >= asset["final"] > 0
+    assert asset["open"] > 0
+    assert found["streams"] == []
+    assert "departures_hourly" in call("status").stdout
+
+
+def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
+    call("ingest", "flights", "--from", "2013-01-04", "--to", "2013-01-05")
+    result = call("stream", ASSET, "--arrivals-per-run", "1", "--until-caught-up")
+    assert result.exit_code == 0
+    assert "arrivals 16/16" in result.stderr
+    assert Glance(here).source("flights").arrivals == 16
+
+
+def test_parity_is_exit_code_0_when_all_is_equal() -> None:
+    result = call("parity", ASSET, "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report["equal"] is True
+    assert report["windows"] > 100
+
+
+def test_parity_finds_a_planted_difference(here: Settings, spark: SparkSession) -> None:
+    table = Warehouse(spark, here.warehouse, here.database).path(ASSET)
+    spark.sql(
+        f"UPDATE delta.`{table}` SET flights = flights + 1 "
+        "WHERE origin = 'JFK' AND window_start = '2013-01-02T15:00:00Z'"
+    )
+    spark.sql(
+        f"DELETE FROM delta.`{table}` "
+        "WHERE origin = 'EWR' AND window_start = '2013-01-02T15:00:00Z'"
+    )
+    result = call("parity", ASSET, "--from", "2013-01-02", "--to", "2013-01-03")
+    assert result.exit_code == 1
+    assert "2 differences" in result.stdout
+    assert "value" in result.stdout
+    assert "missing" in result.stdout
+    assert call("parity", ASSET, "--from", "2013-01-03").exit_code == 0
+    assert call("backfill", ASSET).exit_code == 0
+    assert call("parity", ASSET).exit_code == 0
+
+
+def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "from tidemark_streaming.cli import app; app()", "stream", ASSET],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("arrivals"):
+                break
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait(60) == 130
+    assert "has stopped" in said
+    assert "Traceback" not in said
+    session = spark_engine.session(here, continuous_session(here, ASSET))
+    assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
+
+
+def test_a_stream_can_be_left_running_and_stopped_later() -> None:
+    assert call("stream", ASSET, "--detach").exit_code == 0
+    twice = call("stream", ASSET)
+    assert twice.exit_code == 2
+    assert "running already" in twice.stderr
+    assert json.loads(call("status", "--json").stdout)["streams"] == [ASSET]
+    assert call("stream", ASSET, "--stop").exit_code == 0
+    assert call("stream", ASSET, "--stop").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["backfill", ASSET, "--from", "2014-01-01"], "No window of 'flights'"),
+        (["parity", ASSET, "--from", "2012-01-01", "--to", "2012-02-01"], "No window of 'flights'"),
+    ],
+)
+def test_a_range_without_windows_is_a_sentence(arguments: list[str], sentence: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.split())

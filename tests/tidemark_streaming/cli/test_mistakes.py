@@ -1,0 +1,88 @@
+"""Mistakes are one sentence on stderr and exit code 2, before any engine is asked."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from commands import call
+
+pytestmark = pytest.mark.usefixtures("nowhere")
+ASSET = "departures_hourly"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
+        (["backfill", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
+        (["stream", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
+        (["parity", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
+        (["ingest", "trains"], "There is no source 'trains'; there are: flights."),
+        (["lateness", "trains"], "There is no source 'trains'; there are: flights."),
+        (["backfill", ASSET, "--from", "2013-13-01"], "'2013-13-01' is not a date or time"),
+        (["parity", ASSET, "--to", "yesterday"], "'yesterday' is not a date or time"),
+        (["ingest", "flights", "--from", "soon"], "'soon' is not a date or time"),
+        (
+            ["backfill", ASSET, "--from", "2013-02-01", "--to", "2013-02-01"],
+            "The range from 2013-02-01T00:00:00Z to 2013-02-01T00:00:00Z is empty",
+        ),
+        (["ingest", "flights", "--days", "3", "--to", "2013-02-01"], "--days or --to, not both"),
+        (["ingest", "flights", "--bulk", "--speed", "10"], "leave --speed or --bulk"),
+        (["run", ASSET], "No engine answers at sc://localhost:1"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    result = call(*arguments)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert sentence in said
+    assert said.startswith("error: ")
+    assert said.endswith(".")
+    assert result.stdout == ""
+
+
+def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_ENGINE_PORT", "many")
+    result = call("status")
+    assert result.exit_code == 2
+    assert "Setting engine_port" in result.stderr
+
+
+def test_status_works_where_nothing_runs_and_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEMARK_REMOTE")
+    found = json.loads(call("status", "--json").stdout)
+    assert [p["running"] for p in found["processes"]] == [False, False, False]
+    assert found["sources"][0]["arrivals"] == 0
+    assert found["assets"][0]["as_of"] == -1
+    assert "Nothing is running" in call("status").stderr
+
+
+def test_down_where_nothing_runs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEMARK_REMOTE")
+    result = call("down")
+    assert result.exit_code == 0
+    assert "Nothing is running" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "up", "down", "status", "ingest", "run", "backfill", "stream", "parity", "lateness"],
+)
+def test_help_has_an_example(command: str) -> None:
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert f"tidemark {command}" in " ".join(result.stdout.replace("│", " ").split())
+
+
+def test_help_comes_without_the_engine_s_client() -> None:
+    code = "import sys, tidemark_streaming.cli as c; print(*{'pyspark', 'pandas'} & {*sys.modules})"
+    began = time.monotonic()
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    ).stdout
+    assert said.split() == []
+    assert time.monotonic() - began < 10
