@@ -167,12 +167,11 @@ def transform_assets(
                 key: instant(show.partitions.time_window_for_partition_key(key).start)
                 for key in context.partition_keys
             }
-            for table, partitions in report.partitions(warehouse, transform, begins, end).items():
-                for key, metadata in partitions.items():
-                    context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
-            found = report.computed(warehouse, transform, facts)
-        for table, metadata in found.items():
-            yield dg.MaterializeResult(asset_key=table, metadata=metadata)
+            found = report.computed(warehouse, transform, facts, begins, end)
+        for table, partitions in found.items():
+            for key, metadata in partitions.items():
+                context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
+            yield dg.MaterializeResult(asset_key=table)
 
     return compute
 

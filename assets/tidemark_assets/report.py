@@ -45,9 +45,18 @@ def ingested(
 
 
 def computed(
-    warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts
-) -> dict[str, Metadata]:
-    """What a run found in all of its range, by table."""
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    facts: RunFacts,
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, dict[str, Metadata]]:
+    """What a run found, by table and partition: first of the partition, then of the whole run.
+
+    Args:
+        begins: each partition's key and start, in order and without gaps.
+        end: where the last one ends.
+    """
     run: Metadata = {
         "answer": facts.answer,
         "arrival range": _range(0, facts.through_arrival),
@@ -60,23 +69,6 @@ def computed(
         "run no event time": facts.no_event_time,
     }
     meanings = describe.meanings(transform)
-    tables: dict[str, Metadata] = {
-        transform.table: run | counts | lost,
-        transform.late_table: run | lost,
-        transform.late_loss_table: run,
-    }
-    return {t: {**found, **_table(warehouse, t, meanings)} for t, found in tables.items()}
-
-
-def partitions(
-    warehouse: Warehouse, transform: WindowedTransform, begins: Mapping[str, int], end: int
-) -> dict[str, dict[str, Metadata]]:
-    """What each partition holds now, by table and partition.
-
-    Args:
-        begins: each partition's key and start, in order and without gaps.
-        end: where the last one ends.
-    """
     measures: dict[str, dict[str, Column]] = {
         transform.table: {
             ROWS: F.count("*"),
@@ -87,10 +79,17 @@ def partitions(
         transform.late_table: {ROWS: F.count("*")},
         transform.late_loss_table: {ROWS: F.count("*"), "lost events": F.sum("lost")},
     }
-    return {
-        table: _by_partition(warehouse, table, wanted, begins, end)
-        for table, wanted in measures.items()
+    of_run: dict[str, Metadata] = {
+        transform.table: run | counts | lost,
+        transform.late_table: run | lost,
+        transform.late_loss_table: run,
     }
+    found: dict[str, dict[str, Metadata]] = {}
+    for table, wanted in measures.items():
+        everywhere = of_run[table] | _table(warehouse, table, meanings)
+        own = _by_partition(warehouse, table, wanted, begins, end)
+        found[table] = {key: metadata | everywhere for key, metadata in own.items()}
+    return found
 
 
 def _by_partition(

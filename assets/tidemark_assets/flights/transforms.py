@@ -1,10 +1,10 @@
 """What is computed from the flights."""
 
 from pyspark.sql import DataFrame
+
 from tidemark import aggregate as agg
 from tidemark.transform import windowed_asset
 from tidemark.window import Tumbling
-
 from tidemark_assets.flights.sources import flights
 
 

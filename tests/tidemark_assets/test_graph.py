@@ -1,0 +1,101 @@
+"""The asset graph as `workspace.yaml` gives it: valid, and as its reviewed snapshot says."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from tidemark import aggregate as agg
+from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
+from tidemark_assets.definitions import build_definitions
+from tidemark_assets.describe import code_version
+from tidemark_assets.flights.transforms import departures_hourly
+
+ROOT = Path(__file__).parents[2]
+SNAPSHOT = Path(__file__).parent / "snapshots" / "asset_graph.json"
+
+
+def asset_graph(domains: tuple[str, ...]) -> dict[str, object]:
+    """What a reviewer wants to see of each asset, by key."""
+    graph = build_definitions(domains, {"tidemark": None}).resolve_asset_graph()
+    nodes = sorted(graph.asset_nodes, key=lambda node: node.key.to_user_string())
+    return {
+        node.key.to_user_string(): {
+            "group": node.group_name,
+            "description": node.description,
+            "kinds": sorted(node.kinds),
+            "owners": sorted(node.owners),
+            "tags": {k: v for k, v in node.tags.items() if not k.startswith("dagster/")},
+            "parents": sorted(parent.to_user_string() for parent in node.parent_keys),
+            "together": sorted(k.to_user_string() for k in node.execution_set_asset_keys),
+            "partitions": _partitions(node.partitions_def),
+            "backfill": node.backfill_policy.policy_type.value if node.backfill_policy else None,
+            "pools": sorted(node.pools or ()),
+            "metadata": {k: _plain(v) for k, v in node.metadata.items()},
+        }
+        for node in nodes
+    }
+
+
+def _partitions(partitions: dg.PartitionsDefinition[str] | None) -> str | None:
+    if partitions is None:
+        return None
+    ends = f"{partitions.get_first_partition_key()} to {partitions.get_last_partition_key()}"
+    return f"{partitions}: {ends}"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dg.TableSchema):
+        return [f"{c.name} {c.type}: {c.description or ''}".rstrip(": ") for c in value.columns]
+    return getattr(value, "value", value) if isinstance(value, dg.MetadataValue) else str(value)
+
+
+def test_the_graph_is_as_reviewed() -> None:
+    """After an intended change: `UPDATE_SNAPSHOTS=1 pytest tests/tidemark_assets`, and review."""
+    found = json.dumps(asset_graph(Settings().domains), indent=2, ensure_ascii=False) + "\n"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        SNAPSHOT.write_text(found)
+    assert found == SNAPSHOT.read_text()
+
+
+def test_the_workspace_validates(tmp_path: Path) -> None:
+    dagster = Path(sys.executable).with_name("dagster")
+    result = subprocess.run(
+        [dagster, "definitions", "validate", "-w", ROOT / "workspace.yaml"],
+        cwd=ROOT,
+        env={**os.environ, "DAGSTER_HOME": str(tmp_path), "TIDEMARK_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "All code locations passed validation" in result.stderr + result.stdout
+
+
+def test_no_two_assets_of_one_step_lie_in_a_diamond() -> None:
+    """Dagster (1.13) refuses to backfill a step's assets where one has two parents among them."""
+    graph = build_definitions(Settings().domains, {"tidemark": None}).resolve_asset_graph()
+    for node in graph.asset_nodes:
+        assert len(node.parent_keys & node.execution_set_asset_keys) <= 1, node.key
+
+
+def test_a_change_of_the_definition_changes_the_code_version() -> None:
+    assert code_version(departures_hourly) == code_version(replace(departures_hourly))
+    for changed in (
+        replace(departures_hourly, keys=("carrier",)),
+        replace(departures_hourly, allowed_lateness=0),
+        replace(departures_hourly, aggregates={"flights": agg.count()}),
+    ):
+        assert code_version(changed) != code_version(departures_hourly)
+
+
+def test_a_domain_without_a_presentation_is_one_sentence() -> None:
+    with pytest.raises(DefinitionError, match=r"does not say how it appears in Dagster"):
+        build_definitions(["json"], {"tidemark": None})

@@ -1,0 +1,199 @@
+"""Steps run in process on the tests' engine: what they materialize is what the core computes."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemark.instant import instant
+from tidemark.parity import parity
+from tidemark.run import backfill
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+from tidemark_assets.definitions import build_definitions
+from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_assets.resources import TidemarkResource
+
+LOG = ["flights_log", "flights_timeline"]
+WINDOWS = ["departures_hourly", "departures_hourly_late", "departures_hourly_late_loss"]
+RANGE: tuple[str, str] = (
+    "dagster/asset_partition_range_start",
+    "dagster/asset_partition_range_end",
+)
+
+
+class OnTestSession(TidemarkResource):
+    """The resource on the session of the tests: one process, one session."""
+
+    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+        super().__init__(settings)
+        self._spark = spark
+
+    @cached_property
+    def session(self) -> SparkSession:
+        return self._spark
+
+
+class Platform:
+    """Definitions, an instance of Dagster and a warehouse, for the tests of a module."""
+
+    def __init__(self, resource: TidemarkResource, instance: dg.DagsterInstance) -> None:
+        self.resource, self.instance = resource, instance
+        self.definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": resource})
+
+    def materialize(
+        self,
+        *assets: str,
+        partition_key: str | None = None,
+        partition_range: tuple[str, str] | None = None,
+        run_config: Mapping[str, object] | None = None,
+    ) -> dg.ExecuteInProcessResult:
+        """Run in process what the UI would run for these assets."""
+        tags = dict(zip(RANGE, partition_range, strict=True)) if partition_range else None
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=[dg.AssetKey(asset) for asset in assets],
+            instance=self.instance,
+            raise_on_error=False,
+            partition_key=partition_key,
+            tags=tags,
+            run_config=run_config,
+        )
+
+
+@pytest.fixture(scope="module")
+def platform(
+    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Platform]:
+    """A platform with the first three days of flights in its log."""
+    settings = engine.model_copy(
+        update={
+            "database": f"test_{uuid4().hex[:12]}",
+            "landing": tmp_path_factory.mktemp("landing"),
+        }
+    )
+    with dg.DagsterInstance.ephemeral(str(tmp_path_factory.mktemp("dagster"))) as instance:
+        platform = Platform(OnTestSession(settings, spark), instance)
+        config = {"ops": {"ingest_flights": {"config": {"play_days": 3}}}}
+        assert platform.materialize(*LOG, run_config=config).success
+        yield platform
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """The error of a run's only failed step, as the UI shows it."""
+    assert not result.success
+    [event] = result.filter_events(lambda e: e.is_step_failure)
+    error = event.step_failure_data.error
+    assert error is not None
+    return error.to_string()
+
+
+def rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
+    """A table's rows without those columns that count runs."""
+    found = warehouse.read(table).drop("seq", "as_of")
+    return sorted((tuple(row) for row in found.collect()), key=str)
+
+
+def recorded(platform: Platform, asset: str, partition: str | None = None) -> dict[str, Any]:
+    """The newest materialization's metadata."""
+    found = platform.instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=dg.AssetKey(asset), asset_partitions=[partition] if partition else None
+        ),
+        limit=1,
+    )
+    metadata = found.records[0].asset_materialization
+    assert metadata is not None
+    return {name: getattr(v, "value", v) for name, v in metadata.metadata.items()}
+
+
+def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
+    facts = recorded(platform, "flights_log")
+    timeline = platform.resource.warehouse.read("flights_timeline")
+    assert facts["arrivals"] == timeline.count() == 12
+    assert facts["rows"] == facts["dagster/row_count"]
+    assert facts["rows"] == platform.resource.warehouse.read("flights_log").count()
+    assert facts["arrival range"] == "0 to 11"
+
+
+def test_an_ingest_with_nothing_pending_succeeds_and_says_so(platform: Platform) -> None:
+    rows_before = recorded(platform, "flights_log")["dagster/row_count"]
+    assert platform.materialize(*LOG).success
+    facts = recorded(platform, "flights_log")
+    assert (facts["arrivals"], facts["arrival range"]) == (0, "none")
+    assert facts["dagster/row_count"] == rows_before
+
+
+def test_a_partition_has_the_windows_of_its_day_alone(platform: Platform) -> None:
+    assert platform.materialize(*WINDOWS, partition_key="2013-01-02").success
+    warehouse = platform.resource.warehouse
+    days = {
+        str(row[0].date()) for row in warehouse.read(WINDOWS[0]).select("window_start").collect()
+    }
+    assert days == {"2013-01-02"}
+    facts = recorded(platform, WINDOWS[0], "2013-01-02")
+    assert facts["dagster/partition_row_count"] == warehouse.read(WINDOWS[0]).count()
+    assert facts["events"] == 928
+
+
+def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
+    first, last = "2013-01-01", "2013-01-03"
+    result = platform.materialize(*WINDOWS, partition_range=(first, last))
+    assert result.success
+    assert len(result.asset_materializations_for_node("departures_hourly")) == 9
+    warehouse = platform.resource.warehouse
+    assert parity(warehouse, departures_hourly).equal
+
+    events = [recorded(platform, WINDOWS[0], f"2013-01-0{day}")["events"] for day in (1, 2, 3)]
+    published = {table: rows(warehouse, table) for table in WINDOWS}
+    assert sum(events) == warehouse.read(WINDOWS[0]).agg({"events": "sum"}).collect()[0][0]
+    backfill(warehouse, departures_hourly, instant(first), instant("2013-01-04"))
+    assert {table: rows(warehouse, table) for table in WINDOWS} == published
+
+
+def test_the_complete_answer_is_a_choice_of_the_launchpad(platform: Platform) -> None:
+    config = {"ops": {"departures_hourly": {"config": {"answer": "complete"}}}}
+    assert platform.materialize(*WINDOWS, partition_key="2013-01-02", run_config=config).success
+    facts = recorded(platform, WINDOWS[0], "2013-01-02")
+    assert facts["answer"] == "complete"
+    assert facts["events"] == facts["run events"] == 930
+
+
+def test_partitions_without_events_fail_with_one_sentence(platform: Platform) -> None:
+    error = failure(platform.materialize(*WINDOWS, partition_key="2013-06-01"))
+    assert error.startswith(
+        "dagster._core.definitions.events.Failure: No event of 'flights' from "
+        "2013-06-01T00:00:00Z to 2013-06-02T00:00:00Z has arrived (those that have are of "
+    )
+    assert "DataError" not in error
+
+
+def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
+    with pytest.raises(dg.DagsterUnknownPartitionError, match="2014-01-01"):
+        platform.materialize(*WINDOWS, partition_key="2014-01-01")
+
+
+def test_an_engine_that_is_not_there_is_one_sentence(platform: Platform, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, remote="sc://localhost:1", token="wrong")
+    gone = Platform(TidemarkResource(settings), platform.instance)
+    error = failure(gone.materialize(*LOG))
+    assert "Failure: No engine answers at sc://localhost:1" in error
+    assert "EngineError" not in error
+    assert "wrong" not in error
+
+
+def test_no_event_of_any_run_holds_the_token(platform: Platform, engine: Settings) -> None:
+    token = (engine.home / "token").read_text().strip()
+    instance = platform.instance
+    told = [
+        str(part)
+        for run in instance.get_runs()
+        for part in (run, *(entry for entry in instance.all_logs(run.run_id)))
+    ]
+    assert len(told) > 50
+    assert not [text for text in told if token in text]
