@@ -20,6 +20,7 @@ FORMAT = 1
 """The version of the tables' layout that this Tidemark writes."""
 
 _MISSING = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
+_CONFLICT = ("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS")
 _UNWRITABLE = {
     "Permission denied": "the engine may not write there",
     "Read-only file system": "the file system is read-only",
@@ -48,9 +49,7 @@ class Warehouse:
         """Where a table lies."""
         return f"{self.location}/{self.database}/{table}"
 
-    def create(
-        self, table: str, schema: str | StructType, comment: str = "", cluster: Sequence[str] = ()
-    ) -> None:
+    def create(self, table: str, schema: str | StructType, comment: str = "") -> None:
         """Create a table, unless it is there.
 
         Raises:
@@ -60,14 +59,19 @@ class Warehouse:
             return
         if not self.exists(table):
             columns = schema if isinstance(schema, str) else _ddl(schema)
-            clustered = f"CLUSTER BY ({', '.join(cluster)})" if cluster else ""
-            with translated(f"create table '{table}' in '{self.location}'"):
-                self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
-                self.spark.sql(
-                    f"CREATE TABLE IF NOT EXISTS `{self.database}`.`{table}` ({columns}) "
-                    f"USING delta {clustered} LOCATION '{self.path(table)}' "
-                    f"COMMENT '{_quoted(comment)}' TBLPROPERTIES ('tidemark.format' = '{FORMAT}')"
-                )
+            try:
+                with translated(f"create table '{table}' in '{self.location}'"):
+                    self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+                    self.spark.sql(
+                        f"CREATE TABLE IF NOT EXISTS `{self.database}`.`{table}` ({columns}) "
+                        f"USING delta LOCATION '{self.path(table)}' "
+                        f"COMMENT '{_quoted(comment)}' "
+                        f"TBLPROPERTIES ('tidemark.format' = '{FORMAT}')"
+                    )
+            except ConflictError:
+                # Another process created it at the same time, which is as good.
+                if not self.exists(table):
+                    raise
         self._check_format(table)
 
     def exists(self, table: str) -> bool:
@@ -186,7 +190,7 @@ def translated(what: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         text = str(error)
-        if "CONCURRENT" in text or "Concurrent" in text:
+        if any(sign in text for sign in _CONFLICT):
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
         for sign, reason in _UNWRITABLE.items():
             if sign in text:

@@ -1,0 +1,65 @@
+"""A continuous query publishes what runs and backfills publish, whatever becomes of it."""
+
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark.errors import DataError, EngineError
+from tidemark.parity import parity
+from tidemark.run import incremental
+from tidemark.state import State
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_streaming import continuous
+
+ARRIVALS = some_arrivals(count=6)
+
+
+def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
+    deadline = time.monotonic() + 120
+    while State(warehouse, transform).last().after.at.arrival < arrival:
+        query = continuous.find(warehouse, transform)
+        assert query is not None, "the stream ended"
+        assert query.exception() is None
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.3)
+
+
+def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    query = continuous.start(warehouse, PER_MINUTE, arrivals_per_run=1)
+    found = continuous.find(warehouse, PER_MINUTE)
+    assert found is not None
+    assert found.id == query.id
+    with pytest.raises(EngineError, match="stream of 'per_minute' is running already"):
+        continuous.start(warehouse, PER_MINUTE)
+    ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
+    wait_for(warehouse, PER_MINUTE, 3)
+    assert continuous.stop(warehouse, PER_MINUTE)
+    assert not continuous.stop(warehouse, PER_MINUTE)
+    assert continuous.find(warehouse, PER_MINUTE) is None
+
+    shutil.rmtree(Path(continuous.checkpoint(warehouse, PER_MINUTE)))
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+    assert incremental(warehouse, PER_MINUTE) is None
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
+    with pytest.raises(DataError, match="was never ingested: run `tidemark ingest readings` first"):
+        continuous.start(warehouse, PER_MINUTE)
+
+
+def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    lacking = replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))
+    query = continuous.start(warehouse, lacking, available_now=True)
+    with pytest.raises(StreamingQueryException, match="result has no column 'arrival'"):
+        query.awaitTermination(60)
