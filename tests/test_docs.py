@@ -1,0 +1,90 @@
+"""The documents say what is so: their code runs, their tables are those of the code."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tidemark.settings import FILE, PREFIX, Settings
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(document: str) -> list[tuple[str, str, str]]:
+    """The fenced blocks of a document: language, file name or nothing, text."""
+    return BLOCK.findall((ROOT / document).read_text())
+
+
+def settings_table() -> str:
+    """The table of docs/settings.md."""
+    lines = ["| setting | variable | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, field in Settings.model_fields.items():
+        extra = field.json_schema_extra
+        assert isinstance(extra, dict)
+        value = "" if field.default_factory or field.default is None else field.default
+        shown = ", ".join(value) if isinstance(value, tuple) else str(value)
+        default = f"`{shown}`" if shown else ""
+        meaning = f"{field.description} Allowed: {extra['allowed']}."
+        lines.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {default} | {meaning} |")
+    return "\n".join(lines)
+
+
+def test_the_readme_shows_the_transform_that_runs() -> None:
+    transform = (ROOT / "assets/tidemark_assets/flights/transforms.py").read_text()
+    (shown,) = (text for language, _, text in blocks("README.md") if language == "python")
+    assert transform.endswith(shown)
+    assert len(shown.splitlines()) <= 20
+
+
+def test_every_setting_is_documented() -> None:
+    document = (ROOT / "docs/settings.md").read_text()
+    assert settings_table() in document, f"docs/settings.md should have:\n{settings_table()}"
+    assert FILE in document
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))]
+)
+def test_links_lead_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / document).read_text()):
+        assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
+
+
+def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
+    env = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path),
+        "TIDEMARK_HOME": str(engine.home),
+        "TIDEMARK_ENGINE_PORT": str(engine.engine_port),
+        "TIDEMARK_ENGINE_MEMORY": engine.engine_memory,
+        "TIDEMARK_LANDING": str(tmp_path / ".tidemark" / "landing"),
+        "TIDEMARK_DATABASE": f"tutorial_{uuid4().hex[:12]}",
+        "TIDEMARK_DOMAINS": "sensors",
+    }
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    said = ""
+    for language, file, text in blocks("docs/tutorial.md"):
+        if file:
+            path = tmp_path / file
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        elif language == "sh":
+            said += run("bash", "-e", "-c", text)
+        else:
+            said += run(sys.executable, "-c", text)
+    assert re.search(r"a\|\s+3\|\s*22\.0\|\s+1\|\s+LATE\|\s+true", said), said
+    assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+3900\.0", said), said
+    run(sys.executable, "-c", "import sensors.definitions")
