@@ -5,6 +5,7 @@ wrong token looks to it like a server that may come yet: so ask first, with a de
 """
 
 import atexit
+import socket
 import time
 import warnings
 from enum import Enum
@@ -65,7 +66,7 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     spark = SparkSession.builder.remote(url).create()
     if settings.remote is None:
         # Spark tries for ten minutes; a server on this machine is there, or has died.
-        spark.client.set_retry_policies([DefaultPolicy(max_retries=5)])
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
     atexit.register(_leave, spark, release=session_id is None)
     return spark
 
@@ -80,6 +81,8 @@ def _leave(spark: "SparkSession", release: bool) -> None:
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     if release:
         spark.stop()
+    else:
+        spark.client.close()
 
 
 def demand_ready(url: str) -> None:
@@ -123,6 +126,9 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
             f"'{url.partition('/;')[0]}' is not a Spark Connect address ({error}): "
             "write it as sc://host:port/;name=value."
         ) from None
+    if builder.host == "localhost" and not listening(int(builder.endpoint.rpartition(":")[2])):
+        # A refused connection is certain at once, where a channel would try until the deadline.
+        return Answer.SILENT
     user = UserContext(user_id=builder.userId or "")
     passing = session_id or str(uuid4())
     with builder.toChannel() as channel:
@@ -148,6 +154,13 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
             status = error.code() if isinstance(error, grpc.Call) else None
             return Answer.REFUSED if status in refused else Answer.SILENT
     return Answer.READY
+
+
+def listening(port: int) -> bool:
+    """Whether some program listens on `port` of this machine's loopback."""
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _with(url: str, name: str, value: str) -> str:

@@ -106,10 +106,11 @@ class Managed:
         return process is not None
 
     def last_words(self) -> str:
-        """The line of the log that says best why the process ended, and where the log is."""
-        lines = [line.strip() for line in _tail(self.log) if line.strip()]
-        telling = [line for line in lines if "Exception" in line or "rror" in line]
-        return f"{(telling or lines or ['it said nothing'])[-1]} (log: {self.log})"
+        """The lines of the log that say best why the process ended, and where the log is."""
+        lines = [line.strip() for line in _tail(self.log)]
+        said = [line for line in lines if line and not line.startswith("at ")]
+        telling = [line for line in said if "Exception" in line][-1:] or said[-3:]
+        return f"{' / '.join(telling) or 'it said nothing'} (log: {self.log})"
 
 
 def _process(record: Record) -> psutil.Process | None:

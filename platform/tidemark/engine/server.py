@@ -8,7 +8,6 @@ died. Tables and metastore live in the home, so a new server goes on where the o
 import fcntl
 import os
 import shutil
-import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from tidemark.engine import jars
-from tidemark.engine.connect import Answer, address, demand_ready, probe
+from tidemark.engine.connect import Answer, address, demand_ready, listening, probe
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Managed, Tell, silent
 from tidemark.engine.token import token_of
@@ -126,7 +125,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
     record = managed.running()
     if record is None:
         return
-    if not _taken(record.port) and time.time() - record.began < START_DEADLINE:
+    if not listening(record.port) and time.time() - record.began < START_DEADLINE:
         _await(managed, url, tell)
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         tell("The engine runs but does not answer: starting it again")
@@ -137,7 +136,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
 
 def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
     port = settings.engine_port
-    if _taken(port):
+    if listening(port):
         raise EngineError(
             f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or set "
             "engine_port (TIDEMARK_ENGINE_PORT) to a free port."
@@ -158,8 +157,7 @@ def _await(managed: Managed, url: str, tell: Tell) -> None:
         record = managed.running()
         if record is None:
             raise EngineError(f"The engine ended while it started: {managed.last_words()}")
-        # A connect that is refused returns at once, where a gRPC channel would back off.
-        if _taken(record.port) and probe(url) is not Answer.SILENT:
+        if probe(url) is not Answer.SILENT:
             demand_ready(url)
             tell(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
             return
@@ -235,12 +233,6 @@ def _spark_home() -> Path:
     import pyspark
 
     return Path(pyspark.__file__).parent
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as client:
-        client.settimeout(1)
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager

@@ -139,6 +139,7 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
     session.sql("CREATE TABLE kept USING delta AS SELECT 7 AS n")
     os.kill(before, signal.SIGKILL)
     psutil.wait_procs([psutil.Process(before)] if psutil.pid_exists(before) else [], timeout=10)
+    session.client.close()
     lines: list[str] = []
     spark_engine.ensure(own, lines.append)
     assert lines[0] == "The engine had died: starting it again"
@@ -157,6 +158,7 @@ def test_a_client_of_a_dead_server_neither_works_on_nor_hangs(own: Settings) -> 
     assert (client.returncode, client.stderr) == (0, b"")
     with pytest.raises(PySparkException):
         session.range(1).count()
+    session.client.close()
     spark_engine.ensure(own)
 
 
