@@ -1,0 +1,156 @@
+"""The web interface as its users meet it: real webserver and daemon, a headless browser.
+
+Screenshots of every page go to `.screenshots` in the root, which git ignores: look at them.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from conftest import free_port
+from tidemark.settings import Settings
+from tidemark_assets.flights.feed import play
+from tidemark_streaming import orchestrator
+
+CHROMIUM = shutil.which("chromium")
+ROOT = Path(__file__).parents[2]
+SCREENSHOTS = ROOT / ".screenshots"
+# Without the last ones, a closed network refuses many of Chromium's own connections.
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+)
+SLOW = 180.0
+"""Seconds that a run may take on a busy machine with two cores."""
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium here: the web interface was not tried in a browser"
+)
+
+
+@contextmanager
+def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
+    """A process that ends with the block."""
+    with log.open("w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urlopen(f"{url}/server_info", timeout=5):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+@pytest.fixture(scope="module")
+def page(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A browser's page on a platform whose landing folder holds four days of flights."""
+    landing, logs = tmp_path_factory.mktemp("landing"), tmp_path_factory.mktemp("logs")
+    list(play(landing / "flights", days=4))
+    environment = {
+        **os.environ,
+        **orchestrator.prepare(engine.home),
+        "TIDEMARK_ENGINE_PORT": str(engine.engine_port),
+        "TIDEMARK_DATABASE": "end_to_end",
+        "TIDEMARK_LANDING": str(landing),
+    }
+    workspace, port = ROOT / "workspace.yaml", free_port()
+    url = f"http://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        web, daemon = orchestrator.webserver(workspace, port), orchestrator.daemon(workspace)
+        stack.enter_context(running(web, environment, logs / "webserver.log"))
+        stack.enter_context(running(daemon, environment, logs / "daemon.log"))
+        deadline = time.monotonic() + SLOW
+        while not answers(url):
+            assert time.monotonic() < deadline, (logs / "webserver.log").read_text()
+            time.sleep(1)
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS
+        )
+        stack.callback(browser.close)
+        page = browser.new_page(base_url=url, viewport={"width": 1500, "height": 950})
+        page.set_default_timeout(60_000)
+        yield page
+
+
+def look(page: Page, name: str) -> None:
+    SCREENSHOTS.mkdir(exist_ok=True)
+    # Most of a page comes after its load event.
+    page.wait_for_timeout(3000)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def materialize(page: Page, asset: str, partitions: str | None = None) -> None:
+    """Click through the dialogs of the asset's page."""
+    page.goto(f"/assets/{asset}")
+    page.get_by_role("button", name=re.compile("Materialize")).first.click()
+    page.get_by_role("button", name="Confirm").click()
+    if partitions is not None:
+        box = page.get_by_placeholder(re.compile("^ex:"))
+        box.fill(partitions)
+        box.press("Tab")
+        look(page, "3 partitions chosen")
+        page.get_by_role("button", name=re.compile("^Launch")).click()
+
+
+def wait_for_runs(page: Page, statuses: list[str]) -> str:
+    """Wait until there are as many runs as `statuses`, newest first, and these are theirs.
+
+    Returns:
+        The newest run's id.
+    """
+    query = "{runsOrError {... on Runs {results {runId status}}}}"
+    deadline = time.monotonic() + SLOW
+    runs: list[dict[str, str]] = []
+    found: list[str] = []
+    while time.monotonic() < deadline:
+        answer = page.request.post("/graphql", data={"query": query}).json()
+        runs = answer["data"]["runsOrError"]["results"]
+        found = [run["status"] for run in runs]
+        if len(found) == len(statuses) and set(found) <= {"SUCCESS", "FAILURE", "CANCELED"}:
+            break
+        time.sleep(1)
+    assert found == statuses
+    return runs[0]["runId"]
+
+
+def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> None:
+    page.goto("/asset-groups")
+    look(page, "1 lineage at first")
+
+    materialize(page, "flights_log")
+    wait_for_runs(page, ["SUCCESS"])
+    page.goto("/assets/flights_log")
+    page.get_by_text("Row count").wait_for()
+    look(page, "2 log")
+
+    materialize(page, "departures_hourly", "2013-01-01")
+    wait_for_runs(page, ["SUCCESS"] * 2)
+    materialize(page, "departures_hourly", "[2013-01-02...2013-01-04]")
+    wait_for_runs(page, ["SUCCESS"] * 3)
+    page.goto("/assets/departures_hourly?view=partitions&partition=2013-01-03")
+    page.get_by_text("Materialized (4)").wait_for()
+    page.get_by_text("late events", exact=True).first.wait_for()
+    look(page, "4 partition")
+
+    materialize(page, "departures_hourly", "2013-06-01")
+    failed = wait_for_runs(page, ["FAILURE", *["SUCCESS"] * 3])
+    page.goto(f"/runs/{failed}")
+    page.get_by_text("No event of 'flights' from 2013-06-01").first.wait_for()
+    look(page, "5 run without events")
