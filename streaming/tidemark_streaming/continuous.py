@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+
 from tidemark.errors import DataError, EngineError
 from tidemark.run import incremental
 from tidemark.transform import WindowedTransform
