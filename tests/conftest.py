@@ -1,6 +1,7 @@
 """One embedded engine for all tests, and a database of its own for each test that wants tables."""
 
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def pytest_configure() -> None:
+    """End on SIGTERM as on an interrupt: fixtures stop what they started, the engine above all."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
