@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +16,7 @@ from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
 
 TESTS = Path(__file__).parent
+STATUS = pytest.StashKey[int]()
 
 SHORT_LIVED = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 """Java options of an engine that lives for minutes: less is compiled, in half the time."""
@@ -30,6 +32,20 @@ def free_port() -> int:
 def pytest_configure() -> None:
     """End on SIGTERM as on an interrupt: fixtures stop what they started, the engine above all."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    session.config.stash[STATUS] = exitstatus
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """After an interrupt, end without Python's own farewell.
+
+    It waits for ever for a gRPC channel whose call was interrupted in a frame that pytest keeps.
+    """
+    if config.stash.get(STATUS, 0) == pytest.ExitCode.INTERRUPTED:
+        sys.stdout.flush()
+        os._exit(pytest.ExitCode.INTERRUPTED)
 
 
 @pytest.fixture(scope="session")
