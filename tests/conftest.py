@@ -57,12 +57,14 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         engine_memory="2g",
         engine_java_options=SHORT_LIVED,
     )
-    with pytest.MonkeyPatch.context() as patch:
-        # The engine's Python workers unpickle functions of test modules, and import these.
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
-        spark_engine.ensure(settings)
-    yield settings
-    spark_engine.stop(settings)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            # The engine's Python workers unpickle functions of test modules, and import these.
+            patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+            spark_engine.ensure(settings)
+        yield settings
+    finally:
+        spark_engine.stop(settings)
 
 
 @pytest.fixture(scope="session")
