@@ -6,7 +6,7 @@ The late loss sets, for every window that lacks such events, the answer as strea
 complete one: it tells what the allowed lateness costs.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark import judge
@@ -42,49 +42,39 @@ def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
 
 
 def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
-    """Bring the late-loss table up to date with a commit."""
+    """Bring the late-loss table up to date with a commit.
+
+    An incremental run adds a row for each window that lost events in it: `lost` counts those of
+    the run, and the newest row of a window has its values. A backfill leaves one row a window.
+    """
     stored = State(warehouse, transform).read().where(within(marker.start, marker.end))
-    watermark = F.lit(marker.at.watermark).cast("bigint")
-    rows = loss(stored, transform, watermark, F.max("seq").alias("seq"))
-    if marker.mode == "incremental":
-        rows = rows.where(F.col("seq") == marker.seq)
+    rows = loss(stored, transform, marker)
     table = transform.late_loss_table
     warehouse.create(table, rows.schema, f"What too-late events would change in {transform.name}")
     if marker.mode == "backfill":
         warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
     else:
-        on = by_window(transform)
-        warehouse.merge(rows, table, on, "TRUE", table, marker.seq)
+        warehouse.append(rows, table, table, marker.seq)
 
 
-def loss(
-    stored: DataFrame, transform: WindowedTransform, watermark: Column, *others: Column
-) -> DataFrame:
-    """Windows that lack too-late events: `lost` events, and each aggregate `x` as streamed (null
-    where no event came in time) beside `x_complete`.
-
-    Args:
-        stored: partials, of which those not admitted are the lost ones.
-        watermark: BIGINT microseconds, as for `finished`.
-        others: further aggregate expressions over the lost partials.
-    """
+def loss(stored: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    """Windows that lack too-late events: how many were `lost`, and each aggregate `x` as streamed
+    (null where no event came in time) beside `x_complete`."""
     on = by_window(transform)
-    lacking = (
-        stored.where((F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted"))
-        .groupBy(*on)
-        .agg(F.sum("events").alias("lost"), *others)
-        .withColumn("window", F.struct(*on))
-    )
-    there = stored.join(
-        lacking.select(F.col("window")), F.struct(*on).eqNullSafe(F.col("window")), "left_semi"
-    )
+    window, watermark = F.struct(*on), F.lit(marker.at.watermark).cast("bigint")
+    gone = stored.where((F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted"))
+    if marker.mode == "incremental":
+        gone = gone.where(F.col("seq") == marker.seq)
+    lacking = gone.groupBy(*on).agg(F.sum("events").alias("lost")).withColumn("window", window)
+    there = stored.join(lacking.select("window"), window.eqNullSafe(F.col("window")), "left_semi")
     values = list(transform.aggregates)
     complete = finished(there.withColumn("admitted", F.lit(True)), transform, watermark).select(
-        F.struct(*on).alias("all"), *(F.col(v).alias(f"{v}_complete") for v in values)
+        window.alias("all"), *(F.col(v).alias(f"{v}_complete") for v in values)
     )
-    streamed = finished(there, transform, watermark).select(F.struct(*on).alias("some"), *values)
+    streamed = finished(there, transform, watermark).select(window.alias("some"), *values)
     return (
         lacking.join(complete, F.col("window").eqNullSafe(F.col("all")))
         .join(streamed, F.col("window").eqNullSafe(F.col("some")), "left")
         .drop("window", "all", "some")
+        .withColumn("seq", F.lit(marker.seq).cast("bigint"))
     )

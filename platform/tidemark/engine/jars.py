@@ -48,6 +48,13 @@ JARS = (
         "4.4.0",
         "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     ),
+    # Hadoop's local file system starts a `chmod` process for each file; this one asks Java.
+    Jar(
+        "com.globalmentor",
+        "hadoop-bare-naked-local-fs",
+        "0.1.0",
+        "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
+    ),
 )
 
 # `ibiblio` is Ivy's resolver for Maven Central; `m2compatible` is Maven's folder layout.

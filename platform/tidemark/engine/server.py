@@ -33,6 +33,16 @@ HUNG_DEADLINE = 30.0
 """Seconds after which a server that is alive and silent is taken for hung, and ended."""
 
 
+# On local files Hadoop starts a process for each chmod and readlink, 130 in a small run, which took
+# most of its time. These classes do without. The log store is safe for one writing server, as here.
+_LOCAL_FILES = {
+    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
+    ".checkpointing.FileSystemBasedCheckpointFileManager",
+}
+
+
 @dataclass(frozen=True)
 class Status:
     """What the engine is doing: `answer` tells whether it can be used."""
@@ -188,7 +198,8 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
         "spark.driver.extraJavaOptions": " ".join(
             [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
         ),
-        "spark.jars": ",".join(str(path) for path in paths),
+        # Not `spark.jars`: the local file system is needed before those are loaded.
+        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
         "spark.local.dir": scratch,
         "spark.log.level": "WARN",
         "spark.ui.enabled": "false",
@@ -204,6 +215,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
         # 50 by default: one task reads a small table's log ten times quicker.
         "spark.databricks.delta.snapshotPartitions": 1,
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
+        **_LOCAL_FILES,
     }
     return [
         str(_spark_home() / "bin" / "spark-submit"),
