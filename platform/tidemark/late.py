@@ -33,12 +33,8 @@ def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
         .drop("verdict")
     )
-    table = transform.late_table
-    warehouse.create(table, rows.schema, f"Events too late for {transform.name}, or without time")
-    if marker.mode == "backfill":
-        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
-    else:
-        warehouse.append(rows, table, table, marker.seq)
+    comment = f"Events too late for {transform.name}, or without time"
+    _put(warehouse, rows, transform.late_table, comment, marker)
 
 
 def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
@@ -49,12 +45,8 @@ def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marke
     """
     stored = State(warehouse, transform).read().where(within(marker.start, marker.end))
     rows = loss(stored, transform, marker)
-    table = transform.late_loss_table
-    warehouse.create(table, rows.schema, f"What too-late events would change in {transform.name}")
-    if marker.mode == "backfill":
-        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
-    else:
-        warehouse.append(rows, table, table, marker.seq)
+    comment = f"What too-late events would change in {transform.name}"
+    _put(warehouse, rows, transform.late_loss_table, comment, marker)
 
 
 def loss(stored: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
@@ -78,3 +70,11 @@ def loss(stored: DataFrame, transform: WindowedTransform, marker: Marker) -> Dat
         .drop("window", "all", "some")
         .withColumn("seq", F.lit(marker.seq).cast("bigint"))
     )
+
+
+def _put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
+    warehouse.create(table, rows.schema, comment)
+    if marker.mode == "backfill":
+        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
+    else:
+        warehouse.append(rows, table, table, marker.seq)

@@ -72,6 +72,12 @@ class Warehouse:
                 # Another process created it at the same time, which is as good.
                 if not self.exists(table):
                     raise
+            if not self.exists(table):
+                raise DataError(
+                    f"The engine's catalog has a table '{self.database}.{table}' elsewhere than in "
+                    f"'{self.location}': set the warehouse back to where its tables are, or choose "
+                    "another database."
+                )
         self._check_format(table)
 
     def exists(self, table: str) -> bool:

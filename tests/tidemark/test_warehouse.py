@@ -54,3 +54,12 @@ def test_a_warehouse_that_can_t_be_written(
     warehouse = Warehouse(spark, str(tmp_path / "file"), "test_unwritable")
     with pytest.raises(DataError, match=r"Can't create table 'numbers' in .*a file is in"):
         warehouse.create("numbers", "n BIGINT")
+
+
+def test_a_database_whose_tables_are_in_another_warehouse(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    warehouse.create("numbers", "n BIGINT")
+    moved = Warehouse(spark, str(tmp_path), warehouse.database)
+    with pytest.raises(DataError, match=r"catalog has a table '.*\.numbers' elsewhere than in"):
+        moved.create("numbers", "n BIGINT")
