@@ -198,6 +198,11 @@ def translated(what: str) -> Iterator[None]:
         text = str(error)
         if any(sign in text for sign in _CONFLICT):
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
+        if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
+            raise DataError(
+                f"Can't {what}: its columns are not those of the definition any more; give the "
+                "changed asset a new name, or drop the tables that bear its name."
+            ) from error
         for sign, reason in _UNWRITABLE.items():
             if sign in text:
                 raise DataError(f"Can't {what}: {reason}.") from error

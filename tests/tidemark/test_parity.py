@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from support import PER_MINUTE, READINGS, T0, at, ingest, minutes, published, some_arrivals
 from tidemark.errors import DataError
@@ -44,11 +45,9 @@ def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None
 
     change(streamed, f"UPDATE {{table}} SET total = total + 0.01 WHERE {WINDOW} AND sensor = 'a'")
     change(streamed, f"DELETE FROM {{table}} WHERE {WINDOW} AND sensor IS NULL")
-    change(
-        streamed,
-        f"INSERT INTO {{table}} SELECT * REPLACE ('ghost' AS sensor) FROM {{table}} "
-        f"WHERE {WINDOW} AND sensor = 'b'",
-    )
+    twin = streamed.read(PER_MINUTE.table).where(f"{WINDOW} AND sensor = 'b'")
+    ghost = twin.withColumn("sensor", F.lit("ghost"))
+    ghost.write.format("delta").mode("append").save(streamed.path(PER_MINUTE.table))
     assert found(streamed) == [
         ("value", START, "a", "total"),
         ("extra", START, "ghost", None),

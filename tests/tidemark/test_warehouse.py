@@ -63,3 +63,16 @@ def test_a_database_whose_tables_are_in_another_warehouse(
     moved = Warehouse(spark, str(tmp_path), warehouse.database)
     with pytest.raises(DataError, match=r"catalog has a table '.*\.numbers' elsewhere than in"):
         moved.create("numbers", "n BIGINT")
+
+
+def test_a_table_whose_definition_has_changed_since(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    warehouse.create("numbers", "n BIGINT, odd INT")
+    more = rows(spark, 1).withColumnRenamed("odd", "even")
+    with pytest.raises(DataError, match="'numbers': its columns are not those of the definition"):
+        warehouse.append(more, "numbers", "test", 0)
+    other = spark.createDataFrame([("one", 1)], "n STRING, odd INT")
+    with pytest.raises(DataError, match="'numbers': its columns are not those of the definition"):
+        warehouse.replace(other, "numbers", "odd = 1", "test", 1)
+    assert stored(warehouse) == []
