@@ -19,10 +19,17 @@ from tidemark.errors import ConflictError, DataError
 FORMAT = 1
 """The version of the tables' layout that this Tidemark writes."""
 
-_MISSING = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND")
+_MISSING = (
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "Not a directory",
+)
 _CONFLICT = ("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS")
 _UNWRITABLE = {
     "Permission denied": "the engine may not write there",
+    "AccessDeniedException": "the engine may not write there",
+    "Not a directory": "a file is in the way",
     "Read-only file system": "the file system is read-only",
     "No space left": "the disk is full",
     "CANNOT_CREATE_LOG_PATH": "no folder can be made there (read-only, or a file is in the way)",

@@ -52,7 +52,7 @@ def test_a_warehouse_that_can_t_be_written(
 ) -> None:
     (tmp_path / "file").write_text("in the way of a folder")
     warehouse = Warehouse(spark, str(tmp_path / "file"), "test_unwritable")
-    with pytest.raises(DataError, match=r"Can't create table 'numbers' in .*a file is in"):
+    with pytest.raises(DataError, match=r"Can't create table 'numbers' in .*a file is in the way"):
         warehouse.create("numbers", "n BIGINT")
 
 
