@@ -111,16 +111,17 @@ def _execute(
     known = warehouse.path(transform.state_table)
     for _ in range(ATTEMPTS):
         started = time.time_ns() // 1000
-        last = _published.get(known) or _recovered(warehouse, transform, state)
-        planned = plan(last)
-        if planned is None:
-            return None
-        marker = replace(planned, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
-        if last.seq < 0:
-            check(log.read(0, 0), transform)
-        events = covered(log, transform, marker)
-        rows = partials(events, transform, complete=marker.answer == "complete")
         try:
+            # Another process may be about to publish what looks left behind here.
+            last = _published.get(known) or _recovered(warehouse, transform, state)
+            planned = plan(last)
+            if planned is None:
+                return None
+            marker = replace(planned, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
+            if last.seq < 0:
+                check(log.read(0, 0), transform)
+            events = covered(log, transform, marker)
+            rows = partials(events, transform, complete=marker.answer == "complete")
             counts = state.commit(rows, marker)
             facts = _publish(warehouse, transform, marker, counts)
         except ConflictError:
