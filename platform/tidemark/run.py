@@ -22,7 +22,7 @@ from tidemark.state import Cover, Coverage, Marker, Position, State
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 
-ATTEMPTS = 8
+ATTEMPTS = 12
 _published: dict[str, Marker] = {}
 
 
@@ -109,7 +109,7 @@ def _execute(
 ) -> RunFacts | None:
     state = State(warehouse, transform)
     known = warehouse.path(transform.state_table)
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         started = time.time_ns() // 1000
         try:
             # Another process may be about to publish what looks left behind here.
@@ -126,6 +126,7 @@ def _execute(
             facts = _publish(warehouse, transform, marker, counts)
         except ConflictError:
             _published.pop(known, None)
+            time.sleep(min(5.0, 0.25 * 2**attempt))
             continue
         # Another process that runs the asset makes the next commit fail, so this may be kept.
         _published[known] = marker
