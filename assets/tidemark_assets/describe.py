@@ -34,7 +34,7 @@ MEANINGS = {
     "last_arrival": "The newest arrival that is counted in the window",
     "as_of": "The newest arrival that the run which wrote the row had seen",
     "seq": "Number of the run's commit",
-    "lag_seconds": "How far the watermark was past the window's end",
+    "lag_seconds": "How far the event was behind the watermark",
     "reason": "too_late, no_event_time or unparsable",
     "lost": "Events that came too late for the window",
 }

@@ -14,6 +14,9 @@ from tidemark.errors import DefinitionError
 INFINITY = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z: the watermark of a stream that has ended."""
 
+BEGINNING = -62_135_596_800_000_000
+"""0001-01-01T00:00:00Z: the start of the window that holds all of time."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {
     "microsecond": 1,
@@ -72,8 +75,11 @@ def as_datetime(micros: int) -> datetime:
 
 
 def iso(micros: int | None) -> str | None:
-    """The instant as ISO 8601 in UTC, with a fraction where it has one; INFINITY is `+infinity`."""
-    if micros is None:
+    """The instant as ISO 8601 in UTC, with a fraction where it has one.
+
+    INFINITY is `+infinity`, minus infinity is None.
+    """
+    if micros is None or micros <= BEGINNING:
         return None
     if micros >= INFINITY:
         return "+infinity"

@@ -11,10 +11,12 @@ from pyspark.sql import functions as F
 
 from tidemark import judge
 from tidemark.log import Log
-from tidemark.pane import by_window, covered, finished
+from tidemark.pane import covered, finished
+from tidemark.slot import AsOf
 from tidemark.state import Marker, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark.window import Session
 
 
 def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
@@ -26,12 +28,12 @@ def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
         .when(verdict == judge.NO_EVENT_TIME, "no_event_time")
         .otherwise("too_late")
     )
-    lag = (F.unix_micros("watermark") - F.unix_micros("window_end")) / 1e6
+    lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
     seq = F.lit(marker.seq).cast("bigint")
     rows = (
         events.where(verdict >= judge.TOO_LATE)
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
-        .drop("verdict")
+        .drop("verdict", "admitted", "happened_at")
     )
     comment = f"Events too late for {transform.name}, or without time"
     _put(warehouse, rows, transform.late_table, comment, marker)
@@ -44,30 +46,32 @@ def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marke
     the run, and the newest row of a window has its values. A backfill leaves one row a window.
     """
     stored = State(warehouse, transform).read().where(within(marker.start, marker.end))
-    rows = loss(stored, transform, marker)
+    rows = loss(stored, transform, Log(warehouse, transform.source), marker)
     comment = f"What too-late events would change in {transform.name}"
     _put(warehouse, rows, transform.late_loss_table, comment, marker)
 
 
-def loss(stored: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker) -> DataFrame:
     """Windows that lack too-late events: how many were `lost`, and each aggregate `x` as streamed
-    (null where no event came in time) beside `x_complete`."""
-    on = by_window(transform)
-    window, watermark = F.struct(*on), F.lit(marker.at.watermark).cast("bigint")
-    gone = stored.where((F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted"))
+    (null where no such window was) beside `x_complete`."""
+    on = transform.by_window
+    window, values = F.struct(*on), list(transform.aggregates)
+    at = AsOf(F.lit(marker.at.arrival), F.lit(marker.at.watermark).cast("bigint"))
+    gone = (F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted")
     if marker.mode == "incremental":
-        gone = gone.where(F.col("seq") == marker.seq)
-    lacking = gone.groupBy(*on).agg(F.sum("events").alias("lost")).withColumn("window", window)
-    there = stored.join(lacking.select("window"), window.eqNullSafe(F.col("window")), "left_semi")
-    values = list(transform.aggregates)
-    complete = finished(there.withColumn("admitted", F.lit(True)), transform, watermark).select(
-        window.alias("all"), *(F.col(v).alias(f"{v}_complete") for v in values)
+        gone = gone & (F.col("seq") == marker.seq)
+    if not isinstance(transform.window, Session):
+        lacking = stored.where(gone).select(F.struct(*on).alias("_window")).distinct()
+        stored = stored.join(lacking, window.eqNullSafe(F.col("_window")), "left_semi")
+    all_in = stored.withColumns({"admitted": F.lit(True), "_missed": F.when(gone, F.col("events"))})
+    complete = finished(all_in, transform, log, at, F.sum("_missed").alias("lost"))
+    streamed = finished(stored, transform, log, at).select(window.alias("_some"), *values)
+    there = complete.where("lost > 0").select(
+        *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}_complete") for v in values)
     )
-    streamed = finished(there, transform, watermark).select(window.alias("some"), *values)
     return (
-        lacking.join(complete, F.col("window").eqNullSafe(F.col("all")))
-        .join(streamed, F.col("window").eqNullSafe(F.col("some")), "left")
-        .drop("window", "all", "some")
+        there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
+        .drop("_all", "_some")
         .withColumn("seq", F.lit(marker.seq).cast("bigint"))
     )
 

@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass
 from itertools import accumulate
 from typing import cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -112,18 +112,44 @@ class Log:
         rows = self.warehouse.read(self.source.timeline_table).where(F.col("arrival") > after)
         if through is not None:
             rows = rows.where(F.col("arrival") <= through)
-        return _arrivals(rows.orderBy("arrival"))
+        return arrivals(rows.orderBy("arrival"))
 
     def last(self) -> Arrival | None:
         """The newest arrival, `None` when nothing has arrived yet."""
         rows = self.warehouse.read(self.source.timeline_table)
-        return next(iter(_arrivals(rows.orderBy(F.desc("arrival")).limit(1))), None)
+        return next(iter(arrivals(rows.orderBy(F.desc("arrival")).limit(1))), None)
 
     def read(self, after: int, through: int) -> DataFrame:
         """The log's rows with `after` < arrival <= `through`, which is in the timeline."""
         number = F.col("arrival")
         rows = self.warehouse.read(self.source.log_table)
         return rows.where((number > after) & (number <= through))
+
+    def reached(self) -> DataFrame:
+        """The watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""
+        timeline = self.warehouse.read(self.source.timeline_table)
+        return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
+
+    def ticks(self, interval: int) -> DataFrame:
+        """When the processing clock reached the multiples of an interval for which events waited.
+
+        Columns, all BIGINT: `tick`, a multiple of `interval` in microseconds, the first one after
+        some arrival; `arrival`, the first one with a clock that is not before it (null: not yet);
+        `watermark`, the one before that arrival.
+        """
+        timeline = self.warehouse.read(self.source.timeline_table)
+        clock = F.unix_micros("arrived_at")
+        first = timeline.groupBy(tick(clock, interval).alias("tick")).agg(
+            F.min("arrival").alias("first"),
+            F.min_by(F.unix_micros("watermark_before"), "arrival").alias("before"),
+        )
+        # Arrivals that wait for a tick are followed by those that found it reached.
+        order = Window.partitionBy(F.lit(0)).orderBy("tick")
+        return first.select(
+            "tick",
+            F.lead("first").over(order).alias("arrival"),
+            F.lead("before").over(order).alias("watermark"),
+        )
 
     def recover(self) -> None:
         """Become the log's writer, and delete what another left beyond the timeline.
@@ -202,7 +228,13 @@ class Log:
         )
 
 
-def _arrivals(rows: DataFrame) -> list[Arrival]:
+def tick(clock: Column, interval: int) -> Column:
+    """The first multiple of an interval after an instant of the clock, BIGINT microseconds."""
+    return clock - F.pmod(clock, F.lit(interval)) + F.lit(interval)
+
+
+def arrivals(rows: DataFrame) -> list[Arrival]:
+    """The arrivals that rows of a timeline tell of, in their order."""
     columns = [
         F.unix_micros(name) if kind == "TIMESTAMP" else F.col(name)
         for name, kind in _TIMELINE.items()

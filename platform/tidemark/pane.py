@@ -9,109 +9,123 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import judge, trigger
+from tidemark import judge, session, slot
 from tidemark.errors import DefinitionError
-from tidemark.instant import INFINITY
 from tidemark.log import Log
-from tidemark.state import Marker, within
+from tidemark.rows import completed, merged
+from tidemark.slot import AsOf
+from tidemark.state import Coverage, Marker, within
 from tidemark.transform import WindowedTransform
+from tidemark.window import Session
 
 
 def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
     """The judged events that a commit of the state counts, of windows and arrivals in its range."""
-    at = marker.at.arrival
+    at, before = marker.at.arrival, marker.before
+    complete = marker.answer == "complete"
     if marker.mode == "incremental":
-        before = marker.before
         events = judged(log.read(before.at.arrival, at), transform)
         if not before.covers:
             return events
         return events.where(F.col("arrival") > before.pick(F.col("window_start"), "arrival"))
-    rows = log.read(-1, at)
-    if marker.start is not None and marker.end is not None:
-        time = F.unix_micros(transform.source.event_time)
-        rows = rows.where((time >= marker.start) & (time < marker.end + transform.window.reach))
-    return judged(rows, transform).where(within(marker.start, marker.end))
+    return judged(log.read(-1, at), transform, marker.start, marker.end, complete=complete)
 
 
-def judged(rows: DataFrame, transform: WindowedTransform) -> DataFrame:
-    """Log rows, prepared, one for each of their windows, with `window_start`, `window_end` and
-    `verdict`."""
-    prepared = transform.prepare(rows)
-    assigned = transform.window.assign(prepared, transform.source.event_time)
-    verdict = judge.verdict(F.col("window_end"), F.col("watermark"), transform.allowed_lateness)
-    return assigned.withColumn("verdict", verdict)
-
-
-def partials(
-    events: DataFrame, transform: WindowedTransform, *, complete: bool = False
+def judged(
+    rows: DataFrame,
+    transform: WindowedTransform,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    complete: bool = False,
 ) -> DataFrame:
-    """Judged events, added up by window, keys and slot.
+    """Log rows, prepared, one for each of their windows that starts in [start, end).
 
-    Columns: window_start, window_end, the keys, verdict, slot, admitted (whether it counts: with
-    `complete`, too-late events count as well), events, last_arrival, and a partial by the name of
-    each aggregate.
+    Adds `window_start` and `window_end`; `verdict`; `admitted`, whether it counts (with
+    `complete`, too-late events count as well); `happened_at`, the event time.
     """
+    source, window = transform.source, transform.window
+    if start is not None and end is not None:
+        time = F.unix_micros(source.event_time)
+        rows = rows.where((time >= start) & (time < end + window.reach))
+    assigned = window.assign(transform.prepare(rows), source.event_time)
+    verdict = judge.verdict(F.col("window_end"), F.col("watermark"), transform.allowed_lateness)
     admitted = F.col("verdict") <= (judge.TOO_LATE if complete else judge.LATE)
-    columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
-    slotted = events.withColumn("slot", trigger.slot(F.col("verdict"), F.col("arrival")))
     return (
-        slotted.groupBy(*by_window(transform), "verdict", "slot")
-        .agg(F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns)
+        assigned.where(within(start, end))
+        .withColumns({"verdict": verdict, "happened_at": F.col(source.event_time)})
         .withColumn("admitted", admitted)
     )
 
 
-def finished(
-    stored: DataFrame, transform: WindowedTransform, watermark: Column, *others: Column
+def partials(
+    events: DataFrame, transform: WindowedTransform, log: Log, before: DataFrame | None = None
 ) -> DataFrame:
-    """The rows of windows that have fired when the source's watermark is `watermark`.
+    """Judged events, added up by window, keys and slot.
+
+    Columns: window_start, window_end, the keys, verdict, admitted, slot, events, last_arrival, and
+    a partial by the name of each aggregate; for sessions also what `session` needs.
+
+    Args:
+        before: the partials of earlier runs, for triggers that count.
+    """
+    columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
+    if isinstance(transform.window, Session):
+        events, slots, facts = session.fragments(events, transform, log)
+    else:
+        events, slots, facts = slot.slotted(events, transform, log, before), ["slot"], []
+    return events.groupBy(*transform.by_window, "verdict", "admitted", *slots).agg(
+        F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *facts, *columns
+    )
+
+
+def finished(
+    stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf, *others: Column
+) -> DataFrame:
+    """The rows of the windows that have fired.
 
     Args:
         stored: partials, possibly several of a slot.
-        watermark: BIGINT microseconds, null for minus infinity; may differ by window.
+        at: as of when.
         others: further aggregate expressions over the partials that count.
     """
-    end = F.unix_micros("window_end")
-    closed = F.coalesce(end <= watermark, F.lit(False))
-    counted = stored.where(
-        F.col("window_start").isNotNull()
-        & F.col("admitted")
-        & trigger.fired(F.col("verdict"), closed)
+    if isinstance(transform.window, Session):
+        return session.finished(stored, transform, log, at, *others)
+    fired = slot.fired(stored, transform, log, at)
+    punctual = F.when(
+        (F.unix_micros("window_end") <= at.watermark) & (F.min("phase") <= slot.ON_TIME),
+        F.array(F.struct(F.lit(slot.ON_TIME).alias("phase"), F.lit(0).cast("bigint").alias("f"))),
     )
-    values = [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
-    late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
-    merged = counted.groupBy(*by_window(transform)).agg(
-        *values,
-        F.sum("events").alias("events"),
-        F.sum(late).alias("late_events"),
-        (F.size(F.collect_set("slot")) - 1).alias("revision"),
-        F.when(F.max("slot") == 0, trigger.ON_TIME).otherwise(trigger.LATE).alias("timing"),
-        F.max("last_arrival").alias("last_arrival"),
+    firings = F.collect_set(F.struct("phase", F.col("firing").alias("f")))
+    windows = fired.groupBy(*transform.by_window).agg(
+        *merged(transform),
+        F.coalesce(F.array_union(firings, punctual), firings).alias("firings"),
         *others,
     )
-    final = F.least(end + transform.allowed_lateness, F.lit(INFINITY)) <= watermark
-    return merged.withColumns(
-        {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
-        | {"final": F.coalesce(final, F.lit(False))}
-    )
+    newest = F.array_max("firings")["phase"]
+    named = windows.withColumns({"revision": F.size("firings") - 1, "phase": newest})
+    return completed(named.drop("firings"), transform, at)
 
 
-def check(rows: DataFrame, transform: WindowedTransform) -> None:
+def as_of(coverage: Coverage) -> AsOf:
+    """The moment through which each window is complete."""
+    start = F.col("window_start")
+    return AsOf(coverage.pick(start, "arrival"), coverage.pick(start, "watermark"))
+
+
+def check(log: Log, transform: WindowedTransform) -> None:
     """Let the engine analyse the definition on the log's columns, without running anything.
 
     Raises:
         DefinitionError: a column or function that is not there, a key or aggregate of a type that
             cannot be grouped or added up.
     """
+    start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
-        _ = finished(partials(judged(rows, transform), transform), transform, F.lit(0)).schema
+        counted = partials(judged(log.read(0, 0), transform), transform, log)
+        _ = finished(counted, transform, log, start).schema
     except AnalysisException as error:
         reason = str(error).strip().splitlines()[0]
         raise DefinitionError(
             f"Asset '{transform.name}' can't run on source '{transform.source.name}': {reason}"
         ) from None
-
-
-def by_window(transform: WindowedTransform) -> list[str]:
-    """The columns that tell one published row from another."""
-    return ["window_start", "window_end", *transform.keys]

@@ -15,10 +15,11 @@ from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from tidemark import judge
 from tidemark.log import Log
-from tidemark.pane import by_window, finished, judged, partials
+from tidemark.pane import as_of, finished, judged, partials
 from tidemark.state import Coverage, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark.window import Session
 
 TOLERANCE = 1e-9
 """Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
@@ -89,10 +90,10 @@ def parity(
     coverage = State(warehouse, transform).last().after
     stored = _bounded(warehouse, transform, coverage, start, end).persist()
     try:
-        watermark = coverage.pick(F.col("window_start"), "watermark")
-        streamed = finished(stored, transform, watermark)
-        admitted = F.col("verdict") <= judge.TOO_LATE
-        complete = finished(stored.withColumn("admitted", admitted), transform, watermark)
+        log, at = Log(warehouse, transform.source), as_of(coverage)
+        streamed = finished(stored, transform, log, at).where(within(start, end))
+        all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
+        complete = finished(all_in, transform, log, at).where(within(start, end))
         compared = _compared(published, streamed, complete, transform).persist()
         found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
@@ -121,13 +122,13 @@ def _bounded(
     end: int | None,
 ) -> DataFrame:
     through = max([coverage.at.arrival, *(c.at.arrival for c in coverage.covers)])
-    rows = Log(warehouse, transform.source).read(-1, through)
-    if start is not None and end is not None:
-        time = F.unix_micros(transform.source.event_time)
-        rows = rows.where((time >= start) & (time < end + transform.window.reach))
+    log = Log(warehouse, transform.source)
+    if isinstance(transform.window, Session):
+        # A session may reach across any bound.
+        start, end = None, None
+    events = judged(log.read(-1, through), transform, start, end)
     known = F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival")
-    events = judged(rows, transform).where(known).where(within(start, end))
-    return partials(events, transform)
+    return partials(events.where(known), transform, log)
 
 
 def _compared(
@@ -139,7 +140,7 @@ def _compared(
 
     def side(rows: DataFrame, name: str) -> DataFrame:
         return rows.select(
-            F.struct(*by_window(transform)).alias(f"{name}_key"),
+            F.struct(*transform.by_window).alias(f"{name}_key"),
             F.struct(*columns).alias(name),
         )
 

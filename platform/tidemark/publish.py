@@ -5,78 +5,142 @@ commit left it. Each table takes them under the commit's number, so publishing a
 does nothing that was done before.
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import late
+from tidemark import late, slot
 from tidemark.instant import INFINITY
-from tidemark.pane import by_window, finished
+from tidemark.log import Log
+from tidemark.pane import as_of, finished
+from tidemark.panes import panes
+from tidemark.session import changes
+from tidemark.slot import AsOf
 from tidemark.state import Marker, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark.window import Session
 
 
 def publish(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker, *, with_late: bool
 ) -> int:
-    """Write the windows that `marker`'s commit fired, and its late events where it has any.
+    """Write the windows that `marker`'s commit fired, their panes, and its late events.
+
+    Args:
+        with_late: whether the commit has late events.
 
     Returns:
         How many rows were published; 0 for what had been published before.
     """
-    write = _replace_windows if marker.mode == "backfill" else _add_windows
-    windows = write(warehouse, transform, marker)
-    if with_late:
-        late.write_events(warehouse, transform, marker)
-        late.write_loss(warehouse, transform, marker)
+    whole = marker.mode == "backfill"
+    others: list[Callable[[Warehouse, WindowedTransform, Marker], None]] = []
+    if transform.accumulation is not None:
+        others.append(_write_panes)
+    if with_late or (whole and warehouse.exists(transform.late_table)):
+        others += [late.write_events, late.write_loss]
+    # Tables of their own: what waits for the engine here leaves it free for the others.
+    with ThreadPoolExecutor(4) as pool:
+        work = [pool.submit(write, warehouse, transform, marker) for write in others]
+        windows = (_replace_windows if whole else _add_windows)(warehouse, transform, marker)
+        for done in work:
+            done.result()
     return windows
 
 
 def _replace_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
     where = within(marker.start, marker.end)
+    log = Log(warehouse, transform.source)
     stored = State(warehouse, transform).read().where(where)
-    rows = finished(stored, transform, F.lit(marker.at.watermark).cast("bigint"))
-    rows = _stamped(rows, transform, marker)
+    rows = _stamped(finished(stored, transform, log, _now(marker)), transform, marker)
     _create(warehouse, transform, rows)
     done = warehouse.replace(rows, transform.table, where, transform.table, marker.seq)
     return done["rows"] if done else 0
 
 
 def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
-    before, at = marker.before, marker.after.at
-    lateness = transform.allowed_lateness
+    table, log = transform.table, Log(warehouse, transform.source)
+    stored, reach = _reached(warehouse, transform, marker)
+    now, then = _now(marker), _then(marker)
+    if isinstance(transform.window, Session):
+        changed = changes(stored, transform, log, now, then)
+    else:
+        rows = finished(stored, transform, log, now, F.max("fired").alias("fired"))
+        end, final = F.unix_micros("window_end"), slot.final_at(transform)
+        reached = F.coalesce(then.watermark, F.lit(-INFINITY))
+        closed = (end > reached) & (end <= now.watermark)
+        turned_final = F.col("final") & (final > reached)
+        again = F.col("fired") > then.arrival
+        fires = F.coalesce(closed, F.lit(False)) | turned_final | F.coalesce(again, F.lit(False))
+        changed = rows.where(fires).withColumn("gone", F.lit(False))
+    rows = _stamped(changed, transform, marker, "gone")
+    _create(warehouse, transform, rows.drop("gone"))
+    if marker.seq == 0 or _fires_once(transform):
+        # Every window fires for the first time here: an append takes a third of a merge's time.
+        done = warehouse.append(rows.where("NOT gone").drop("gone"), table, table, marker.seq)
+        return done["rows"] if done else 0
+    return warehouse.merge(rows, table, transform.by_window, reach, table, marker.seq) or 0
+
+
+def _fires_once(transform: WindowedTransform) -> bool:
+    merges = isinstance(transform.window, Session)
+    return not merges and transform.trigger.early is None and transform.allowed_lateness == 0
+
+
+def _write_panes(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+    table, log = transform.panes_table, Log(warehouse, transform.source)
+    whole = marker.mode == "backfill"
+    where = within(marker.start, marker.end)
+    stored, _ = _reached(warehouse, transform, marker)
+    rows = panes(stored, transform, log, _now(marker), None if whole else _then(marker))
+    rows = rows.withColumn("seq", F.lit(marker.seq).cast("bigint"))
+    warehouse.create(table, rows.schema, f"Every firing of {transform.name}")
+    if whole:
+        warehouse.replace(rows, table, where, table, marker.seq)
+    else:
+        warehouse.append(rows, table, table, marker.seq)
+
+
+def _reached(
+    warehouse: Warehouse, transform: WindowedTransform, marker: Marker
+) -> tuple[DataFrame, str]:
+    """The partials of all windows that a commit can have changed, and a condition on these."""
     stored = State(warehouse, transform).read()
-    reach = "TRUE"
+    if marker.mode == "backfill":
+        return stored.where(within(marker.start, marker.end)), "TRUE"
+    before, at, reach = marker.before, marker.after.at, "TRUE"
+    if isinstance(transform.window, Session):
+        return stored, reach
     if before.at.watermark is not None:
         # No window that ended earlier can have admitted an event of these arrivals.
-        bound = f"window_end > timestamp_micros({before.at.watermark - lateness})"
+        bound = f"window_end > timestamp_micros({before.at.watermark - transform.allowed_lateness})"
         stored, reach = stored.where(bound), f"t.{bound}"
     if before.covers:
         stored = stored.where(before.pick(F.col("window_start"), "arrival") < at.arrival)
-    now = F.lit(at.watermark).cast("bigint")
-    rows = finished(stored, transform, now, F.max("seq").alias("newest"))
-    then = F.coalesce(before.pick(F.col("window_start"), "watermark"), F.lit(-INFINITY))
-    end = F.unix_micros("window_end")
-    closed = (end > then) & (end <= now)
-    turned_final = F.col("final") & (end + lateness > then)
-    changed = rows.where(closed | turned_final | (F.col("newest") == marker.seq))
-    rows = _stamped(changed, transform, marker)
-    _create(warehouse, transform, rows)
-    if lateness == 0 or marker.seq == 0:
-        # Every window fires for the first time here: an append takes a third of a merge's time.
-        done = warehouse.append(rows, transform.table, transform.table, marker.seq)
-        return done["rows"] if done else 0
-    on, app = by_window(transform), transform.table
-    return warehouse.merge(rows, transform.table, on, reach, app, marker.seq) or 0
+    return stored, reach
 
 
-def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def _now(marker: Marker) -> AsOf:
+    at = marker.at
+    return AsOf(F.lit(at.arrival).cast("bigint"), F.lit(at.watermark).cast("bigint"))
+
+
+def _then(marker: Marker) -> AsOf:
+    return as_of(marker.before)
+
+
+def _stamped(
+    rows: DataFrame, transform: WindowedTransform, marker: Marker, *others: str
+) -> DataFrame:
     return rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
         "last_arrival",
         F.lit(marker.at.arrival).cast("bigint").alias("as_of"),
         F.lit(marker.seq).cast("bigint").alias("seq"),
+        *others,
     )
 
 

@@ -9,7 +9,7 @@ replaces. Each is safe to repeat, to kill at any point, and to run beside the ot
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidemark import judge, ledger
@@ -21,6 +21,7 @@ from tidemark.publish import publish
 from tidemark.state import Cover, Coverage, Marker, Position, State
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark.window import Session
 
 ATTEMPTS = 12
 _published: dict[str, Marker] = {}
@@ -32,12 +33,14 @@ def incremental(
     *,
     through: int | None = None,
     limit: int | None = None,
+    known: Sequence[Arrival] = (),
 ) -> RunFacts | None:
     """Take in the arrivals that the asset has not seen, and publish what they fire.
 
     Args:
         through: the last arrival to take; all there are by default.
         limit: how many arrivals to take at most.
+        known: arrivals that the caller has read already, in order.
 
     Returns:
         The run's facts; None where there was nothing to do.
@@ -49,7 +52,11 @@ def incremental(
     log = Log(warehouse, transform.source)
 
     def plan(last: Marker) -> Marker | None:
-        arrivals = log.timeline(last.after.at.arrival, through)[:limit]
+        seen = last.after.at.arrival
+        arrivals = [a for a in known if a.arrival > seen]
+        if not known or (arrivals and arrivals[0].arrival > seen + 1):
+            arrivals = log.timeline(seen, through)
+        arrivals = arrivals[:limit]
         if not arrivals:
             return None
         coverage = last.after
@@ -71,7 +78,8 @@ def backfill(
     """Compute windows anew from all arrivals so far, and replace them in one commit each.
 
     Args:
-        start, end: the windows that start in [start, end), in microseconds; all by default.
+        start, end: the windows that start in [start, end), in microseconds; all by default, and
+            always of sessions.
         answer: `as_streamed` counts what a stream would have counted; `complete` also counts the
             events that came too late.
 
@@ -84,6 +92,9 @@ def backfill(
         raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
+    if isinstance(transform.window, Session):
+        # A session may reach across any bound, so all are computed.
+        start, end = None, None
     log = Log(warehouse, transform.source)
 
     def plan(last: Marker) -> Marker:
@@ -119,9 +130,9 @@ def _execute(
                 return None
             marker = replace(planned, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
             if last.seq < 0:
-                check(log.read(0, 0), transform)
-            events = covered(log, transform, marker)
-            rows = partials(events, transform, complete=marker.answer == "complete")
+                check(log, transform)
+            earlier = None if last.seq < 0 or marker.mode == "backfill" else state.read()
+            rows = partials(covered(log, transform, marker), transform, log, earlier)
             counts = state.commit(rows, marker)
             facts = _publish(warehouse, transform, marker, counts)
         except ConflictError:

@@ -18,6 +18,12 @@ ARRIVAL_COLUMNS = {
 }
 """The facts of an event's arrival, kept with it in the log (Spark DDL types)."""
 
+RUN_COLUMNS = (
+    *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
+    *("lag_seconds", "reason", "seq"),
+)
+"""What a run adds to an event."""
+
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -34,7 +40,8 @@ class Source:
 
     Raises:
         DefinitionError: a name that cannot be a table's, an event-time column that is not there
-            or not a timestamp, a column that bears the name of an arrival's fact.
+            or not a timestamp, a column of the watermark's that is not there, a column that bears
+            the name of an arrival's fact or of what a run adds.
     """
 
     name: str
@@ -55,12 +62,19 @@ class Source:
                 f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; "
                 "it must be a timestamp (convert it where the source is read)."
             )
-        taken = [c for c in self.columns if c.lower() in ARRIVAL_COLUMNS]
-        if taken:
+        by = self.watermark.by
+        if by is not None and by not in self.columns:
             raise DefinitionError(
-                f"Source '{self.name}': the column name '{taken[0]}' is reserved for the facts of "
-                f"an arrival ({', '.join(ARRIVAL_COLUMNS)}); rename it."
+                f"Source '{self.name}': its watermark goes by the column '{by}', which is not "
+                f"among its columns: {', '.join(self.columns)}."
             )
+        for reserved, what in ((ARRIVAL_COLUMNS, "the facts of an arrival"), (RUN_COLUMNS, "runs")):
+            taken = [c for c in self.columns if c.lower() in reserved]
+            if taken:
+                raise DefinitionError(
+                    f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
+                    f"({', '.join(reserved)}); rename it."
+                )
 
     @property
     def log_table(self) -> str:

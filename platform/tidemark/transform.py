@@ -7,7 +7,7 @@ batch and the streaming runner, the orchestrator and the command line alike.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -16,13 +16,17 @@ from tidemark.aggregate import Aggregate
 from tidemark.errors import DefinitionError
 from tidemark.instant import duration
 from tidemark.source import ARRIVAL_COLUMNS, NAME, Source, check_name
+from tidemark.trigger import Trigger
 from tidemark.window import Window
 
 RESERVED = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
     *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
+    *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
     *ARRIVAL_COLUMNS,
 )
+
+ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class WindowedTransform:
     allowed_lateness: int
     aggregates: Mapping[str, Aggregate]
     function: Callable[[DataFrame], DataFrame]
+    trigger: Trigger = field(default_factory=Trigger)
+    accumulation: str | None = None
 
     def __post_init__(self) -> None:
         check_name("asset", self.name)
@@ -47,13 +53,19 @@ class WindowedTransform:
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionError(
                     f"Asset '{self.name}': aggregate '{column}' ({aggregate}) can't merge, so it "
-                    "can't be computed from parts; use one of tidemark.aggregate (count, sum, "
-                    "mean, min, max) or an Aggregate with partial, merge and finish."
+                    "can't be computed from parts; use one of tidemark.aggregate (quantile(x, 0.5) "
+                    "for a median, top_k(x, 1) for a mode, count_distinct, collect, …) or an "
+                    "Aggregate of your own with partial, merge and finish."
                 )
         for column in (*self.keys, *self.aggregates):
             self._check_column(column)
         if self.allowed_lateness < 0:
             raise DefinitionError(f"Asset '{self.name}': the allowed lateness is negative.")
+        if self.accumulation not in (None, *ACCUMULATIONS):
+            raise DefinitionError(
+                f"Asset '{self.name}': the accumulation is one of {', '.join(ACCUMULATIONS)}, or "
+                f"none, not '{self.accumulation}'."
+            )
 
     def _check_column(self, column: str) -> None:
         if not NAME.fullmatch(column):
@@ -68,6 +80,11 @@ class WindowedTransform:
             )
 
     @property
+    def by_window(self) -> list[str]:
+        """The columns that tell one published row from another."""
+        return ["window_start", "window_end", *self.keys]
+
+    @property
     def table(self) -> str:
         """The published table: one row for each window and keys."""
         return self.name
@@ -76,6 +93,11 @@ class WindowedTransform:
     def state_table(self) -> str:
         """The stored panes: partials, by window, keys and slot."""
         return f"{self.name}_state"
+
+    @property
+    def panes_table(self) -> str:
+        """Every firing of every window; there where `accumulation` is set."""
+        return f"{self.name}_panes"
 
     @property
     def late_table(self) -> str:
@@ -112,6 +134,8 @@ def windowed_asset(
     aggregates: Mapping[str, Aggregate],
     keys: Sequence[str] = (),
     allowed_lateness: str | timedelta = "0 seconds",
+    trigger: Trigger | None = None,
+    accumulation: str | None = None,
 ) -> Callable[[Callable[[DataFrame], DataFrame]], WindowedTransform]:
     """Define a windowed aggregation; the decorated function prepares the source's rows.
 
@@ -124,6 +148,11 @@ def windowed_asset(
         aggregates: result column to aggregate.
         keys: columns of the function's result; one answer for each of their combinations.
         allowed_lateness: how long after the watermark passed a window's end an event still counts.
+        trigger: when a window's result is published beside its end; by default again at each
+            arrival that brings it late events.
+        accumulation: keep a table of panes, a row for each firing, that holds the events of that
+            firing alone (`discarding`), all events so far (`accumulating`), or these and before
+            them the previous row again as a retraction (`retracting`).
 
     Raises:
         DefinitionError: a definition that no run could follow, in one sentence.
@@ -139,6 +168,8 @@ def windowed_asset(
             allowed_lateness=duration(allowed_lateness),
             aggregates=dict(aggregates),
             function=function,
+            trigger=trigger or Trigger(),
+            accumulation=accumulation,
         )
 
     return define

@@ -7,7 +7,7 @@ version: Delta skips a version that it already has, so a write repeated after a 
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -37,6 +37,14 @@ _UNWRITABLE = {
 }
 
 
+class Place(NamedTuple):
+    """What a `Warehouse` takes beside its session."""
+
+    location: str
+    database: str
+    registered: bool
+
+
 class Warehouse:
     """Tidemark's tables in one database.
 
@@ -44,13 +52,27 @@ class Warehouse:
         spark: a session of the engine.
         location: the folder (or bucket) that holds the tables, as the engine sees it.
         database: the catalog's database, and the folder below `location`.
+        registered: whether the tables are in the catalog too; without, they are made sooner.
     """
 
-    def __init__(self, spark: SparkSession, location: str, database: str = "tidemark") -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str,
+        database: str = "tidemark",
+        registered: bool = True,
+    ) -> None:
         self.spark = spark
         self.location = location.rstrip("/")
         self.database = database
+        self.registered = registered
         self._known: set[str] = set()
+        self._new: set[str] = set()
+
+    @property
+    def place(self) -> Place:
+        """Where the tables are, to open them in another session."""
+        return Place(self.location, self.database, self.registered)
 
     def path(self, table: str) -> str:
         """Where a table lies."""
@@ -68,11 +90,10 @@ class Warehouse:
             columns = schema if isinstance(schema, str) else _ddl(schema)
             try:
                 with translated(f"create table '{table}' in '{self.location}'"):
-                    self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+                    where = f"LOCATION '{self.path(table)}'" if self.registered else ""
                     self.spark.sql(
-                        f"CREATE TABLE IF NOT EXISTS `{self.database}`.`{table}` ({columns}) "
-                        f"USING delta LOCATION '{self.path(table)}' "
-                        f"COMMENT '{_quoted(comment)}' "
+                        f"CREATE TABLE IF NOT EXISTS {self._place(table)} ({columns}) USING delta "
+                        f"{where} COMMENT '{_quoted(comment)}' "
                         f"TBLPROPERTIES ('tidemark.format' = '{FORMAT}')"
                     )
             except ConflictError:
@@ -85,7 +106,16 @@ class Warehouse:
                     f"'{self.location}': set the warehouse back to where its tables are, or choose "
                     "another database."
                 )
+            self._known.add(table)
+            self._new.add(table)
+            return
         self._check_format(table)
+
+    def _place(self, table: str) -> str:
+        if not self.registered:
+            return f"delta.`{self.path(table)}`"
+        self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+        return f"`{self.database}`.`{table}`"
 
     def exists(self, table: str) -> bool:
         """Whether the table is there."""
@@ -111,6 +141,11 @@ class Warehouse:
             self._check_format(table)
         return self.spark.read.format("delta").load(self.path(table))
 
+    def add(self, rows: DataFrame, table: str) -> None:
+        """Add rows, again whenever it is asked."""
+        with translated(f"write table '{table}'"):
+            rows.write.format("delta").mode("append").save(self.path(table))
+
     def append(
         self, rows: DataFrame, table: str, app: str, version: int, **measures: Column
     ) -> dict[str, Any] | None:
@@ -131,6 +166,9 @@ class Warehouse:
         self, rows: DataFrame, table: str, where: str, app: str, version: int, **measures: Column
     ) -> dict[str, Any] | None:
         """Put rows in the place of those of which `where` is true; otherwise as `append`."""
+        if table in self._new:
+            # Nothing of an earlier version is there to replace, and an append takes half the time.
+            return self.append(rows, table, app, version, **measures)
         options = {"replaceWhere": where}
         return self._write(rows, table, "overwrite", app, version, options, measures)
 
@@ -144,6 +182,7 @@ class Warehouse:
         options: dict[str, str],
         measures: dict[str, Column],
     ) -> dict[str, Any] | None:
+        self._new.discard(table)
         seen = Observation()
         rows = rows.observe(seen, F.count(F.lit(1)).alias("rows"), *_named(measures))
         options |= {"txnAppId": app, "txnVersion": str(version)}
@@ -155,7 +194,8 @@ class Warehouse:
     def merge(
         self, rows: DataFrame, table: str, on: Sequence[str], within: str, app: str, version: int
     ) -> int | None:
-        """Insert rows, or update those that agree in the columns `on` (nulls agree too).
+        """Insert rows, update those that agree in the columns `on` (nulls agree too), or delete
+        these where `gone` is true.
 
         Args:
             within: a condition on the target `t` that lets Delta pass over files.
@@ -169,7 +209,8 @@ class Warehouse:
         with translated(f"write table '{table}'"), self._transaction(app, version):
             done = self.spark.sql(
                 f"MERGE INTO delta.`{self.path(table)}` t USING {view} s ON {same} AND {within} "
-                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                "WHEN MATCHED AND s.gone THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+                "WHEN NOT MATCHED AND NOT s.gone THEN INSERT *"
             ).collect()
         return done[0]["num_affected_rows"] if done else None
 

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidemark.errors import DataError, EngineError
+from tidemark.log import arrivals
 from tidemark.run import incremental
 from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.warehouse import Place, Warehouse
 
 
 def start(
@@ -51,7 +51,7 @@ def start(
         reader.load(warehouse.path(timeline))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
-        .foreachBatch(_batch(warehouse.location, warehouse.database, transform, arrivals_per_run))
+        .foreachBatch(_batch(warehouse.place, transform, arrivals_per_run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     return writer.start()
@@ -86,14 +86,14 @@ def _name(warehouse: Warehouse, transform: WindowedTransform) -> str:
 
 
 def _batch(
-    location: str, database: str, transform: WindowedTransform, limit: int | None
+    place: Place, transform: WindowedTransform, limit: int | None
 ) -> Callable[[DataFrame, int], None]:
     def run(batch: DataFrame, _: int) -> None:
-        newest = batch.agg(F.max("arrival")).first()
-        if newest is None or newest[0] is None:
+        known = arrivals(batch.orderBy("arrival"))
+        if not known:
             return
-        warehouse = Warehouse(batch.sparkSession, location, database)
-        while incremental(warehouse, transform, through=newest[0], limit=limit) is not None:
+        warehouse, through = Warehouse(batch.sparkSession, *place), known[-1].arrival
+        while incremental(warehouse, transform, through=through, limit=limit, known=known):
             if limit is None:
                 return
 

@@ -18,12 +18,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.errors import ConflictError, DataError
+from tidemark.errors import ConflictError, DataError, DefinitionError
 from tidemark.instant import INFINITY
 from tidemark.log import Arrival, Log
 from tidemark.source import Source
 from tidemark.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Feed, Inlet
+
+_MISTAKES = ("22", "42")
+"""The SQL states of an expression that can't be computed from the data, or not be understood."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterat
     Raises:
         ConflictError: another ingest of this source is running.
         DataError: the data can't be read, or the warehouse can't be written.
+        DefinitionError: the source's watermark can't be told from its columns.
     """
     with _opened(warehouse, feed.source) as log:
         yield from _bring(log, log.timeline(), feed, batch)
@@ -152,11 +156,32 @@ class _Facts:
 
 
 def _facts(source: Source, rows: DataFrame) -> dict[int, _Facts]:
-    event_time = F.col(f"`{source.event_time}`")
+    event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
     micros = F.unix_micros(event_time)
-    observed = source.watermark.observe(event_time)
-    facts = rows.groupBy("chunk").agg(F.count("*"), F.min(micros), F.max(micros), observed)
-    return {row[0]: _Facts(*row[1:]) for row in facts.collect()}
+    parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
+    facts = rows.groupBy("chunk", *parts).agg(
+        F.count("*").alias("rows"),
+        F.min(micros).alias("oldest"),
+        F.max(micros).alias("newest"),
+        source.watermark.observe(event_time).alias("observed"),
+    )
+    if by is not None:
+        told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
+        facts = facts.groupBy("chunk").agg(
+            F.sum("rows"), F.min("oldest"), F.max("newest"), F.to_json(F.collect_list(told))
+        )
+    try:
+        found = facts.collect()
+    except PySparkException as error:
+        if (error.getSqlState() or "")[:2] not in _MISTAKES:
+            raise
+        # Where the rows can't be read at all, this says so, and it is the feed's to explain.
+        _ = rows.schema
+        reason = str(error).strip().splitlines()[0]
+        raise DefinitionError(
+            f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
+        ) from None
+    return {row[0]: _Facts(*row[1:]) for row in found}
 
 
 def _fold(

@@ -1,11 +1,9 @@
-"""The small functions of the model, at their boundaries: windows, verdicts, aggregates."""
+"""The small functions of the model, at their boundaries: windows, verdicts."""
 
 import pytest
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark import aggregate as agg
-from tidemark.aggregate import Aggregate
 from tidemark.instant import INFINITY, instant
 from tidemark.judge import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
 from tidemark.window import Tumbling
@@ -63,37 +61,3 @@ def test_a_verdict_at_its_boundaries(
     found = judged.first()
     assert found is not None
     assert found[0] == want
-
-
-VALUES = [3, None, -1, 12, 7, None, 5]
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "want"),
-    [
-        (agg.count(), 7),
-        (agg.count(where="v > 4"), 3),
-        (agg.sum("v"), 26),
-        (agg.sum("v", where="v > 100"), None),
-        (agg.min("v"), -1),
-        (agg.max("v * 2"), 24),
-        (agg.mean("v"), 5.2),
-        (agg.mean("v", where="v > 100"), None),
-        (agg.mean("v", where="v < 4"), 1.0),
-    ],
-    ids=str,
-)
-def test_partials_of_parts_merge_into_the_answer_of_the_whole(
-    spark: SparkSession, aggregate: Aggregate, want: float | None
-) -> None:
-    rows = spark.createDataFrame([(v, i % 3) for i, v in enumerate(VALUES)], "v INT, part INT")
-
-    def answer(of: Column) -> Column:
-        return aggregate.finish(of).alias("answer")
-
-    whole = rows.agg(aggregate.partial().alias("p")).select(answer(F.col("p"))).first()
-    parts = rows.groupBy("part").agg(aggregate.partial().alias("p"))
-    merged = parts.agg(aggregate.merge(F.col("p")).alias("p")).select(answer(F.col("p"))).first()
-    assert whole is not None
-    assert merged is not None
-    assert whole[0] == merged[0] == want

@@ -1,12 +1,28 @@
 """Watermarks: what an arrival shows and how far event time is complete after it."""
 
+import json
+import random
+from collections.abc import Mapping, Sequence
+from textwrap import dedent
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark import watermark as package
 from tidemark.errors import DefinitionError
 from tidemark.instant import INFINITY
-from tidemark.watermark import BoundedOutOfOrderness, Manual, Monotonous, Perfect, Watermark
+from tidemark.source import Source
+from tidemark.watermark import (
+    BoundedOutOfOrderness,
+    Manual,
+    Monotonous,
+    Perfect,
+    PerPartition,
+    Punctuated,
+    Watermark,
+)
 
 HOUR = 3_600_000_000
 
@@ -28,6 +44,7 @@ def test_a_bound_is_taken_from_the_newest_event_time() -> None:
 def test_a_watermark_never_goes_back() -> None:
     assert after(BoundedOutOfOrderness("1 hour"), 9 * HOUR, 2 * HOUR) == [8 * HOUR, 8 * HOUR]
     assert after(Monotonous(), 9 * HOUR, 2 * HOUR) == [9 * HOUR, 9 * HOUR]
+    assert after(Punctuated("mark"), 9 * HOUR, None, 2 * HOUR) == [9 * HOUR] * 3
     assert Manual().advance(None, 9 * HOUR, None, 0, 2 * HOUR) == (9 * HOUR, None)
 
 
@@ -62,6 +79,9 @@ def test_a_negative_bound_is_refused() -> None:
     [
         (BoundedOutOfOrderness("1 hour"), "1700000000000001"),
         (Monotonous(), "1700000000000001"),
+        (PerPartition("sensor", "1 hour"), "1700000000000001"),
+        (Punctuated("timestamp_micros(mark)"), "7"),
+        (Punctuated("CASE WHEN mark > 5 THEN t END"), "5"),
         (Perfect(), None),
         (Manual(), None),
     ],
@@ -69,7 +89,163 @@ def test_a_negative_bound_is_refused() -> None:
 def test_observe_reduces_rows_to_a_text(
     spark: SparkSession, strategy: Watermark, expected: str | None
 ) -> None:
-    times = spark.createDataFrame([(1_700_000_000_000_001,), (5,), (None,)], "t BIGINT")
-    events = times.select(F.timestamp_micros("t").alias("t"))
+    times = [(1_700_000_000_000_001, 3), (5, 7), (None, None)]
+    rows = spark.createDataFrame(times, "t BIGINT, mark BIGINT")
+    events = rows.withColumn("t", F.timestamp_micros("t"))
     assert events.agg(strategy.observe(F.col("t"))).collect()[0][0] == expected
     assert events.where("false").agg(strategy.observe(F.col("t"))).collect()[0][0] is None
+
+
+Arrived = tuple[int, Mapping[Any, int]]
+"""The clock of an arrival, and the newest event time of each partition that it brought."""
+
+
+def steps(
+    strategy: PerPartition, arrivals: Sequence[Arrived]
+) -> list[tuple[int | None, str | None]]:
+    """The watermark and the state after each arrival."""
+    watermark, state = None, None
+    found: list[tuple[int | None, str | None]] = []
+    for clock, newest in arrivals:
+        observed = json.dumps([[part, str(time)] for part, time in newest.items()])
+        watermark, state = strategy.advance(state, watermark, observed if newest else None, clock)
+        found.append((watermark, state))
+    return found
+
+
+def of_partitions(*arrivals: Arrived) -> list[int | None]:
+    """The watermarks after arrivals, of bound 10 and idle after 100."""
+    strategy = PerPartition("sensor", "10 microseconds", idle="100 microseconds")
+    return [watermark for watermark, _ in steps(strategy, arrivals)]
+
+
+def test_the_slowest_partition_holds_the_watermark() -> None:
+    assert of_partitions((0, {"a": 50, "b": 30}), (1, {"a": 90}), (2, {"b": 60})) == [20, 20, 50]
+
+
+def test_events_without_a_partition_are_one() -> None:
+    found = of_partitions((0, {"a": 50, None: 30}), (1, {"null": 25}), (2, {None: 70}))
+    assert found == [20, 20, 20]
+
+
+def test_an_idle_partition_holds_nothing_back() -> None:
+    #  clock   0        60       99       100       101
+    #  a       50       500               900
+    #  b       30  ......................idle......  40
+    assert of_partitions(
+        (0, {"a": 50, "b": 30}), (60, {"a": 500}), (99, {}), (100, {"a": 900}), (101, {"b": 40})
+    ) == [20, 20, 20, 890, 890]
+
+
+def test_a_heartbeat_lets_a_partition_become_idle() -> None:
+    assert of_partitions((0, {"b": 30}), (60, {"a": 500}), (120, {})) == [20, 20, 490]
+
+
+def test_a_partition_that_comes_back_counts_again() -> None:
+    back = (101, {"b": 950})
+    assert of_partitions(
+        (0, {"a": 50, "b": 30}), (100, {"a": 900}), back, (102, {"a": 999}), (103, {"b": 980})
+    ) == [20, 890, 890, 940, 970]
+
+
+def test_when_all_partitions_are_idle_the_newest_of_them_tells() -> None:
+    """Which of them was idle first makes no difference."""
+    for first, second in (("a", "b"), ("b", "a")):
+        newest = {"a": 500, "b": 30}
+        arrivals = ((0, {first: newest[first]}), (50, {second: newest[second]}), (150, {}))
+        assert of_partitions(*arrivals)[-1] == 490
+
+
+def test_a_new_partition_does_not_move_the_watermark_back() -> None:
+    found = of_partitions((0, {"a": 500}), (1, {"b": 100}), (2, {"a": 800}), (3, {"b": 520}))
+    assert found == [490, 490, 490, 510]
+
+
+def test_the_state_forgets_partitions_that_cannot_matter_any_more() -> None:
+    strategy = PerPartition("sensor", "10 microseconds", idle="100 microseconds")
+    (_, first), (_, last) = steps(strategy, [(0, {"b": 30, None: 5, "a": 50}), (100, {"a": 900})])
+    assert first == '[["a",50,0],["b",30,0],[null,5,0]]'
+    assert last == '[["a",900,100]]'
+
+
+def test_the_state_keeps_an_idle_partition_that_is_ahead() -> None:
+    """Its next event, however old, does not set it back."""
+    arrivals = ((0, {"a": 900, "b": 50}), (99, {"b": 60}), (100, {}), (101, {"a": 70}))
+    assert of_partitions(*arrivals, (102, {"b": 890})) == [40, 50, 50, 50, 880]
+
+
+def remembering(arrivals: Sequence[Arrived]) -> list[int | None]:
+    """The watermarks, told from all that every partition ever had."""
+    newest: dict[Any, int] = {}
+    heard: dict[Any, int] = {}
+    watermark, found = None, []
+    for clock, brought in arrivals:
+        for part, time in brought.items():
+            newest[part], heard[part] = max(time, newest.get(part, time)), clock
+        active = [newest[part] for part in newest if clock - heard[part] < 100]
+        if newest:
+            reached = (min(active) if active else max(newest.values())) - 10
+            watermark = reached if watermark is None else max(watermark, reached)
+        found.append(watermark)
+    return found
+
+
+def test_what_is_forgotten_made_no_difference() -> None:
+    chance = random.Random(1)
+    for _ in range(300):
+        clock, arrivals = 0, []
+        for _ in range(30):
+            clock += chance.choice([0, 1, 30, 60, 100, 130])
+            parts = chance.sample("abcd", chance.choice([0, 0, 1, 1, 2]))
+            arrivals.append((clock, {p: clock + chance.randrange(-200, 100) for p in parts}))
+        assert of_partitions(*arrivals) == remembering(arrivals)
+
+
+def test_the_clock_decides_not_the_number_of_arrivals() -> None:
+    arrivals = [(n, {"a": 50 + n}) for n in range(1, 99)]
+    assert {*of_partitions((0, {"b": 30}), *arrivals)} == {20}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("sensor", "-1 hour"), r"bound is zero or more, not '-1 hour'"),
+        (("sensor", "1 hour", "0 seconds"), r"idle after a time that is more than zero, not '0 s"),
+        (("sensor", "1 hour", "soon"), r"'soon' is not a duration"),
+    ],
+)
+def test_a_partition_watermark_that_cannot_be(arguments: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        PerPartition(*arguments)
+
+
+def test_a_punctuated_watermark_needs_an_expression() -> None:
+    with pytest.raises(DefinitionError, match="needs a SQL expression that gives a timestamp"):
+        Punctuated(" ")
+
+
+def test_a_source_has_the_column_that_its_watermark_goes_by() -> None:
+    columns = {"ts": "timestamp", "sensor": "string"}
+    strategy = PerPartition("sensor", "1 hour")
+    assert Source("s", columns, "ts", strategy).watermark.by == "sensor"
+    with pytest.raises(DefinitionError, match="'s': its watermark goes by the column 'shard',"):
+        Source("s", columns, "ts", PerPartition("shard", "1 hour"))
+
+
+def test_strategies_say_what_they_do() -> None:
+    strategy = PerPartition("sensor", "1 hour", idle="90 seconds")
+    assert str(strategy) == (
+        "least over sensor of newest event time - 1 hour, without those idle for 90 seconds"
+    )
+    assert str(Punctuated("mark")) == "greatest of mark"
+
+
+def test_the_documented_strategy_of_ones_own_works() -> None:
+    assert package.__doc__ is not None
+    text = package.__doc__.partition("derives from `Watermark`:\n")[2]
+    names: dict[str, Any] = {"Watermark": Watermark, "forward": package.forward, "F": F}
+    exec("from __future__ import annotations\n" + dedent(text), names)
+    strategy: Watermark = names["OneArrivalBehind"]()
+    assert strategy.by is None
+    assert after(strategy, 5, 9, None, 7, 12) == [None, 5, 9, 9, 9]
+    assert Source("s", {"ts": "timestamp"}, "ts", strategy).watermark is strategy

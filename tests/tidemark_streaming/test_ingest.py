@@ -2,25 +2,27 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from landing import HEADER, SOURCE, T0, feed, land, land_some, log_rows
+from landing import HEADER, SOURCE, T0, clock, feed, land, land_some, log_rows
 from tidemark.engine import ensure
-from tidemark.errors import ConflictError, DataError
+from tidemark.errors import ConflictError, DataError, DefinitionError
 from tidemark.instant import INFINITY
 from tidemark.log import Arrival, Log
 from tidemark.settings import Settings
 from tidemark.source import Source
 from tidemark.warehouse import Warehouse
-from tidemark.watermark import Manual
+from tidemark.watermark import Manual, PerPartition, Punctuated, Watermark
 from tidemark_streaming.feed import Chunk, FileFeed, Inlet, Landed
 from tidemark_streaming.ingest import end, ingest, replay
 
@@ -199,6 +201,71 @@ def test_the_end_of_the_stream_is_an_arrival_and_the_last(
     land(tmp_path / "in", "more.csv", HEADER, 600)
     with pytest.raises(DataError, match="'sensors' has ended with arrival 1: 1 more arrivals"):
         list(ingest(warehouse, feed(tmp_path / "in")))
+
+
+def by(watermark: Watermark, folder: Path) -> FileFeed:
+    """The files of a folder, as a source with another watermark."""
+    source = replace(SOURCE, name="other", watermark=watermark)
+    return FileFeed(source, folder, options={"header": True})
+
+
+def watermarks(warehouse: Warehouse, feed: FileFeed, batch: int | None) -> list[float | None]:
+    """The watermark after each arrival, in seconds since the first file landed."""
+    list(ingest(warehouse, feed, batch=batch))
+    timeline = Log(warehouse, feed.source).timeline()
+    return [None if a.after is None else a.after / 1_000_000 - T0 for a in timeline]
+
+
+@pytest.mark.parametrize("batch", [3, None])
+def test_a_partition_that_is_idle_holds_the_watermark_no_longer(
+    warehouse: Warehouse, tmp_path: Path, batch: int | None
+) -> None:
+    strategy = PerPartition("sensor", "10 seconds", idle="3 minutes")
+
+    def arrives(seconds: int, *events: tuple[int, str]) -> None:
+        rows = "".join(f"{clock(at)},{sensor},1\n" for at, sensor in events)
+        land(tmp_path / "in", f"{seconds:04}.csv", HEADER + rows, seconds)
+
+    arrives(0, (-60, "a"), (-30, "b"), (-90, "a"))
+    arrives(60, (50, "b"), (40, ""))
+    land(tmp_path / "in", "0090.csv", HEADER + "gibberish,a,1\n,a,1\n", 90)
+    arrives(120, (110, "b"), (90, ""))
+    arrives(180)
+    arrives(300)
+    arrives(360, (20, "a"), (350, "b"))
+    found = watermarks(warehouse, by(strategy, tmp_path / "in"), batch)
+    #        a holds it back ......... idle: b's and none's tell, then b's alone, then a is back
+    assert found == [-70, -70, -70, -70, 80, 100, 100]
+    states = [a.watermark_state for a in Log(warehouse, by(strategy, tmp_path).source).timeline()]
+    assert states[0] == f'[["a",{micros(-60)},{micros(0)}],["b",{micros(-30)},{micros(0)}]]'
+
+
+def micros(seconds: int) -> int:
+    return (T0 + seconds) * 1_000_000
+
+
+def test_rows_can_carry_the_watermark(warehouse: Warehouse, tmp_path: Path) -> None:
+    for number, rows in enumerate([f"{clock(5)},a,1\n", f"{clock(3)},done,1\n", "", ",done,1\n"]):
+        land(tmp_path / "in", f"{number}.csv", HEADER + rows, number)
+    punctuated = Punctuated("CASE WHEN sensor = 'done' THEN at END")
+    assert watermarks(warehouse, by(punctuated, tmp_path / "in"), 2) == [None, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("mark", r".*name `mark` cannot be resolved.*"),
+        ("CAST(sensor AS TIMESTAMP)", r".*'a' of the type \"STRING\" cannot be cast.*"),
+    ],
+)
+def test_a_watermark_that_cannot_be_told_is_one_sentence(
+    warehouse: Warehouse, tmp_path: Path, expression: str, reason: str
+) -> None:
+    land(tmp_path / "in", "0.csv", HEADER + f"{clock(5)},a,1\n", 0)
+    told = rf"Source 'other' can't tell its watermark \(greatest of {re.escape(expression)}\): "
+    with pytest.raises(DefinitionError, match=f"^{told}{reason}$"):
+        list(ingest(warehouse, by(Punctuated(expression), tmp_path / "in")))
+    assert Log(warehouse, by(Manual(), tmp_path).source).timeline() == []
 
 
 class Told:

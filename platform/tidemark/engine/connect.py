@@ -5,6 +5,7 @@ wrong token looks to it like a server that may come yet: so ask first, with a de
 """
 
 import atexit
+import logging
 import socket
 import time
 import warnings
@@ -63,6 +64,8 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     demand_ready(url)
     # The client warns before it raises the error that says the same.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
+    # It logs, with the server's whole stack, every refusal that is also raised.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     spark = SparkSession.builder.remote(url).create()
     if settings.remote is None:
         # Spark tries for ten minutes; a server on this machine is there, or has died.

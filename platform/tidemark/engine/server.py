@@ -214,6 +214,15 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # 50 by default: one task reads a small table's log ten times quicker.
         "spark.databricks.delta.snapshotPartitions": 1,
+        # 10,000 tables for an hour by default, at one or two megabytes each.
+        "spark.databricks.delta.delta.log.cacheSize": 200,
+        "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,
+        # Nobody looks at Spark's own pages: 1,000 plans of each session by default.
+        "spark.sql.ui.retainedExecutions": 20,
+        "spark.sql.ui.explainMode": "simple",
+        "spark.ui.retainedJobs": 20,
+        "spark.ui.retainedStages": 20,
+        "spark.ui.retainedTasks": 100,
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         **_LOCAL_FILES,
     }

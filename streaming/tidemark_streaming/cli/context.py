@@ -6,7 +6,7 @@ from uuid import NAMESPACE_URL, uuid5
 import typer
 
 from tidemark.errors import DataError, DefinitionError
-from tidemark.instant import instant, iso
+from tidemark.instant import BEGINNING, instant, iso
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import step
 
@@ -79,7 +79,7 @@ def windows(
     newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)
     if oldest is None or newest is None:
         raise DataError(f"Source '{source.name}' has no events yet: `tidemark ingest` brings them.")
-    first = oldest - reach + 1 if begin is None else begin
+    first = max(oldest - reach + 1, BEGINNING) if begin is None else begin
     last = newest + 1 if end is None else end
     if last <= oldest - reach or first > newest or last <= first:
         raise DataError(

@@ -1,0 +1,109 @@
+"""`tidemark simulate`: what a window would do with a stream that is written in a file."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import Json, complain, emit, err, out, step
+from tidemark_streaming.cli.context import warehouse
+
+if TYPE_CHECKING:
+    from tidemark.warehouse import Warehouse
+    from tidemark_streaming.scenario.parse import Scenario
+
+
+class Run(StrEnum):
+    """How a scenario is run."""
+
+    BATCH = "batch"
+    STREAM = "stream"
+    BOTH = "both"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("simulate")(command)
+
+
+def command(
+    files: Annotated[list[Path], typer.Argument(help="Scenario files.", metavar="FILE...")],
+    run: Annotated[
+        Run, typer.Option(help="As batch, as stream, or as both and compared.")
+    ] = Run.BOTH,
+    arrivals_per_run: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Cut the stream into runs of N arrivals."),
+    ] = 1,
+    json: Json = False,
+) -> None:
+    """Run scenarios: streams in text files, with what must come out of them.
+
+    Each runs through the code that runs everything else, on tables that are then removed. Exit
+    code 1 if batch and stream differ or `expect` is missed, 2 if a file is no scenario.
+
+    Example: `tidemark simulate scenario.yaml --arrivals-per-run 3`
+    """
+    from tidemark_streaming.scenario.parse import load
+
+    scenarios = [load(file) for file in files]
+    store = warehouse(Settings())
+    results: list[dict[str, Any]] = []
+    failed = 0
+    for scenario in scenarios:
+        result, right = _run(store, scenario, run, arrivals_per_run)
+        results.append(result)
+        failed += not right
+        if not json:
+            _show(scenario, result)
+    if json:
+        emit(results)
+    if failed:
+        complain(f"{failed} of {len(scenarios)} scenarios did not come out right.")
+        raise typer.Exit(1)
+
+
+def _run(
+    store: "Warehouse", scenario: "Scenario", run: Run, arrivals_per_run: int
+) -> tuple[dict[str, Any], bool]:
+    from tidemark_streaming.scenario.compare import differences, disagreement, explain
+    from tidemark_streaming.scenario.simulate import simulate
+
+    found: dict[Run, dict[str, Any]] = {}
+    right = True
+    for way in (Run.BATCH, Run.STREAM):
+        if run in (way, Run.BOTH):
+            with step(f"{scenario.name}, as {way}"):
+                found[way] = simulate(
+                    store, scenario, arrivals_per_run if way is Run.STREAM else None
+                )
+    first = next(iter(found.values()))
+    if run is Run.BOTH:
+        differing = disagreement(found[Run.BATCH], found[Run.STREAM])
+        if differing:
+            right = False
+            title = f"{scenario.name}: batch and stream differ"
+            err().print(explain(differing, title=title, sides=("batch", "stream")))
+    missed = [] if scenario.expect is None else differences(scenario.expect, first)
+    if missed:
+        right = False
+        err().print(explain(missed, title=f"{scenario.name}: not as expected"))
+    return first, right
+
+
+def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    for part in ("windows", "panes", "late"):
+        rows = result[part]
+        table = Table(title=f"{scenario.name}: {part}", title_justify="left")
+        if not rows:
+            out().print(f"{scenario.name}: no {part}")
+            continue
+        for column in rows[0]:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*("" if v is None else str(v) for v in row.values()))
+        out().print(table)

@@ -1,0 +1,85 @@
+"""The axis of event time under a picture: which part of it is shown, and where it is labelled."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidemark.instant import BEGINNING, INFINITY, as_datetime
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
+_STEPS = (
+    *(10**power * times for power in range(6) for times in (1, 2, 5)),
+    *(_SECOND * n for n in (1, 2, 5, 10, 15, 30)),
+    *(_MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
+    *(_HOUR * n for n in (1, 2, 3, 6, 12)),
+    *(_DAY * n for n in (1, 2, 7, 14, 28, 91, 365, 3650, 36500, 365000)),
+)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The shown part [begin, end] of event time, on `length` columns or pixels.
+
+    `margin` of it, at either end, is there for the look alone.
+    """
+
+    begin: int
+    end: int
+    length: int
+    margin: int = 0
+
+    def at(self, micros: int) -> float:
+        """The place of an instant, from 0 to `length`; what lies outside is at the nearer edge."""
+        share = (micros - self.begin) / (self.end - self.begin)
+        return min(max(share, 0.0), 1.0) * self.length
+
+    def shows(self, micros: int) -> bool:
+        """Whether an instant lies in the part that is shown."""
+        return self.begin <= micros <= self.end
+
+    def ticks(self, letter: float) -> list[tuple[int, str]]:
+        """Round instants and their labels, which have room where a letter is so wide.
+
+        A label leaves out the date where all have the same, which is that of `day`.
+        """
+        form = "0" * 8
+        while True:
+            step = self._step((len(form) + 3) * letter)
+            labels = [(at, self._label(at, step)) for at in self._at(step)]
+            longest = max((label for _, label in labels), key=len, default="")
+            if len(longest) <= len(form) or step == _STEPS[-1]:
+                return labels
+            form = longest
+
+    @property
+    def day(self) -> str | None:
+        """The one day that is shown, where it is one; a midnight at its end is of it too."""
+        first = as_datetime(self.begin + self.margin).date()
+        last = as_datetime(max(self.end - self.margin - 1, self.begin)).date()
+        return first.isoformat() if first == last else None
+
+    def _step(self, room: float) -> int:
+        enough = (self.end - self.begin) * room / self.length
+        return next((s for s in _STEPS if s >= enough), _STEPS[-1])
+
+    def _at(self, step: int) -> range:
+        return range(-(-self.begin // step) * step, self.end + 1, step)
+
+    def _label(self, at: int, step: int) -> str:
+        moment = as_datetime(at)
+        if step >= _DAY:
+            return moment.date().isoformat()
+        clock = f"{moment:%H:%M}" if step >= _MINUTE else f"{moment:%H:%M:%S}"
+        if step < _SECOND:
+            digits = 6 if step < 1000 else 3
+            clock += f".{moment.microsecond:06}"[: digits + 1]
+        return clock if self.day else f"{moment:%m-%d} {clock}"
+
+
+def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
+    """The axis that shows all instants, and of the watermarks those that are not far from them."""
+    shown = list(instants) or [0, _SECOND]
+    span = max(shown) - min(shown) or _SECOND
+    near = [w for w in watermarks if min(shown) - span // 2 <= w <= max(shown) + span // 2]
+    begin, end = min(shown + near), max(shown + near)
+    margin = (end - begin) // 40 or _SECOND
+    return Axis(max(begin - margin, BEGINNING), min(end + margin, INFINITY), length, margin)

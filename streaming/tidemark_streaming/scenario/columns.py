@@ -1,0 +1,155 @@
+"""Column types, and the values that a scenario gives for them.
+
+A value is read by its column's type, as the Python value that the type stands for: an aware
+datetime in UTC for a `timestamp`, a naive one for a `timestamp_ntz`, a Decimal for a decimal.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Context, Decimal, InvalidOperation
+
+from tidemark.instant import INFINITY, as_datetime
+from tidemark_streaming.scenario.reader import Node
+
+_BITS = {
+    name: bits
+    for bits, names in {
+        8: ("tinyint", "byte"),
+        16: ("smallint", "short"),
+        32: ("int", "integer"),
+        64: ("bigint", "long"),
+    }.items()
+    for name in names
+}
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+_INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+_ROOMY = Context(prec=100)
+NAMES = ("boolean", *_BITS, "float", "double", "decimal(p,s)", "string", "date", "timestamp")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of values.
+
+    Args:
+        ddl: its name, for a column that of Spark.
+        parse: the value that a node stands for; a ValueError where it does not fit.
+        number: whether values can be added up.
+        repeated: whether it is a list of such values.
+        scalar: whether a value is written without a structure of its own.
+    """
+
+    ddl: str
+    parse: Callable[[Node], object]
+    number: bool = False
+    repeated: bool = False
+    scalar: bool = True
+
+    def read(self, node: Node, column: str) -> object:
+        """The value, None for null.
+
+        Raises:
+            ScenarioError: it is not of this kind.
+        """
+        if node.empty:
+            return None
+        if self.repeated:
+            one = replace(self, repeated=False)
+            return [one.read(item, column) for item in node.items(f"'{column}'")]
+        if self.scalar:
+            node.text(f"a value of '{column}'")
+        try:
+            return self.parse(node)
+        except ValueError:
+            raise node.wrong(f"{node} does not fit column '{column}', {self.ddl}.") from None
+
+
+def kind(node: Node) -> Kind:
+    """The type that a source's column is given.
+
+    Raises:
+        ScenarioError: it is not a type, or not a simple one.
+    """
+    name = node.text("a column's type").strip().lower()
+    name = "timestamp" if name == "timestamp_ltz" else name
+    if name in _BITS:
+        return Kind(name, lambda n: _whole(n, _BITS[name]), number=True)
+    if found := _DECIMAL.fullmatch(name):
+        precision, scale = int(found[1] or 10), int(found[2] or 0)
+        if not (1 <= precision <= 38 and scale <= precision):
+            raise node.wrong(f"{node} has a precision of 1 to 38, and a scale of at most that.")
+        return Kind(name, lambda n: _exact(n, precision, scale), number=True)
+    if name in _OTHERS:
+        return Kind(name, _OTHERS[name], number=name in ("float", "real", "double"))
+    raise node.wrong(f"{node} is not a type of columns; allowed are {', '.join(NAMES)}.")
+
+
+def number(node: Node) -> Decimal:
+    """A finite number, exactly as it is written."""
+    if not _NUMBER.fullmatch(node.raw.value):
+        raise ValueError(node.raw.value)
+    try:
+        return Decimal(node.raw.value)
+    except InvalidOperation:
+        raise ValueError(node.raw.value) from None
+
+
+def bound(node: Node) -> object:
+    """A window's bound or a watermark: an instant, or `+infinity`."""
+    text = node.raw.value
+    return as_datetime(INFINITY if text == "+infinity" else node.instant("a time"))
+
+
+def _whole(node: Node, bits: int) -> int:
+    value = int(node.raw.value) if _INTEGER.fullmatch(node.raw.value) else None
+    if value is None or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError(node.raw.value)
+    return value
+
+
+def _exact(node: Node, precision: int, scale: int) -> Decimal:
+    value = number(node)
+    _, digits, exponent = value.normalize(_ROOMY).as_tuple()
+    assert isinstance(exponent, int)
+    if value and (-exponent > scale or len(digits) + exponent > precision - scale):
+        raise ValueError(node.raw.value)
+    return value.quantize(Decimal(1).scaleb(-scale), context=_ROOMY)
+
+
+def _double(node: Node) -> float:
+    text = node.raw.value.lower().replace(".inf", "inf").replace(".nan", "nan")
+    if text.lstrip("+-") in ("nan", "inf", "infinity"):
+        return float(text)
+    value = float(number(node))
+    if math.isinf(value):
+        raise ValueError(text)
+    return value
+
+
+def _single(node: Node) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", _double(node)))[0]
+    except OverflowError:
+        raise ValueError(node.raw.value) from None
+
+
+_OTHERS: dict[str, Callable[[Node], object]] = {
+    "boolean": lambda n: n.boolean("a value"),
+    "float": _single,
+    "real": _single,
+    "double": _double,
+    "string": lambda n: n.raw.value,
+    "date": lambda n: date.fromisoformat(n.raw.value),
+    "timestamp": lambda n: as_datetime(n.instant("a time")),
+    "timestamp_ntz": lambda n: as_datetime(n.instant("a time")).replace(tzinfo=None),
+}
+BIGINT = Kind("bigint", lambda n: _whole(n, 64), number=True)
+DOUBLE = Kind("double", _double, number=True)
+BOOLEAN = Kind("boolean", _OTHERS["boolean"])
+NUMBER = Kind("a number", number, number=True)
+BOUND = Kind("timestamp", bound)

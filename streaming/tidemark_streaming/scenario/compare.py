@@ -1,0 +1,139 @@
+"""How a result differs from what was expected, or from another result.
+
+Rows come in any order: each row of one side is matched with one of the other that agrees with it,
+and what is left is paired with what it resembles most, so that a difference reads as a wrong value
+rather than as one row too few and one too many.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tidemark_streaming.scenario.expectation import Expect
+from tidemark_streaming.scenario.values import same, shown
+
+PARTS = ("windows", "panes", "late")
+_WHICH = ("window_start", "window_end", "pane", "retraction")
+"""Columns that say which row it is; to agree in one counts for two others."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that is not as it should be.
+
+    Args:
+        part: `windows`, `panes` or `late`; `watermark` where two results differ in that.
+        expected: the row that should have come (of two results: the batch's); None for a row too
+            many.
+        actual: the row that came (of two results: the stream's); None for one that is missing.
+        columns: in which the two differ, when both are there.
+    """
+
+    part: str
+    expected: Row | None
+    actual: Row | None
+    columns: tuple[str, ...] = ()
+
+
+def differences(expect: Expect, result: Row) -> list[Difference]:
+    """What of a result is not as expected: nothing, when it is right."""
+    given = {part: getattr(expect, part) for part in PARTS}
+    return [
+        difference
+        for part, rows in given.items()
+        if rows is not None
+        for difference in _rows(part, rows, result[part])
+    ]
+
+
+def disagreement(batch: Row, stream: Row) -> list[Difference]:
+    """Where the results of a batch and of a stream differ: nowhere, when both are right."""
+    found = [difference for part in PARTS for difference in _rows(part, batch[part], stream[part])]
+    expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
+    return found + _rows("watermark", [expected], [actual])
+
+
+def explain(
+    found: Sequence[Difference], *, title: str = "", sides: tuple[str, str] = ("expected", "came")
+) -> Table:
+    """The differences as a table: which row, which column, what was expected and what came."""
+    table = Table(title=Text(title) if title else None, title_justify="left", show_lines=True)
+    styles = {"part": None, "row": None, "column": "bold", sides[0]: "green", sides[1]: "red"}
+    for name, style in styles.items():
+        table.add_column(name, style=style, overflow="fold")
+    for d in found:
+        if d.expected is None or d.actual is None:
+            whole = ["nothing" if r is None else _told(r) for r in (d.expected, d.actual)]
+            rows = [["", "", *whole]]
+        else:
+            agreed = _told({k: v for k, v in d.expected.items() if k not in d.columns})
+            rows = [[agreed, c, shown(d.expected[c]), shown(d.actual[c])] for c in d.columns]
+        for cells in rows:
+            table.add_row(d.part, *(Text(cell) for cell in cells))
+    return table
+
+
+def _rows(part: str, expected: Sequence[Row], actual: Sequence[Row]) -> list[Difference]:
+    matched = _matched(expected, actual)
+    right = set(matched.values())
+    missing = [e for i, e in enumerate(expected) if i not in matched]
+    extra = [a for j, a in enumerate(actual) if j not in right]
+    pairs = sorted(
+        ((_likeness(e, a), i, j) for i, e in enumerate(missing) for j, a in enumerate(extra)),
+        key=lambda pair: (-pair[0], pair[1], pair[2]),
+    )
+    paired: dict[int, int] = {}
+    for likeness, i, j in pairs:
+        if (likeness or len(pairs) == 1) and i not in paired and j not in paired.values():
+            paired[i] = j
+    found = [
+        Difference(part, e, extra[paired[i]], _unlike(e, extra[paired[i]]))
+        if i in paired
+        else Difference(part, e, None)
+        for i, e in enumerate(missing)
+    ]
+    left = [a for j, a in enumerate(extra) if j not in paired.values()]
+    return [*found, *(Difference(part, None, a) for a in left)]
+
+
+def _matched(expected: Sequence[Row], actual: Sequence[Row]) -> dict[int, int]:
+    """As many pairs of agreeing rows as there can be: a row that names few columns takes none away
+    from one that names more."""
+    of: dict[int, int] = {}
+    by: dict[int, int] = {}
+    for begin, _ in enumerate(expected):
+        reached: dict[int, int] = {}
+        waiting, free = [begin], None
+        while waiting and free is None:
+            i = waiting.pop()
+            for j in sorted(range(len(actual)), key=lambda j: (j in by, j != i)):
+                if j in reached or _unlike(expected[i], actual[j]):
+                    continue
+                reached[j] = i
+                if j not in by:
+                    free = j
+                    break
+                waiting.append(by[j])
+        while free is not None:
+            i, j = reached[free], free
+            free = of.get(i)
+            of[i], by[j] = j, i
+    return of
+
+
+def _unlike(expected: Row, actual: Row) -> tuple[str, ...]:
+    return tuple(c for c, value in expected.items() if not same(value, actual[c]))
+
+
+def _likeness(expected: Row, actual: Row) -> int:
+    unlike = _unlike(expected, actual)
+    return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
+
+
+def _told(row: Row) -> str:
+    return "\n".join(f"{column}={shown(value)}" for column, value in row.items()) or "any"

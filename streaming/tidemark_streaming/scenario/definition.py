@@ -1,0 +1,190 @@
+"""The parts of a scenario that are definitions: its source, and the transform over it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from tidemark import watermark as watermarks
+from tidemark.instant import duration
+from tidemark.source import ARRIVAL_COLUMNS, NAME, Source
+from tidemark.transform import ACCUMULATIONS, RESERVED, WindowedTransform
+from tidemark.trigger import Count, EachArrival, Every, Firing, Trigger
+from tidemark.watermark import Watermark
+from tidemark.window import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+from tidemark_streaming.scenario.aggregates import aggregates
+from tidemark_streaming.scenario.columns import Kind, kind
+from tidemark_streaming.scenario.reader import Node
+
+_WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] = {
+    "tumbling": (Tumbling, ("size",), ("offset",)),
+    "sliding": (Sliding, ("size", "slide"), ("offset",)),
+    "cumulating": (Cumulating, ("size", "step"), ("offset",)),
+    "session": (Session, ("gap",), ()),
+    "calendar": (Calendar, ("unit",), ("timezone",)),
+    "global": (Global, (), ()),
+}
+_SPLIT = ("window_start", "window_end", "lag_seconds")
+"""What stands beside a late event's own columns."""
+
+
+def same(rows: DataFrame) -> DataFrame:
+    """The row-level preparation of a scenario: none."""
+    return rows
+
+
+def source(node: Node) -> tuple[Source, dict[str, Kind]]:
+    """The source, and the types of its columns."""
+    given = node.fields("a source", ("event_time", "columns", "watermark"))
+    named = given["columns"].entries("the columns of a source")
+    types = {_column(key): kind(value) for key, value in named}
+    lowered = [name.lower() for name in types]
+    for number, (key, _) in enumerate(named):
+        if lowered[number] in lowered[:number]:
+            raise key.wrong(f"{key} is the name of another column but for its letters' case.")
+    moves = _watermark(given["watermark"], types)
+    with given["event_time"].blamed():
+        found = Source(
+            name="scenario",
+            columns={name: each.ddl for name, each in types.items()},
+            event_time=given["event_time"].text("the event time"),
+            watermark=moves,
+        )
+    return found, types
+
+
+def transform(
+    node: Node, over: Source, types: Mapping[str, Kind]
+) -> tuple[WindowedTransform, dict[str, Kind]]:
+    """The windowed transform, and the types of its aggregates."""
+    given = node.fields(
+        "a transform",
+        ("window", "aggregates"),
+        ("keys", "allowed_lateness", "trigger", "accumulation"),
+    )
+    computed = aggregates(given["aggregates"], types)
+    keys = given["keys"].items("'keys'") if "keys" in given else []
+    _check_names(keys, [name for name, _ in given["aggregates"].entries("aggregates")], types)
+    lateness = "0 seconds"
+    if "allowed_lateness" in given:
+        lateness = given["allowed_lateness"].duration("the allowed lateness")
+    accumulation = ACCUMULATIONS[0]
+    if "accumulation" in given:
+        accumulation = given["accumulation"].word("an accumulation", ACCUMULATIONS)
+    with node.blamed():
+        found = WindowedTransform(
+            name="result",
+            description="What a scenario computes.",
+            source=over,
+            keys=tuple(key.raw.value for key in keys),
+            window=_window(given["window"]),
+            allowed_lateness=duration(lateness),
+            aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
+            function=same,
+            trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
+            accumulation=accumulation,
+        )
+    return found, {name: gives for name, (_, gives) in computed.items()}
+
+
+def _column(node: Node) -> str:
+    name = node.text("a column's name")
+    if not NAME.fullmatch(name.lower()):
+        raise node.wrong(
+            f"{node} can't name a column: use letters, digits and underscores, a letter first."
+        )
+    if name.lower() in (*ARRIVAL_COLUMNS, *_SPLIT):
+        raise node.wrong(f"{node} is the name of a fact about events; choose another.")
+    return name
+
+
+def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
+    name, given = node.choice("a watermark", _WATERMARKS)
+    with node.blamed():
+        return _WATERMARKS[name](given, types)
+
+
+def _bounded(node: Node, _: Mapping[str, Kind]) -> Watermark:
+    return watermarks.BoundedOutOfOrderness(node.duration("a bound"))
+
+
+def _plain(strategy: Callable[[], Watermark]) -> Callable[[Node, Mapping[str, Kind]], Watermark]:
+    def build(node: Node, _: Mapping[str, Kind]) -> Watermark:
+        node.fields("this strategy", ())
+        return strategy()
+
+    return build
+
+
+def _punctuated(node: Node, _: Mapping[str, Kind]) -> Watermark:
+    return watermarks.Punctuated(node.text("an expression"))
+
+
+def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
+    given = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
+    if given["column"].text("a column") not in types:
+        raise given["column"].wrong(
+            f"{given['column']} is not a column of the source; there are {', '.join(types)}."
+        )
+    lengths = {name: n.duration(f"the {name}") for name, n in given.items() if name != "column"}
+    return watermarks.PerPartition(given["column"].raw.value, **lengths)
+
+
+_WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
+    "bounded_out_of_orderness": _bounded,
+    "monotonous": _plain(watermarks.Monotonous),
+    "punctuated": _punctuated,
+    "per_partition": _per_partition,
+    "perfect": _plain(watermarks.Perfect),
+    "manual": _plain(watermarks.Manual),
+}
+
+
+def _window(node: Node) -> Window:
+    name, inner = node.choice("a window", _WINDOWS)
+    make, required, optional = _WINDOWS[name]
+    given = inner.fields(f"a {name} window", required, optional)
+    if name == "calendar":
+        texts = {key: value.text(f"the {key}") for key, value in given.items()}
+    else:
+        texts = {
+            key: value.duration(f"the {key}", negative=key == "offset")
+            for key, value in given.items()
+        }
+    with inner.blamed():
+        return make(**texts)
+
+
+def _trigger(node: Node) -> Trigger:
+    given = node.fields("a trigger", (), ("early", "late"))
+    fires: dict[str, Any] = {name: _firing(value) for name, value in given.items()}
+    return Trigger(**fires)
+
+
+def _firing(node: Node) -> Firing:
+    name, given = node.choice("a firing", ("every", "count", "arrival"))
+    if name == "every":
+        with given.blamed():
+            return Every(given.duration("the interval"))
+    if name == "count":
+        return Count(given.integer("the count", least=1))
+    given.fields("a firing by arrival", ())
+    return EachArrival()
+
+
+def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[str, Kind]) -> None:
+    seen: set[str] = set()
+    for node in (*keys, *results):
+        name = node.text("a key")
+        if node in keys and name not in types:
+            raise node.wrong(f"{node} is not a column of the source; there are {', '.join(types)}.")
+        if not NAME.fullmatch(name):
+            raise node.wrong(
+                f"{node} can't name a column of the result: use lower-case letters, digits and "
+                "underscores, a letter first."
+            )
+        if name in RESERVED:
+            raise node.wrong(f"{node} is reserved, as are {', '.join(RESERVED)}.")
+        if name in seen:
+            raise node.wrong(f"{node} is the name of a key already.")
+        seen.add(name)

@@ -1,0 +1,54 @@
+"""What a scenario says must come out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.trigger import EARLY, LATE, ON_TIME
+from tidemark_streaming.scenario.columns import BIGINT, BOOLEAN, BOUND, DOUBLE, Kind
+from tidemark_streaming.scenario.reader import Node
+
+_BOUNDS = {"window_start": BOUND, "window_end": BOUND}
+_TIMING = Kind("a firing", lambda node: node.word("a firing", (EARLY, ON_TIME, LATE)))
+_PUBLISHED = {"revision": BIGINT, "timing": _TIMING, "final": BOOLEAN, "late_events": BIGINT}
+_FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOLEAN}
+
+
+@dataclass(frozen=True)
+class Expect:
+    """The rows that must come out, and no others; of each row, the columns that it names.
+
+    A part that is None is not compared. Values are Python's, by the type of their column: times are
+    aware datetimes (`+infinity` is the last one), decimals are Decimals, collected values a list.
+    """
+
+    windows: list[dict[str, Any]] | None = None
+    panes: list[dict[str, Any]] | None = None
+    late: list[dict[str, Any]] | None = None
+
+
+def expect(
+    node: Node,
+    keys: Mapping[str, Kind],
+    aggregates: Mapping[str, Kind],
+    columns: Mapping[str, Kind],
+) -> Expect:
+    """The expectation of a scenario with these keys, aggregates and columns of its source."""
+    parts: dict[str, dict[str, Kind]] = {
+        "windows": {**_BOUNDS, **keys, **aggregates, **_PUBLISHED},
+        "panes": {**_BOUNDS, **keys, **_FIRED, **aggregates},
+        "late": {**columns, **_BOUNDS, "watermark": BOUND, "lag_seconds": DOUBLE},
+    }
+    given = node.fields("an expectation", (), tuple(parts))
+    return Expect(**{part: _rows(rows, part, parts[part]) for part, rows in given.items()})
+
+
+def _rows(node: Node, part: str, kinds: Mapping[str, Kind]) -> list[dict[str, Any]]:
+    rows = node.items(f"'{part}'")
+    return [
+        {
+            column: kinds[column].read(value, column)
+            for column, value in row.fields(f"a row of '{part}'", (), tuple(kinds)).items()
+        }
+        for row in rows
+    ]

@@ -1,0 +1,167 @@
+"""A scenario's events and watermarks in plain Python, for a picture of it.
+
+No engine is needed to look at a scenario: here are the watermark at each arrival, and the windows
+and verdicts of each event. What comes out is not computed here, it is taken from a result.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from tidemark.instant import BEGINNING, EPOCH, INFINITY, as_datetime
+from tidemark.watermark import Punctuated
+from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling, Window
+from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival
+from tidemark_streaming.scenario.values import plain
+
+ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "late for some", "none"
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An arrival, and the watermark before and after it; None is minus infinity."""
+
+    number: int
+    arrival: ScenarioArrival
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An event of a step, with its key and its verdict for each of its windows."""
+
+    step: Step
+    row: tuple[Any, ...]
+    time: int | None
+    key: tuple[Any, ...]
+    windows: dict[Span, str]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict where all windows agree, otherwise that some are late."""
+        found = set(self.windows.values())
+        return found.pop() if len(found) == 1 else SOME_LATE if found else NO_TIME
+
+
+def steps(scenario: Scenario) -> list[Step]:
+    """The arrivals with their watermarks, which stay at minus infinity if they are not `known`."""
+    found: list[Step] = []
+    watermark, state = None, None
+    for number, arrival in enumerate(scenario.arrivals):
+        before = watermark
+        if arrival.ends:
+            watermark = INFINITY
+        else:
+            observed = _observed(scenario, arrival)
+            watermark, state = scenario.source.watermark.advance(
+                state, before, observed, arrival.clock, arrival.watermark
+            )
+        found.append(Step(number, arrival, before, watermark))
+    return found
+
+
+def known(scenario: Scenario) -> bool:
+    """Whether the watermark can be told without an engine: not if an expression gives it."""
+    strategy = scenario.source.watermark
+    return not isinstance(strategy, Punctuated) or _plain_column(scenario, strategy) is not None
+
+
+def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
+    """The events in the order of their arrival."""
+    columns = list(scenario.source.columns.items())
+    keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in scenario.transform.keys]
+    found: list[Judged] = []
+    for step in arrivals:
+        for row in step.arrival.rows:
+            at = _event_time(scenario, row)
+            windows = [] if at is None else spans(scenario.transform.window, at)
+            lateness = scenario.transform.allowed_lateness
+            verdicts = {w: _verdict(w[1], step.before, lateness) for w in windows}
+            key = tuple(plain(row[i], columns[i][1]) for i in keys)
+            found.append(Judged(step, row, at, key, verdicts))
+    return found
+
+
+def spans(window: Window, at: int) -> list[Span]:
+    """The windows of an event at an instant; of sessions, its own."""
+    match window:
+        case Session(gap=gap):
+            return [(at, at + gap)]
+        case Tumbling(size=size, offset=offset):
+            start = at - (at - offset) % size
+            return [(start, start + size)]
+        case Sliding(size=size, slide=slide, offset=offset):
+            last = at - (at - offset) % slide
+            return [(start, start + size) for start in range(last, at - size, -slide)][::-1]
+        case Cumulating(size=size, step=step, offset=offset):
+            start = at - (at - offset) % size
+            ends = range(start + step, start + size + 1, step)
+            return [(start, end) for end in ends if at < end]
+        case Calendar(unit=unit, timezone=zone):
+            return [_civil(unit, ZoneInfo(zone), at)]
+        case _:
+            return [(BEGINNING, INFINITY)]
+
+
+def _civil(unit: str, zone: ZoneInfo, at: int) -> Span:
+    day = as_datetime(at).astimezone(zone).date()
+    begin = {
+        "day": day,
+        "week": day - timedelta(days=day.weekday()),
+        "month": day.replace(day=1),
+        "year": day.replace(month=1, day=1),
+    }[unit]
+    longest = {"day": 1, "week": 7, "month": 31, "year": 366}[unit]
+    until = begin + timedelta(days=longest)
+    if unit in ("month", "year"):
+        until = until.replace(day=1)
+    return _midnight(begin, zone), _midnight(until, zone)
+
+
+def _midnight(day: date, zone: ZoneInfo) -> int:
+    return (datetime.combine(day, time(), zone) - EPOCH) // timedelta(microseconds=1)
+
+
+def _observed(scenario: Scenario, arrival: ScenarioArrival) -> str | None:
+    """What the strategy's `observe` gives of an arrival's rows."""
+    columns, strategy = list(scenario.source.columns), scenario.source.watermark
+    told = columns.index(scenario.source.event_time)
+    if isinstance(strategy, Punctuated):
+        column = _plain_column(scenario, strategy)
+        if column is None:
+            return None
+        told = columns.index(column)
+    if strategy.by is None:
+        return _newest(row[told] for row in arrival.rows)
+    by = columns.index(strategy.by)
+    parts: dict[str | None, list[int | None]] = {}
+    for row in arrival.rows:
+        parts.setdefault(None if row[by] is None else str(row[by]), []).append(row[told])
+    seen = {part: text for part, times in parts.items() if (text := _newest(times)) is not None}
+    return json.dumps(list(seen.items()))
+
+
+def _newest(times: Iterable[int | None]) -> str | None:
+    newest = max((t for t in times if t is not None), default=None)
+    return None if newest is None else str(newest)
+
+
+def _plain_column(scenario: Scenario, strategy: Punctuated) -> str | None:
+    """The column of timestamps that the expression is, if it is nothing more."""
+    name = strategy.expression.strip().strip("`")
+    return name if scenario.source.columns.get(name) == "timestamp" else None
+
+
+def _event_time(scenario: Scenario, row: tuple[Any, ...]) -> int | None:
+    return row[list(scenario.source.columns).index(scenario.source.event_time)]
+
+
+def _verdict(end: int, watermark: int | None, lateness: int) -> str:
+    if watermark is None or watermark < end:
+        return ON_TIME
+    return LATE if watermark < end + lateness else TOO_LATE

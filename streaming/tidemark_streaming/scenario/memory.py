@@ -1,0 +1,50 @@
+"""A scenario's arrivals as a feed: they come in through the same ingest as any other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.errors import DataError
+from tidemark.log import Arrival
+from tidemark.source import Source
+from tidemark_streaming.feed import Chunk
+from tidemark_streaming.scenario.parse import ScenarioArrival
+
+
+@dataclass(frozen=True)
+class MemoryFeed:
+    """Arrivals that are given."""
+
+    source: Source
+    arrivals: Sequence[ScenarioArrival]
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        return [
+            Chunk(str(number), a.clock, watermark=a.watermark, end=a.ends)
+            for number, a in enumerate(self.arrivals)
+            if number >= len(timeline)
+        ]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        rows = [
+            (*row, index, position)
+            for index, chunk in enumerate(chunks)
+            for position, row in enumerate(self.arrivals[int(chunk.position)].rows)
+        ]
+        columns = self.source.columns
+        instants = [c for c, kind in columns.items() if kind.strip().lower() == "timestamp"]
+        names = [f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items()]
+        schema = ", ".join([*names, "chunk BIGINT", "position BIGINT"])
+        return spark.createDataFrame(rows, schema).withColumns(
+            {c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants}
+            | {
+                "read_from": F.concat_ws("#", "chunk", "position"),
+                "unparsed": F.lit(None).cast("string"),
+            }
+        )
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return None

@@ -1,0 +1,141 @@
+"""What a picture of a scenario shows: its arrivals in their order, and what came out of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.instant import BEGINNING, INFINITY, as_datetime, describe
+from tidemark.window import Session
+from tidemark_streaming.scenario import judged as verdicts
+from tidemark_streaming.scenario.bars import Bar, bars
+from tidemark_streaming.scenario.judged import Judged, Step, judged, known, steps
+from tidemark_streaming.scenario.parse import Scenario
+from tidemark_streaming.scenario.values import brief, cut, plain
+
+MEANING = {
+    verdicts.ON_TIME: "on time",
+    verdicts.LATE: "late, admitted",
+    verdicts.TOO_LATE: "too late",
+    verdicts.SOME_LATE: "late for some of its windows",
+    verdicts.NO_TIME: "no event time",
+}
+"""What is said of the verdicts."""
+
+_CROWD = 8
+_LABEL = 28
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An event of an arrival; its time is None where it has none."""
+
+    time: int | None
+    label: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The whole picture.
+
+    Args:
+        marks: the events of each arrival.
+        watermark: whether the watermark is known without an engine, and can be drawn.
+        aligned: whether windows are at the same places for all keys.
+        bars: the windows by key and start.
+    """
+
+    title: str
+    about: str
+    steps: list[Step]
+    marks: list[list[Mark]]
+    watermark: bool
+    aligned: bool
+    bars: list[Bar]
+
+    @property
+    def instants(self) -> list[int]:
+        """All that should be seen on the axis, but for watermarks."""
+        bounds = [b for bar in self.bars for b in bar.span if BEGINNING < b < INFINITY]
+        return bounds + [m.time for marks in self.marks for m in marks if m.time is not None]
+
+    @property
+    def watermarks(self) -> list[int]:
+        """The watermarks that are instants."""
+        return [s.after for s in self.steps if s.after is not None and s.after < INFINITY]
+
+
+def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
+    """What there is to see in a scenario and its result."""
+    arrivals = steps(scenario)
+    events = judged(scenario, arrivals)
+    return Timeline(
+        title=cut(scenario.name, 90),
+        about=_about(scenario),
+        steps=arrivals,
+        marks=[
+            [Mark(e.time, _label(scenario, e), e.verdict) for e in events if e.step is step]
+            for step in arrivals
+        ],
+        watermark=known(scenario),
+        aligned=not isinstance(scenario.transform.window, Session),
+        bars=bars(scenario, result, arrivals, events),
+    )
+
+
+def _about(scenario: Scenario) -> str:
+    t = scenario.transform
+    return "; ".join(
+        [
+            f"{t.window}" + (f" by {', '.join(t.keys)}" if t.keys else ""),
+            f"watermark {scenario.source.watermark}",
+            f"lateness {describe(t.allowed_lateness)}",
+            f"fires {t.trigger}",
+            f"{t.accumulation}",
+        ]
+    )
+
+
+def _label(scenario: Scenario, event: Judged) -> str:
+    """The key, and the values that are aggregated."""
+    used = " ".join(map(str, scenario.transform.aggregates.values()))
+    named = zip(scenario.source.columns.items(), event.row, strict=True)
+    values = [plain(v, ddl) for (c, ddl), v in named if f"`{c}`" in used]
+    return cut(" ".join(brief(v) for v in (*event.key, *values)), _LABEL)
+
+
+def clocks(drawn: Timeline) -> list[str]:
+    """How each arrival is called: its number, and the processing clock where that moves."""
+    times = [as_datetime(s.arrival.clock) for s in drawn.steps]
+    if len(set(times)) < 2:
+        return [f"#{s.number}" for s in drawn.steps]
+    form = "%H:%M:%S" if len({t.date() for t in times}) == 1 else "%m-%d %H:%M:%S"
+    form += ".%f" if any(t.microsecond for t in times) else ""
+    width = len(f"#{len(times) - 1}")
+    return [f"#{n}".ljust(width) + f" {t:{form}}" for n, t in enumerate(times)]
+
+
+def note(drawn: Timeline, step: Step) -> str:
+    """What an arrival without rows is."""
+    if step.arrival.ends:
+        return "the stream ends"
+    if step.arrival.watermark is not None:
+        return "watermark"
+    before = drawn.steps[step.number - 1].arrival.clock if step.number else step.arrival.clock
+    return "clock" if step.arrival.clock > before else "no rows"
+
+
+def gathered(
+    marks: Sequence[Mark], place: Callable[[int | None], int]
+) -> list[tuple[int, str, str]]:
+    """Where events stand, their verdicts and labels, from left to right.
+
+    Of a crowd, those of one place and verdict are one with their number.
+    """
+    found: dict[tuple[int, str], list[str]] = {}
+    for mark in marks:
+        found.setdefault((place(mark.time), mark.verdict), []).append(mark.label)
+    places = sorted(found.items())
+    if len(marks) <= _CROWD:
+        return [(at, verdict, label) for (at, verdict), all_ in places for label in all_]
+    return [(*key, f"x{len(labels)}" if len(labels) > 1 else "") for key, labels in places]

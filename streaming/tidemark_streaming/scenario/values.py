@@ -1,0 +1,92 @@
+"""Values of a result: whether they are those that were expected, and how they are shown."""
+
+import math
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+
+from tidemark.errors import DefinitionError
+from tidemark.instant import INFINITY, as_datetime, instant, iso
+
+TOLERANCE = 1e-9
+"""Relative difference allowed between doubles, whose sums depend on the order of addition."""
+
+_BRIEF = 22
+
+
+def same(expected: object, actual: object) -> bool:
+    """Whether a value of a result is the expected one.
+
+    Times are compared as instants, decimals by value, doubles to `TOLERANCE`, lists item by item.
+    """
+    if expected is None or actual is None or isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(same, expected, actual))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return expected.keys() == actual.keys() and all(
+            same(v, actual[k]) for k, v in expected.items()
+        )
+    if isinstance(expected, date):
+        return expected == _moment(actual, like=expected)
+    if isinstance(expected, int | float | Decimal):
+        return _close(expected, actual)
+    return expected == actual
+
+
+def shown(value: object) -> str:
+    """A value as a person reads it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, datetime) and value.tzinfo:
+        return iso(instant(value)) or ""
+    if isinstance(value, list):
+        return f"[{', '.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k}: {shown(v)}' for k, v in value.items())}}}"
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
+def _moment(actual: object, like: date) -> date | None:
+    if not isinstance(actual, str):
+        return None
+    try:
+        if not isinstance(like, datetime):
+            return date.fromisoformat(actual)
+        if like.tzinfo is None:
+            return datetime.fromisoformat(actual)
+        return as_datetime(INFINITY if actual == "+infinity" else instant(actual))
+    except (ValueError, DefinitionError):
+        return None
+
+
+def _close(expected: float | Decimal, actual: object) -> bool:
+    try:
+        value = Decimal(actual) if isinstance(actual, str) else actual
+    except InvalidOperation:
+        return False
+    if not isinstance(value, int | float | Decimal):
+        return False
+    if isinstance(expected, float) or isinstance(value, float):
+        x, y = float(expected), float(value)
+        return math.isclose(x, y, rel_tol=TOLERANCE) or (math.isnan(x) and math.isnan(y))
+    return expected == value
+
+
+def brief(value: object) -> str:
+    """A value on little room; null is a tilde."""
+    text = "~" if value is None else shown(value)
+    return cut("".join(c if c.isprintable() else "·" for c in text), _BRIEF)
+
+
+def cut(text: str, length: int) -> str:
+    """A text, or its beginning where it is longer."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def plain(value: object, ddl: str) -> object:
+    """A value of a row of a scenario as a result has it."""
+    if isinstance(value, int) and ddl == "timestamp":
+        return iso(value)
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value) if isinstance(value, date) else value

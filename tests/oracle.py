@@ -1,0 +1,390 @@
+"""What a scenario must give, worked out one event after another in plain Python.
+
+It knows nothing of the product: it keeps every window that ever was as an object, walks through the
+scenario's items in their order, and fires. It is slow on purpose, and meant to be read.
+
+Time is two numbers of microseconds: the watermark W, -infinity at first, and the processing clock.
+A `clock` item moves the clock and nothing else. A `watermark` item is an arrival of no rows. After
+the last item W becomes +infinity, unless the scenario stays open.
+
+An arrival is taken in this order, all of its rows judged against the W before it:
+
+1. Each row is judged for each of its windows: on time while W < end, late while W < end + lateness.
+   After that it is too late and becomes a row of `late`, as does a row without an event time. For a
+   session the row is judged by its own [t, t + gap).
+2. An admitted row joins its window. A session takes in all sessions of the key that it overlaps or
+   touches, and becomes one that goes on from the highest of their pane indexes. A count trigger
+   looks at what waits in the window after each row.
+3. W moves, never back. Windows that got rows fire by an `arrival` trigger: EARLY if W is before the
+   end still, LATE if it was past it already. Then windows whose end W has passed fire ON_TIME, also
+   with nothing new. Then windows that became final fire LATE what is left.
+
+An interval trigger fires what waits, EARLY or LATE by W, at the multiples of the interval which the
+clock passes or reaches; rows that arrive at such an instant wait for the next.
+
+A firing is a pane of what waited (discarding) or of all that ever fired (accumulating). Retracting
+gives before it, with its index and timing, all rows that it replaces: the window's own, or those of
+the sessions that it took in, which stay published until then. A published row holds all that has
+fired, whatever the accumulation.
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+Value = Any
+"""Of a column, in the type that its name in the scenario stands for."""
+Row = dict[str, Value]
+Key = tuple[Value, ...]
+Instant = float
+"""Whole microseconds since the epoch, or an infinity: Python compares the two exactly."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
+
+
+@dataclass(frozen=True)
+class Event:
+    """A row admitted to a window; `late` is its verdict there, `number` its place among all."""
+
+    at: int
+    number: int
+    row: Row
+    late: bool
+
+
+@dataclass(frozen=True)
+class Pane:
+    """What one firing gave."""
+
+    start: Instant
+    end: Instant
+    key: Key
+    pane: int
+    timing: str
+    last: bool
+    late_events: int
+    values: Row
+    retraction: bool = False
+
+
+@dataclass(eq=False)
+class Window:
+    """One window of one key.
+
+    `published` are the panes whose values the published table shows for it: none before it fires,
+    its newest after that, or those of all the sessions that it took in since.
+    """
+
+    start: Instant
+    end: Instant
+    key: Key
+    pane: int
+    pending: list[Event]
+    fired: list[Event]
+    published: list[Pane]
+
+
+class _Stream:
+    def __init__(self, scenario: Row) -> None:
+        source, transform = scenario["source"], scenario["transform"]
+        self.event_time: str = source["event_time"]
+        self.columns: dict[str, str] = source["columns"]
+        self.strategy: Row = source["watermark"]
+        self.window: Row = transform["window"]
+        self.keys: list[str] = transform.get("keys") or []
+        self.lateness = duration(transform.get("allowed_lateness", "0 seconds"))
+        trigger: Row = transform.get("trigger") or {}
+        self.early: Row = trigger.get("early") or {}
+        self.late: Row = trigger.get("late") or {"arrival": {}}
+        self.accumulation: str = transform.get("accumulation", "accumulating")
+        self.aggregates: Row = transform["aggregates"]
+        self.watermark: Instant = -math.inf
+        self.newest: Instant = -math.inf
+        self.clock = micros(moment(scenario.get("clock_start", EPOCH)))
+        self.arrived = 0
+        self.windows: list[Window] = []
+        self.panes: list[Pane] = []
+        self.too_late: list[tuple[Instant, Instant, Key, Row]] = []
+
+    def tick(self, by: int) -> None:
+        before, self.clock = self.clock, self.clock + by
+        for window in self.windows:
+            timing, trigger = self.phase(window)
+            every = duration(trigger.get("every", "0 seconds"))
+            # No row comes between two multiples that one move passes: the first fires all there is.
+            if every and self.clock // every > before // every and window.pending:
+                self.fire(window, timing)
+
+    def phase(self, window: Window) -> tuple[str, Row]:
+        """What a firing before W moves on is called, and the trigger that asks for it."""
+        return (EARLY, self.early) if self.watermark < window.end else (LATE, self.late)
+
+    def arrive(self, rows: list[Row]) -> None:
+        for given in rows:
+            row = {name: typed(kind, given.get(name)) for name, kind in self.columns.items()}
+            self.judge(row)
+        ((strategy, bound),) = self.strategy.items()
+        if strategy == "bounded_out_of_orderness":
+            self.advance(self.newest - duration(bound))
+        elif strategy == "monotonous":
+            self.advance(self.newest)
+        else:
+            self.advance(self.watermark)
+
+    def judge(self, row: Row) -> None:
+        self.arrived += 1
+        if row[self.event_time] is None:
+            self.refuse(-math.inf, -math.inf, row, None)
+            return
+        at = micros(row[self.event_time])
+        self.newest = max(self.newest, at)
+        for start, end in windows_of(self.window, at):
+            if self.watermark < end + self.lateness:
+                late = self.watermark >= end
+                self.join(start, end, self.key(row), Event(at, self.arrived, row, late))
+            else:
+                self.refuse(start, end, row, (self.watermark - at) / 1_000_000)
+
+    def key(self, row: Row) -> Key:
+        return tuple(row[name] for name in self.keys)
+
+    def refuse(self, start: Instant, end: Instant, row: Row, lag: float | None) -> None:
+        missed = {"window_start": text(start), "window_end": text(end)}
+        facts = {"watermark": text(self.watermark), "lag_seconds": lag}
+        self.too_late.append((start, end, self.key(row), row | missed | facts))
+
+    def join(self, start: Instant, end: Instant, key: Key, event: Event) -> None:
+        if "session" in self.window:
+            parts = [w for w in self.windows if w.key == key and w.start <= end and start <= w.end]
+        else:
+            parts = [w for w in self.windows if (w.start, w.end, w.key) == (start, end, key)]
+        joined = Window(
+            start=min([start, *(w.start for w in parts)]),
+            end=max([end, *(w.end for w in parts)]),
+            key=key,
+            pane=max([-1, *(w.pane for w in parts)]),
+            pending=[*(e for w in parts for e in w.pending), event],
+            fired=[e for w in parts for e in w.fired],
+            published=[p for w in parts for p in w.published],
+        )
+        self.windows = [w for w in self.windows if w not in parts] + [joined]
+        timing, trigger = self.phase(joined)
+        if len(joined.pending) >= trigger.get("count", math.inf):
+            self.fire(joined, timing)
+
+    def advance(self, to: Instant) -> None:
+        before, self.watermark = self.watermark, max(self.watermark, to)
+        for w in self.windows:
+            # By an `arrival` trigger nothing waits but what this arrival brought.
+            if w.pending and self.watermark < w.end and "arrival" in self.early:
+                self.fire(w, EARLY)
+            elif w.pending and before >= w.end and "arrival" in self.late:
+                self.fire(w, LATE)
+        for w in self.windows:
+            # Its last event ends where it does, so that event was on time.
+            if before < w.end <= self.watermark:
+                self.fire(w, ON_TIME)
+        for w in self.windows:
+            if before < w.end + self.lateness <= self.watermark and w.pending:
+                self.fire(w, LATE)
+
+    def fire(self, window: Window, timing: str) -> None:
+        fresh, window.pending = window.pending, []
+        window.fired += fresh
+        window.pane += 1
+        value = Pane(
+            start=window.start,
+            end=window.end,
+            key=window.key,
+            pane=window.pane,
+            timing=timing,
+            last=self.watermark >= window.end + self.lateness,
+            late_events=sum(e.late for e in window.fired),
+            values=self.finish(window.fired),
+        )
+        if self.accumulation == "retracting":
+            self.panes += [
+                replace(value, start=p.start, end=p.end, values=p.values, retraction=True)
+                for p in window.published
+            ]
+        discarding = self.accumulation == "discarding"
+        self.panes.append(replace(value, values=self.finish(fresh)) if discarding else value)
+        window.published = [value]
+
+    def finish(self, events: list[Event]) -> Row:
+        return {name: finished(what, events) for name, what in self.aggregates.items()}
+
+    def row(self, p: Pane, **facts: Value) -> Row:
+        bounds = {"window_start": text(p.start), "window_end": text(p.end)}
+        keys = dict(zip(self.keys, p.key, strict=True))
+        return plain(bounds | keys | {"timing": p.timing} | facts | p.values)
+
+    def window_row(self, p: Pane) -> Row:
+        final = self.watermark >= p.end + self.lateness
+        return self.row(p, revision=p.pane, final=final, late_events=p.late_events)
+
+    def pane_row(self, p: Pane) -> Row:
+        return self.row(p, pane=p.pane, last=p.last, retraction=p.retraction)
+
+    def result(self) -> Row:
+        published = [p for window in self.windows for p in window.published]
+        late = sorted(self.too_late, key=lambda found: (*found[:2], _nulls_first(found[2])))
+        return {
+            "watermark": text(self.watermark),
+            "windows": [self.window_row(p) for p in sorted(published, key=_place)],
+            "panes": [self.pane_row(p) for p in sorted(self.panes, key=_place)],
+            "late": [plain(row) for *_, row in late],
+        }
+
+
+def simulate(scenario: Row) -> Row:
+    """The result of a scenario, in the shape of `tidemark simulate --json`.
+
+    Rows of `late` with the same window and keys come in the order of their arrival.
+    """
+    stream = _Stream(scenario)
+    for item in scenario["arrivals"]:
+        match item:
+            case {"clock": by}:
+                stream.tick(duration(by))
+            case {"watermark": to}:
+                stream.advance(micros(moment(to)))
+            case {"rows": rows}:
+                stream.arrive(rows)
+            case _:
+                raise ValueError(f"an item is rows, a watermark or a clock: {item}")
+    if not scenario.get("open", False):
+        stream.advance(math.inf)
+    return {"name": scenario["name"], **stream.result()}
+
+
+def windows_of(window: Row, at: int) -> list[tuple[Instant, Instant]]:
+    """All windows [start, end) that hold the instant; of sessions, the event's own."""
+    ((kind, spec),) = window.items()
+    if kind == "global":
+        return [(-math.inf, math.inf)]
+    if kind == "calendar":
+        return [_period(spec["unit"], ZoneInfo(spec.get("timezone", "UTC")), at)]
+    lengths = {name: duration(told) for name, told in spec.items()}
+    if kind == "session":
+        return [(at, at + lengths["gap"])]
+    size, since = lengths["size"], at - lengths.get("offset", 0)
+    if kind == "sliding":
+        newest = at - since % lengths["slide"]
+        return [(start, start + size) for start in range(newest, at - size, -lengths["slide"])]
+    start = at - since % size
+    if kind == "cumulating":
+        ends = range(start + lengths["step"], start + size + 1, lengths["step"])
+        return [(start, end) for end in ends if at < end]
+    assert kind == "tumbling"
+    return [(start, start + size)]
+
+
+def _period(unit: str, zone: ZoneInfo, at: int) -> tuple[int, int]:
+    day = (EPOCH + at * MICROSECOND).astimezone(zone).date()
+    monday, month = day - timedelta(days=day.weekday()), day.replace(day=1)
+    first, after = {
+        "day": (day, day + timedelta(days=1)),
+        "week": (monday, monday + timedelta(days=7)),
+        "month": (month, (month + timedelta(days=31)).replace(day=1)),
+        "year": (date(day.year, 1, 1), date(day.year + 1, 1, 1)),
+    }[unit]
+    # A midnight that the clocks skip is the instant at which they skip it; of two, it is the first.
+    start, end = (micros(datetime.combine(day, time(), zone)) for day in (first, after))
+    return start, end
+
+
+FINISH: dict[str, Callable[[list[Value]], Value]] = {
+    "sum": sum,
+    "avg": statistics.fmean,
+    "min": min,
+    "max": max,
+    "stddev": lambda found: statistics.stdev(map(float, found)) if len(found) > 1 else None,
+    "first": lambda found: found[0],
+    "last": lambda found: found[-1],
+}
+
+
+def finished(what: Value, events: list[Event]) -> Value:
+    """An aggregate's value; only `count` counts rows without a value."""
+    if what == "count":
+        return len(events)
+    ((kind, of),) = what.items()
+    column = of["of"] if kind == "quantile" else of
+    in_order = sorted(events, key=lambda e: (e.at, e.number))
+    found = [e.row[column] for e in in_order if e.row[column] is not None]
+    if kind == "collect":
+        return sorted(found)
+    if kind in ("count_distinct", "approx_count_distinct"):
+        return len(set(found))
+    if not found:
+        return None
+    if kind == "quantile":
+        # The least value that at least this part of all values does not exceed.
+        return float(sorted(found)[max(math.ceil(Decimal(str(of["at"])) * len(found)), 1) - 1])
+    return FINISH[kind](found)
+
+
+def duration(told: str) -> int:
+    """The microseconds of a number and a unit."""
+    units = {"microsecond": 1, "millisecond": 1000, "second": 1_000_000, "minute": 60_000_000}
+    units |= {"hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000}
+    number, unit = told.split()
+    return int(Decimal(number) * units[unit.removesuffix("s")])
+
+
+def moment(told: str | date) -> datetime:
+    """A date and time as YAML gives it, in UTC where it names no offset."""
+    found = datetime.fromisoformat(str(told))
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def micros(at: datetime) -> int:
+    return (at - EPOCH) // MICROSECOND
+
+
+def text(at: Instant) -> str | None:
+    if math.isinf(at):
+        return "+infinity" if at > 0 else None
+    return plain(EPOCH + int(at) * MICROSECOND)
+
+
+def typed(kind: str, value: Value) -> Value:
+    """A value of a column of the Spark type."""
+    if value is None:
+        return None
+    if found := re.fullmatch(r"decimal\(\d+, *(\d+)\)", kind):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-int(found[1])), ROUND_HALF_UP)
+    kinds = {"timestamp": moment, "string": str, "int": int, "bigint": int, "double": float}
+    return kinds[kind](value)
+
+
+def plain(value: Value) -> Value:
+    """A value as JSON holds it."""
+    match value:
+        case dict():
+            return {name: plain(v) for name, v in value.items()}
+        case list():
+            return [plain(v) for v in value]
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case Decimal():
+            return f"{value:f}"
+        case _:
+            return value
+
+
+def _place(p: Pane) -> tuple[Value, ...]:
+    return p.start, p.end, _nulls_first(p.key), p.pane, not p.retraction
+
+
+def _nulls_first(key: Key) -> list[tuple[bool, Value]]:
+    return [(value is not None, value) for value in key]

@@ -1,0 +1,435 @@
+"""Aggregates: partials of any split merge into the answer of the whole, and it is the right one."""
+
+import random
+import statistics
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark import aggregate as agg
+from tidemark.aggregate import Aggregate
+from tidemark.errors import DefinitionError
+from tidemark.warehouse import Warehouse
+
+SCHEMA = "at BIGINT, arrival BIGINT, position BIGINT, i INT, d DECIMAL(10,2), x DOUBLE, s STRING"
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as `partial` finds it, with a value of each type, or none."""
+
+    at: int
+    arrival: int
+    position: int
+    i: int | None
+    d: Decimal | None
+    x: float | None
+    s: str | None
+
+
+def some_events(seed: int = 3, count: int = 120) -> list[Event]:
+    """Events out of order, some at the same instant, a sixth of them without values."""
+    chance = random.Random(seed)
+
+    def event(number: int) -> Event:
+        at = chance.randrange(-20, 40)
+        if chance.random() < 1 / 6:
+            return Event(at, number // 7, number % 7, None, None, None, None)
+        i = chance.randrange(-9, 30)
+        d = Decimal(chance.randrange(-10_000, 10_000_000)) / 100
+        return Event(at, number // 7, number % 7, i, d, chance.gauss(1e6, 3), chance.choice("abcd"))
+
+    return [event(number) for number in range(count)]
+
+
+def frame(spark: SparkSession, events: list[Event]) -> DataFrame:
+    rows = [(e.at, e.arrival, e.position, e.i, e.d, e.x, e.s) for e in events]
+    return spark.createDataFrame(rows, SCHEMA).withColumn("happened_at", F.timestamp_micros("at"))
+
+
+def spread(**only: str) -> Aggregate:
+    """The greatest value less the least, in Python."""
+
+    def partial(values: list[Any]) -> tuple[Any, Any]:
+        return (values[0], values[-1]) if values else (None, None)
+
+    def merge(parts: list[Any]) -> tuple[Any, Any]:
+        known = [p for p in parts if p.low is not None]
+        return partial(sorted([*(p.low for p in known), *(p.high for p in known)]))
+
+    return agg.python(
+        "spread",
+        "d",
+        partial=partial,
+        merge=merge,
+        finish=lambda p: None if p.low is None else p.high - p.low,
+        partial_type="struct<low: decimal(10,2), high: decimal(10,2)>",
+        result_type="decimal(11,2)",
+        **only,
+    )
+
+
+def distinct(events: list[Event]) -> int:
+    return len({e.s for e in events if e.s is not None})
+
+
+def known(name: str, events: list[Event]) -> list[Any]:
+    return [v for e in events if (v := getattr(e, name)) is not None]
+
+
+def or_none(function: Callable[[list[Any]], Any], least: int = 1) -> Callable[[list[Any]], Any]:
+    return lambda values: function(values) if len(values) >= least else None
+
+
+def ordered(events: list[Event]) -> list[str]:
+    with_value = [e for e in events if e.s is not None]
+    return known("s", sorted(with_value, key=lambda e: (e.at, e.arrival, e.position)))
+
+
+def most_frequent(values: list[Any], k: int) -> list[tuple[Any, int]]:
+    return sorted(Counter(values).items(), key=lambda entry: (-entry[1], entry[0]))[:k]
+
+
+def at_share(values: list[float], numerator: int, denominator: int) -> float:
+    """The least value not below so large a share of the values."""
+    rank = -(-len(values) * numerator // denominator)
+    return sorted(values)[max(rank, 1) - 1]
+
+
+Answer = Callable[[list[Event]], Any]
+CASES: list[tuple[Aggregate, Answer]] = [
+    (agg.count(), len),
+    (agg.count(where="i > 4"), lambda es: sum(v > 4 for v in known("i", es))),
+    (agg.sum("i"), lambda es: or_none(sum)(known("i", es))),
+    (agg.sum("d"), lambda es: or_none(sum)(known("d", es))),
+    (agg.sum("x"), lambda es: or_none(sum)(known("x", es))),
+    (agg.sum("i", where="i > 100"), lambda _: None),
+    (agg.min("d"), lambda es: or_none(min)(known("d", es))),
+    (agg.max("i * 2"), lambda es: or_none(lambda v: max(v) * 2)(known("i", es))),
+    (agg.min("s", where="i < 0"), lambda es: or_none(min)(known("s", below_zero(es)))),
+    (agg.mean("i"), lambda es: or_none(statistics.fmean)(known("i", es))),
+    (agg.mean("x"), lambda es: or_none(statistics.fmean)(known("x", es))),
+    (agg.mean("x", where="i > 100"), lambda _: None),
+    (agg.variance("x"), lambda es: or_none(statistics.variance, 2)(known("x", es))),
+    (agg.variance("d"), lambda es: or_none(statistics.variance, 2)([*map(float, known("d", es))])),
+    (agg.stddev("i"), lambda es: or_none(statistics.stdev, 2)(known("i", es))),
+    (agg.stddev("i", where="i < 0"), lambda es: statistics.stdev(known("i", below_zero(es)))),
+    (agg.first("s"), lambda es: or_none(lambda v: v[0])(ordered(es))),
+    (agg.last("s"), lambda es: or_none(lambda v: v[-1])(ordered(es))),
+    (agg.first("s", where="i < 0"), lambda es: ordered(below_zero(es))[0]),
+    (agg.last("struct(s)", where="i < 0"), lambda es: ((ordered(below_zero(es))[-1]),)),
+    (agg.approx_count_distinct("s"), distinct),
+    (agg.approx_count_distinct("d"), lambda es: len({*known("d", es)})),
+    (agg.approx_count_distinct("s", where="i > 100"), lambda _: 0),
+    (agg.count_distinct("s"), distinct),
+    (agg.count_distinct("d", where="i < 0"), lambda es: len({*known("d", below_zero(es))})),
+    (agg.count_distinct("s", at_most=4), distinct),
+    (agg.count_distinct("s", at_most=3), lambda es: None),
+    (agg.quantile("x", 0), lambda es: or_none(min)(known("x", es))),
+    (agg.quantile("d", 0.5), lambda es: float(at_share(known("d", es), 1, 2))),
+    (
+        agg.quantile("i", 0.95, where="i < 0"),
+        lambda es: at_share(known("i", below_zero(es)), 19, 20),
+    ),
+    (agg.quantile("i", 1.0), lambda es: or_none(max)(known("i", es))),
+    (agg.top_k("s", 2), lambda es: most_frequent(known("s", es), 2)),
+    (agg.top_k("d", 3, where="i < 0"), lambda es: most_frequent(known("d", below_zero(es)), 3)),
+    (agg.top_k("i", 9, at_most=39), lambda es: most_frequent(known("i", es), 9)),
+    (agg.top_k("s", 3, at_most=3), lambda _: None),
+    (agg.collect("d"), lambda es: sorted(known("d", es))),
+    (agg.collect("s", at_most=40), lambda es: sorted(known("s", es))[:40]),
+    (agg.collect("s", where="i < 0"), lambda es: sorted(known("s", below_zero(es)))),
+    (spread(), lambda es: or_none(lambda v: max(v) - min(v))(known("d", es))),
+    (spread(where="i > 100"), lambda _: None),
+]
+IDS = [str(a) for a, _ in CASES]
+
+
+def below_zero(events: list[Event]) -> list[Event]:
+    return [e for e in events if e.i is not None and e.i < 0]
+
+
+def partials(rows: DataFrame, *by: Column) -> DataFrame:
+    return rows.groupBy(*by).agg(*(a.partial().alias(f"a{n}") for n, (a, _) in enumerate(CASES)))
+
+
+def merged(parts: DataFrame, *by: Column) -> DataFrame:
+    columns = [a.merge(F.col(f"a{n}")).alias(f"a{n}") for n, (a, _) in enumerate(CASES)]
+    return parts.groupBy(*by).agg(*columns)
+
+
+def answers(parts: DataFrame) -> list[Any]:
+    """The answer of each case, from any partials."""
+    columns = [a.finish(F.col(f"a{n}")).alias(f"a{n}") for n, (a, _) in enumerate(CASES)]
+    (row,) = merged(parts).select(*columns).collect()
+    return list(row)
+
+
+EVENTS = some_events()
+
+
+def in_five() -> Column:
+    return F.xxhash64("arrival", "position") % 5
+
+
+def one_each(rows: DataFrame) -> DataFrame:
+    return partials(rows, F.col("arrival"), F.col("position"))
+
+
+def rolled_up(rows: DataFrame) -> DataFrame:
+    parts = partials(rows, F.col("arrival").alias("part"))
+    return merged(parts, F.col("part") % 4)
+
+
+def with_nothing_said(rows: DataFrame) -> DataFrame:
+    """With parts that have no events, whose partials are therefore null."""
+    numbers = rows.sparkSession.range(-9, 9).toDF("part")
+    return numbers.join(partials(rows, in_five().alias("part")), "part", "left").drop("part")
+
+
+SPLITS: Mapping[str, Callable[[DataFrame], DataFrame]] = {
+    "whole": partials,
+    "by hash": lambda rows: partials(rows, in_five()),
+    "one each": one_each,
+    "rolled up": rolled_up,
+    "with null partials": with_nothing_said,
+}
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> dict[str, list[Any]]:
+    """The answers of all cases, by how the events were split."""
+    rows = frame(spark, EVENTS).cache()
+    try:
+        return {name: answers(split(rows)) for name, split in SPLITS.items()}
+    finally:
+        rows.unpersist()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("number", range(len(CASES)), ids=IDS)
+def test_partials_of_parts_merge_into_the_answer_of_the_whole(
+    found: dict[str, list[Any]], number: int, split: str
+) -> None:
+    want, answer = CASES[number][1](EVENTS), found[split][number]
+    if isinstance(answer, float):
+        assert answer == pytest.approx(want, rel=1e-9)
+    else:
+        assert answer == want
+        assert found["whole"][number] == answer
+
+
+NOTHING: dict[str, Any] = {"count": 0, "approx_count_distinct": 0, "count_distinct": 0} | {
+    "top_k": [],
+    "collect": [],
+}
+
+
+@pytest.mark.parametrize(
+    "of", ["no partials", "a null partial", "no events", "events without values"]
+)
+def test_the_answer_where_there_is_nothing(spark: SparkSession, of: str) -> None:
+    rows = frame(spark, [Event(0, 0, n, None, None, None, None) for n in range(2)])
+    parts = partials(rows if of == "events without values" else rows.where("false"))
+    if of == "no partials":
+        parts = parts.where("false")
+    elif of == "a null partial":
+        parts = spark.range(1).join(parts.where("false"), F.lit(True), "left").drop("id")
+    for aggregate, answer in zip(IDS, answers(parts), strict=True):
+        want = NOTHING.get(aggregate.partition("(")[0])
+        if aggregate == "count(*)" and of == "events without values":
+            want = 2
+        assert answer == want, aggregate
+
+
+def test_partials_can_be_stored_and_what_they_merge_into_as_well(warehouse: Warehouse) -> None:
+    rows = frame(warehouse.spark, EVENTS)
+    parts = partials(rows.where("arrival > 8"), in_five().alias("part")).drop("part")
+    warehouse.create("partials", parts.schema)
+    path = warehouse.path("partials")
+    parts.write.format("delta").mode("append").save(path)
+    rest = merged(partials(rows.where("arrival <= 8"), F.col("arrival")))
+    # The sum of decimals gets wider each time that it is summed.
+    same = [F.col(f.name).cast(f.dataType) for f in warehouse.read("partials").schema]
+    rest.select(same).write.format("delta").mode("append").save(path)
+    for (aggregate, want), answer in zip(CASES, answers(warehouse.read("partials")), strict=True):
+        wanted = want(EVENTS)
+        assert answer == (pytest.approx(wanted) if isinstance(wanted, float) else wanted), aggregate
+
+
+def answer_of(aggregate: Aggregate, rows: DataFrame, *by: Column) -> Any:  # noqa: ANN401
+    parts = rows.groupBy(*by).agg(aggregate.partial().alias("p"))
+    merge = parts.agg(aggregate.merge(F.col("p")).alias("p"))
+    (row,) = merge.select(aggregate.finish(F.col("p"))).collect()
+    return row[0]
+
+
+def test_sums_and_means_of_decimals_are_exact(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT id, CAST(0.1 AS DECIMAL(10,2)) v FROM range(30)")
+    by = F.col("id") % 7
+    assert answer_of(agg.sum("v"), rows, by) == Decimal("3.00")
+    assert answer_of(agg.mean("v"), rows, by) == Decimal("0.1")
+
+
+def test_the_variance_of_values_far_from_zero_keeps_its_digits(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT id, 1e9D + id % 3 v FROM range(300)")
+    want = statistics.variance([n % 3 for n in range(300)])
+    for by in (F.col("id") % 1, F.col("id") % 3, F.col("id") % 100):
+        assert answer_of(agg.variance("v"), rows, by) == pytest.approx(want, rel=1e-9)
+
+
+def test_equal_values_have_no_variance(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT id, 0.1D v FROM range(30)")
+    for by in (F.col("id") % 1, F.col("id") % 7, F.col("id") > 2):
+        assert answer_of(agg.stddev("v"), rows, by) == 0
+
+
+def test_of_two_events_at_one_instant_arrival_decides(spark: SparkSession) -> None:
+    rows = frame(
+        spark,
+        [
+            Event(5, 1, 0, 1, None, None, "second"),
+            Event(5, 0, 9, 2, None, None, "first"),
+            Event(5, 1, 1, 3, None, None, "third"),
+            Event(4, 7, 0, 4, None, None, None),
+            Event(6, 7, 1, 5, None, None, None),
+        ],
+    )
+    assert answer_of(agg.first("s"), rows) == "first"
+    assert answer_of(agg.last("s"), rows) == "third"
+    assert answer_of(agg.last("i"), rows, F.col("arrival")) == 5
+
+
+@pytest.mark.parametrize("distinct", [400, 3000, 40_000])
+def test_a_sketch_of_different_values_does_not_depend_on_the_split(
+    spark: SparkSession, distinct: int
+) -> None:
+    rows = spark.range(2 * distinct).select("id", (F.col("id") % distinct).alias("v"))
+    splits = [F.col("id") % 1, F.col("id") % 2, F.xxhash64("id") % 30]
+    (found,) = {answer_of(agg.approx_count_distinct("v"), rows, by) for by in splits}
+    assert found == pytest.approx(distinct, rel=0.05)
+
+
+def test_different_values_of_any_type(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT '' s, 0.0D x, timestamp_micros(0) t UNION ALL "
+        "SELECT 'a', -0.0D, timestamp_micros(1) UNION ALL SELECT null, double('NaN'), null"
+    )
+    for count in (agg.approx_count_distinct, agg.count_distinct):
+        assert [answer_of(count(c), rows) for c in ("s", "x", "t")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("at_most", [1, 15, 16, 17, 1000])
+def test_different_values_are_counted_up_to_the_bound(spark: SparkSession, at_most: int) -> None:
+    bounded = agg.count_distinct("v", at_most=at_most)
+    for distinct in (at_most, at_most + 1, 3 * at_most, 50 * at_most):
+        rows = spark.range(100 * at_most).select("id", (F.col("id") % distinct).alias("v"))
+        want = distinct if distinct <= at_most else None
+        assert answer_of(bounded, rows, F.col("id") % 3) == want
+
+
+@pytest.mark.parametrize("kind", ["int", "string", "double", "decimal(10,2)", "timestamp", "date"])
+def test_the_most_frequent_values_up_to_the_bound(spark: SparkSession, kind: str) -> None:
+    at = "timestamp_micros(v)" if kind == "timestamp" else f"CAST(v AS {kind})"
+    value = "date_add(date'2000-01-01', v)" if kind == "date" else at
+    rows = spark.sql(
+        f"SELECT id, {value} v FROM (SELECT id, CAST(id % (1 + id % 20) AS INT) v FROM range(2000))"
+    )
+    values = [r[0] for r in rows.select("v").collect()]
+    by = F.col("id") % 9
+    assert len({*values}) == 20
+    assert answer_of(agg.top_k("v", 4, at_most=20), rows, by) == most_frequent(values, 4)
+    assert answer_of(agg.top_k("v", 20, at_most=20), rows, by) == most_frequent(values, 20)
+    assert answer_of(agg.top_k("v", 4, at_most=19), rows, by) is None
+
+
+def test_most_frequent_values_that_no_part_finds_too_many(spark: SparkSession) -> None:
+    """Each part is within the bound, all of them together are not."""
+    rows = spark.range(60).toDF("v")
+    assert answer_of(agg.top_k("v", 1, at_most=20), rows, F.col("v") % 6) is None
+    assert answer_of(agg.top_k("v", 1, at_most=60), rows, F.col("v") % 6) == [(0, 1)]
+
+
+def test_quantiles_are_values(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(v,) for v in (40, 10, 30, 20)], "v INT")
+    shares = {0.0: 10, 0.25: 10, 0.26: 20, 0.5: 20, 0.51: 30, 0.75: 30, 0.76: 40, 1.0: 40}
+    assert {at: answer_of(agg.quantile("v", at), rows) for at in shares} == shares
+    hundred = spark.range(1, 101).toDF("v")
+    assert [answer_of(agg.quantile("v", s / 100), hundred) for s in (7, 29, 57)] == [7, 29, 57]
+
+
+def test_quantiles_are_exact_to_their_bound_and_close_beyond(spark: SparkSession) -> None:
+    median = agg.quantile("v", 0.5, exact_to=1000)
+    for count, error in ((1000, 0), (100_000, 1000)):
+        rows = spark.range(1, count + 1).toDF("v")
+        for by in (F.col("v") % 1, F.xxhash64("v") % 11):
+            assert answer_of(median, rows, by) == pytest.approx(count / 2, abs=error)
+
+
+def test_collecting_keeps_the_least(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(v,) for v in (5, 3, None, 3, 9, 1)], "v INT")
+    by = F.coalesce("v", F.lit(0)) % 2
+    assert answer_of(agg.collect("v", at_most=3), rows, by) == [1, 3, 3]
+    assert answer_of(agg.collect("v"), rows, by) == [1, 3, 3, 5, 9]
+
+
+def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) -> None:
+    joined = agg.python(
+        "joined",
+        "s",
+        partial="".join,
+        merge=lambda parts: "|".join(parts),
+        finish=lambda p: p.upper(),
+        partial_type="string",
+        result_type="string",
+        where="i > 0",
+    )
+    assert str(joined) == "joined(s) where i > 0"
+    rows = spark.createDataFrame([Row(i=i, s=s) for i, s in enumerate("zcadb")])
+    assert answer_of(joined, rows, F.col("i") % 2) == "AB|CD"
+
+
+@pytest.mark.parametrize(
+    ("definition", "sentence"),
+    [
+        (lambda: agg.quantile("v", 95), "The 'at' of quantile is a number from 0 to 1, not 95."),
+        (lambda: agg.quantile("v", float("nan")), "from 0 to 1, not nan"),
+        (lambda: agg.quantile("v", True), "from 0 to 1, not True"),
+        (lambda: agg.quantile("v", 1, exact_to=7), "'exact_to' of quantile .* from 8 to 65,535"),
+        (lambda: agg.top_k("v", 0), "The 'k' of top_k is a whole number from 1 to 10,000, not 0."),
+        (lambda: agg.top_k("v", 6, at_most=5), "'k' of top_k is a whole number from 1 to 5, not 6"),
+        (lambda: agg.top_k("v", True), "'k' of top_k .* not True"),
+        (lambda: agg.collect("v", at_most=0), "'at_most' of collect .* from 1 to 999,999, not 0"),
+        (lambda: agg.count_distinct("v", at_most=10**6), "'at_most' of count_distinct .* 1000000"),
+    ],
+)
+def test_arguments_out_of_range(definition: Callable[[], Aggregate], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        definition()
+
+
+def test_a_name_tells_all_that_the_answer_depends_on() -> None:
+    assert str(agg.count(where="a > 1")) == "count(*) where a > 1"
+    assert str(agg.top_k("a", 3)) == "top_k(a, 3)"
+    assert str(agg.top_k("a", 3, at_most=50, where="b")) == "top_k(a, 3, at_most=50) where b"
+    assert str(agg.quantile("a", 0.5, exact_to=99)) == "quantile(a, 0.5, exact_to=99)"
+
+
+def test_a_type_that_is_none_is_refused_by_analysis(spark: SparkSession) -> None:
+    wrong = agg.python(
+        *("wrong", "id"),
+        partial=len,
+        merge=sum,
+        finish=abs,
+        partial_type="nothing",
+        result_type="int",
+    )
+    with pytest.raises(AnalysisException):
+        _ = spark.range(1).agg(wrong.partial()).schema

@@ -1,0 +1,214 @@
+"""What differs between a result and an expectation, or another result, is told row by row."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from oracle import simulate
+from tidemark.instant import INFINITY, as_datetime
+from tidemark_streaming.scenario.compare import Difference, differences, disagreement, explain
+from tidemark_streaming.scenario.expectation import Expect
+from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.values import same
+
+OWN = sorted((Path(__file__).parents[3] / "tests" / "scenarios").glob("*.yaml"))
+Rows = list[dict[str, Any]]
+
+
+def result(windows: Rows, panes: Rows | None = None, late: Rows | None = None) -> dict[str, Any]:
+    found = {"windows": windows, "panes": panes or [], "late": late or []}
+    return {"name": "a", "watermark": "+infinity", **found}
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        (None, None),
+        (True, True),
+        (4, 4),
+        (4, 4.0),
+        (4, "4.00"),
+        (Decimal("11.1"), "11.10"),
+        (Decimal("0.3"), 0.1 + 0.2),
+        (0.3, 0.1 + 0.2),
+        (1e300, 1e300 * (1 + 5e-10)),
+        (float("nan"), float("nan")),
+        (float("inf"), float("inf")),
+        (datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T00:00:00Z"),
+        (datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T02:00:00+02:00"),
+        (datetime(2024, 1, 1, 0, 0, 0, 500000, tzinfo=UTC), "2024-01-01T00:00:00.500000Z"),
+        (as_datetime(INFINITY), "+infinity"),
+        (datetime(2024, 1, 1), "2024-01-01 00:00:00"),  # noqa: DTZ001
+        (date(2024, 1, 1), "2024-01-01"),
+        ([Decimal("1.1"), None], ["1.10", None]),
+        ([{"value": Decimal("1.1"), "count": 2}], [{"count": 2, "value": "1.10"}]),
+        ("a", "a"),
+    ],
+)
+def test_values_that_are_the_same(expected: object, actual: object) -> None:
+    assert same(expected, actual)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        (None, 0),
+        (0, None),
+        (0, False),
+        (1, True),
+        (4, 5),
+        (9007199254740993, 9007199254740992),
+        (4, "four"),
+        (4, [4]),
+        (Decimal("11.10"), "11.11"),
+        (0.3, 0.3 * (1 + 2e-9)),
+        (float("nan"), 0.0),
+        (datetime(2024, 1, 1, tzinfo=UTC), "2024-01-01T00:00:01Z"),
+        (datetime(2024, 1, 1, tzinfo=UTC), "+infinity"),
+        (datetime(2024, 1, 1, tzinfo=UTC), "a"),
+        (datetime(2024, 1, 1, tzinfo=UTC), 4),
+        (date(2024, 1, 1), "2024-01-02"),
+        ([1, 2], [2, 1]),
+        ([1], [1, 1]),
+        ([{"value": "a", "count": 2}], [{"value": "a", "count": 1}]),
+        ("1.0", "1.00"),
+    ],
+)
+def test_values_that_are_not(expected: object, actual: object) -> None:
+    assert not same(expected, actual)
+
+
+def test_rows_come_in_any_order_and_only_columns_named_count() -> None:
+    came = [{"name": "a", "n": 1, "revision": 0}, {"name": "b", "n": 2, "revision": 3}]
+    expect = Expect(windows=[{"name": "b", "n": 2}, {"name": "a"}])
+    assert differences(expect, result(came)) == []
+
+
+def test_a_part_that_is_not_given_is_not_compared_and_an_empty_one_must_be_empty() -> None:
+    came = result([{"n": 1}], panes=[{"n": 1, "pane": 0}])
+    assert differences(Expect(), came) == []
+    assert differences(Expect(panes=[]), came) == [
+        Difference("panes", None, {"n": 1, "pane": 0}),
+    ]
+
+
+def test_a_wrong_value_is_one_difference_with_its_column() -> None:
+    came: Rows = [{"name": "a", "n": 1, "late_events": 0}, {"name": "b", "n": 2, "late_events": 0}]
+    expect = Expect(windows=[{"name": "a", "n": 1}, {"name": "b", "n": 3}])
+    assert differences(expect, result(came)) == [
+        Difference("windows", {"name": "b", "n": 3}, came[1], ("n",)),
+    ]
+
+
+def test_rows_too_many_and_too_few_are_told_when_nothing_resembles_them() -> None:
+    expect = Expect(windows=[{"name": "a"}, {"name": "b"}])
+    assert differences(expect, result([{"name": "c"}, {"name": "a"}, {"name": "d"}])) == [
+        Difference("windows", {"name": "b"}, None),
+        Difference("windows", None, {"name": "c"}),
+        Difference("windows", None, {"name": "d"}),
+    ]
+
+
+def test_one_row_left_on_either_side_is_one_difference() -> None:
+    expect = Expect(windows=[{"name": "a"}, {"name": "b"}])
+    assert differences(expect, result([{"name": "c"}, {"name": "a"}])) == [
+        Difference("windows", {"name": "b"}, {"name": "c"}, ("name",)),
+    ]
+
+
+def test_a_row_that_comes_twice_is_one_too_many() -> None:
+    twice = result([{"name": "a", "n": 1}, {"name": "a", "n": 1}])
+    assert differences(Expect(windows=[{"name": "a", "n": 1}]), twice) == [
+        Difference("windows", None, {"name": "a", "n": 1}),
+    ]
+
+
+def test_a_row_that_names_few_columns_takes_none_from_one_that_names_more() -> None:
+    came = result([{"name": "a", "n": 1}, {"name": "b", "n": 1}])
+    few: Rows = [{"n": 1}, {"n": 1, "name": "a"}]
+    assert differences(Expect(windows=few), came) == []
+    assert differences(Expect(windows=few[::-1]), came) == []
+
+
+def test_the_window_and_the_pane_say_which_row_is_meant() -> None:
+    came: Rows = [
+        {"pane": 0, "timing": "ON_TIME", "total": 18, "retraction": False},
+        {"pane": 1, "timing": "LATE", "total": 12, "retraction": False},
+    ]
+    expect = Expect(panes=[{"pane": 0, "total": 12}, {"pane": 1, "total": 18}])
+    found = differences(expect, result([], panes=came))
+    assert [(d.actual, d.columns) for d in found] == [(came[0], ("total",)), (came[1], ("total",))]
+
+
+@given(st.lists(st.sampled_from([{"n": 1}, {"n": 2}, {"n": 1, "k": "a"}, {"k": "b"}]), max_size=6))
+def test_there_is_no_difference_just_where_some_order_agrees(expected: Rows) -> None:
+    came: Rows = [{"n": n, "k": k} for n, k in ((1, "a"), (1, "b"), (2, "b"), (2, "a"))][::-1]
+
+    def agrees(rows: Rows, left: Rows) -> bool:
+        """By trying everything."""
+        if not rows:
+            return not left
+        fits = [i for i, row in enumerate(left) if rows[0].items() <= row.items()]
+        return any(agrees(rows[1:], left[:i] + left[i + 1 :]) for i in fits)
+
+    found = differences(Expect(windows=expected), result(came))
+    assert (found == []) is agrees(expected, came)
+
+
+def test_a_batch_and_a_stream_that_agree() -> None:
+    batch = result([{"n": 1, "mean": 0.1 + 0.2}, {"n": 2, "mean": None}])
+    stream = result([{"n": 2, "mean": None}, {"n": 1, "mean": 0.3}])
+    assert disagreement(batch, stream) == []
+
+
+def test_a_batch_and_a_stream_that_do_not() -> None:
+    batch = result([{"n": 1}], late=[{"v": "1.10"}])
+    stream = {**result([{"n": 1}, {"n": 1}]), "watermark": None}
+    assert disagreement(batch, stream) == [
+        Difference("windows", None, {"n": 1}),
+        Difference("late", {"v": "1.10"}, None),
+        Difference("watermark", {"watermark": "+infinity"}, {"watermark": None}, ("watermark",)),
+    ]
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+def test_every_scenario_comes_out_as_it_expects(path: Path) -> None:
+    expected = load(path).expect
+    assert expected is not None
+    assert differences(expected, simulate(yaml.safe_load(path.read_text()))) == []
+
+
+def test_the_explanation_shows_rows_columns_and_values() -> None:
+    at = datetime(2024, 1, 1, tzinfo=UTC)
+    found = [
+        Difference("windows", {"ts": at, "n": 3}, {"ts": "2024-01-01T00:00:00Z", "n": 1}, ("n",)),
+        Difference("late", None, {"v": "1.10", "all": [None, {"k": 1}]}),
+        Difference("panes", {"last": True}, None),
+    ]
+    console = Console(width=100, file=StringIO())
+    with console.capture() as capture:
+        console.print(explain(found, title="a [scenario]"))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert (
+        "\n".join(lines)
+        == """\
+a [scenario]
+┏━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━━━┳━━━━━━━━━━━━━━━━━━━━┓
+┃ part    ┃ row                     ┃ column ┃ expected  ┃ came               ┃
+┡━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━━━╇━━━━━━━━━━━━━━━━━━━━┩
+│ windows │ ts=2024-01-01T00:00:00Z │ n      │ 3         │ 1                  │
+├─────────┼─────────────────────────┼────────┼───────────┼────────────────────┤
+│ late    │                         │        │ nothing   │ v=1.10             │
+│         │                         │        │           │ all=[null, {k: 1}] │
+├─────────┼─────────────────────────┼────────┼───────────┼────────────────────┤
+│ panes   │                         │        │ last=true │ nothing            │
+└─────────┴─────────────────────────┴────────┴───────────┴────────────────────┘"""
+    )

@@ -1,0 +1,87 @@
+"""A malformed scenario is refused in one sentence that names file, line and what is allowed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.reader import ScenarioError
+
+LAWFUL = """\
+name: base
+source:
+  event_time: ts
+  columns: {ts: timestamp, name: string, v: "decimal(4,2)", n: int}
+  watermark: {manual: {}}
+arrivals:
+- rows:
+  - {ts: 2020-10-10 00:00:01, name: a, v: 1.11, n: 1}
+- clock: 1 minute
+- watermark: 2020-10-10 00:00:10
+open: false
+transform:
+  window: {tumbling: {size: 5 seconds}}
+  keys: [name]
+  allowed_lateness: 0 seconds
+  trigger: {early: {count: 2}}
+  accumulation: discarding
+  aggregates: {k: count, total: {sum: v}}
+expect:
+  windows: [{window_start: "2020-10-10 00:00:00", k: 1}]
+clock_start: 2020-10-10
+"""
+
+CASES = [
+    pytest.param(case, id=f"{case['line']}: {case['by']}")
+    for part in yaml.safe_load(Path(__file__).with_name("complaints.yaml").read_text()).values()
+    for case in part
+]
+
+
+def complaint(tmp_path: Path, text: str | bytes) -> str:
+    """What is said of a file, after its folder and name."""
+    path = tmp_path / "file.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    assert caught.value.exit_code == 2
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path}:")
+    return sentence.removeprefix(f"{path}:")
+
+
+def test_the_scenario_that_is_spoilt_below_is_lawful(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(LAWFUL)
+    assert load(path).name == "base"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_not_lawful_is_named_with_its_line(tmp_path: Path, case: dict[str, Any]) -> None:
+    assert case["replace"] in LAWFUL
+    spoilt = LAWFUL.replace(case["replace"], case["by"], 1)
+    assert complaint(tmp_path, spoilt) == f"{case['line']}: {case['says']}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "1: the file is empty; a scenario is a mapping."),
+        (b"# nothing\n", "1: the file is empty; a scenario is a mapping."),
+        (b"name: a\nsource: \xff\n", "2: the file is not text in UTF-8."),
+        (b"- name: a\n", "1: a scenario is a mapping, not a list."),
+        (b"[" * 3000, "1: this is not a scenario: it is nested too deep."),
+    ],
+    ids=["empty", "a comment", "bytes", "a list", "deep"],
+)
+def test_a_file_that_is_no_scenario_is_told(tmp_path: Path, text: bytes, said: str) -> None:
+    assert complaint(tmp_path, text) == said
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load(tmp_path / "none.yaml")
+    said = f"{tmp_path / 'none.yaml'}: the file can't be read: no such file or directory."
+    assert str(caught.value) == said

@@ -1,0 +1,268 @@
+"""A scenario and its result as pictures: in text, and as SVG."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+
+from oracle import simulate
+from random_scenarios import scenarios
+from tidemark.instant import iso
+from tidemark_streaming.scenario.draw import WIDTH, svg, text
+from tidemark_streaming.scenario.judged import NO_TIME, TOO_LATE, judged, steps
+from tidemark_streaming.scenario.parse import Scenario, load
+from tidemark_streaming.scenario.timeline import timeline
+
+OWN = Path(__file__).parents[3] / "tests" / "scenarios"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run(path: Path) -> tuple[Scenario, dict[str, Any]]:
+    return load(path), simulate(yaml.safe_load(path.read_text()))
+
+
+def own(name: str) -> tuple[Scenario, dict[str, Any]]:
+    return run(OWN / f"{name}.yaml")
+
+
+def shapes(picture: str) -> Counter[str]:
+    """How many shapes of each class a picture has."""
+    root = ElementTree.fromstring(picture)
+    return Counter(kind for e in root.iter() for kind in e.get("class", "").split())
+
+
+def test_late_and_too_late_events_stand_behind_the_watermark() -> None:
+    expected = """\
+sub-second
+tumbling 250 milliseconds; watermark newest event time - 1 millisecond; lateness 250 milliseconds;
+fires on time, late each arrival; accumulating
+
+    event time, 2024-01-01 (UTC)
+      00:00:00.000            00:00:00.200             00:00:00.400            00:00:00.600
+    ──┬───────────────────────┬────────────────────────┬───────────────────────┬───────────────────
+#0                                  ●1
+    ╌───────────────────────────────┐
+#1                                  ●2
+#2                                  ┊                              ●4
+                                    └─────────────────────────────┐
+#3                                  ◆8                            ┊
+#4                                                                ┊●16
+                                                                  └┐
+#5                                  ✕32                            ┊
+#6                                                                 ┊ (the stream ends)
+                                                                   └──────────────────────────────▶
+
+      [============================)[=============================)[============================)
+      total 9                       total 6                        total 16
+      ON_TIME #2: 1                 ON_TIME #4                     ON_TIME #6
+      LATE #3: 9
+
+● on time   ◆ late, admitted   ✕ too late   ┊ watermark
+[==) a window as published, and its panes: TIMING #arrival: values
+"""
+    assert text(*own("sub-second")) == expected
+
+
+def test_a_session_that_takes_in_others() -> None:
+    expected = """\
+session-late-event-merges-two
+session, gap 10 seconds; watermark given by the feed; lateness 1 minute; fires on time, late each
+arrival; retracting
+
+    event time, 2024-01-01 (UTC)
+      00:00:00       00:00:05       00:00:10        00:00:15       00:00:20       00:00:25
+    ──┬──────────────┬──────────────┬───────────────┬──────────────┬──────────────┬────────────────
+#0    ●1                                            ●2
+#1  (watermark)
+    ╌────────────────────────────────────────────────────────────────────────────────────────────┐
+#2                            ◆4                                                                 ┊
+#3                                                                            (the stream ends)  ┊
+                                                                                                 └▶
+
+      [----------------------------)                [----------------------------)
+      (taken in by another)                         (taken in by another)
+      ON_TIME #1: 1                                 ON_TIME #1: 2
+      LATE: -1                                      LATE: -2
+      [==========================================================================)
+      total 7
+      LATE #2
+
+● on time   ◆ late, admitted   ┊ watermark
+[==) a window as published, and its panes: TIMING #arrival: values
+"""
+    assert text(*own("session-late-event-merges-two")) == expected
+
+
+def test_a_processing_clock_that_moves() -> None:
+    expected = """\
+late-every
+tumbling 1 minute; watermark given by the feed; lateness 1 hour; fires on time, late every 1 minute;
+accumulating
+
+             event time, 2024-01-01 (UTC)
+               00:00:00      00:00:10     00:00:20      00:00:30      00:00:40     00:00:50
+             ──┬─────────────┬────────────┬─────────────┬─────────────┬────────────┬───────────────
+#0 12:00:00                  ●1
+#1 12:00:00  (watermark)
+             ╌───────────────────────────────────────────────────────────────────────────────────┐
+#2 12:00:00                               ◆2                                                     ┊
+#3 12:00:30                                                                             (clock)  ┊
+#4 12:00:30                                             ◆4                                       ┊
+#5 12:01:00                                                                             (clock)  ┊
+#6 12:01:00                                                           ◆8                         ┊
+#7 12:06:00                                                                             (clock)  ┊
+#8 12:06:00                                                                   (the stream ends)  ┊
+                                                                                                 └▶
+
+               [================================================================================)
+               total 15
+               ON_TIME #1: 1
+               LATE #5: 7
+               LATE #7: 15
+
+● on time   ◆ late, admitted   ┊ watermark
+[==) a window as published, and its panes: TIMING #arrival: values
+"""
+    assert text(*own("late-every")) == expected
+
+
+def test_a_crowd_is_counted(tmp_path: Path) -> None:
+    crowd = yaml.safe_load((OWN / "no-keys.yaml").read_text())
+    rows = crowd["arrivals"][0]["rows"]
+    crowd["arrivals"] = [{"rows": rows * 4}]
+    path = tmp_path / "crowd.yaml"
+    path.write_text(yaml.safe_dump(crowd))
+    scenario, result = run(path)
+    (line,) = [line for line in text(scenario, result).splitlines() if line.startswith("#0")]
+    assert line.split() == ["#0", "●x4", "●x4", "●x4"]
+    assert shapes(svg(scenario, result))["on-time"] == 3 + 1
+
+
+def test_nothing_that_came_out_is_said() -> None:
+    scenario, result = own("open-stream")
+    nothing = result | {"windows": [], "panes": []}
+    assert "(nothing came out)" in text(scenario, nothing)
+    assert shapes(svg(scenario, nothing))["bar"] == 0
+
+
+def test_a_stream_in_which_nothing_ever_was(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.yaml"
+    given = yaml.safe_load((OWN / "no-keys.yaml").read_text())
+    path.write_text(yaml.safe_dump(given | {"arrivals": [], "open": True}))
+    scenario, result = run(path)
+    assert "(nothing came out)" in text(scenario, result)
+    assert shapes(svg(scenario, result))["number"] == 0
+
+
+def test_labels_too_long_for_a_line_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    given = (OWN / "two-keys.yaml").read_text()
+    path.write_text(given.replace("name: a", "name: " + "abcdefghij" * 12))
+    scenario, result = run(path)
+    lines = text(scenario, result).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert any("abcdefghijabcdefghija… 1" in line for line in lines)
+
+
+def test_the_svg_has_a_mark_for_each_event_and_a_bar_for_each_window() -> None:
+    found = shapes(svg(*own("sub-second")))
+    legend = 1
+    assert found["on-time"] == 4 + legend
+    assert found["late"] == 1 + legend
+    assert found["too-late"] == 1 + legend
+    assert found["watermark"] == 1 + legend
+    assert (found["bar"], found["LATE"], found["ON_TIME"]) == (3, 1, 2)
+    assert found["LATE-text"] == 1
+    assert found["number"] == 7
+
+
+def test_the_svg_tells_sessions_that_are_gone_and_windows_that_are_not_final() -> None:
+    assert shapes(svg(*own("session-late-event-merges-two")))["gone"] == 2
+    assert shapes(svg(*own("open-stream")))["open"] == 1
+
+
+def test_the_svg_tells_what_it_is_and_needs_nothing_else() -> None:
+    picture = svg(*own("two-keys"))
+    root = ElementTree.fromstring(picture)
+    assert root.tag == f"{SVG}svg"
+    assert root.findtext(f"{SVG}title") == "two-keys"
+    assert root.findtext(f"{SVG}desc") == (
+        "tumbling 10 seconds by name, part; watermark none until the stream ends; lateness 0 "
+        "seconds; fires on time, late each arrival; accumulating"
+    )
+    assert "href" not in picture
+    assert "url(" not in picture
+    assert "prefers-color-scheme: dark" in picture
+
+
+def test_texts_of_the_data_can_not_break_the_picture(tmp_path: Path) -> None:
+    path = tmp_path / "texts.yaml"
+    path.write_text(
+        (OWN / "null-keys.yaml").read_text().replace("name: b}", r'name: "<&>\a\n\"' '"}')
+    )
+    scenario, result = run(path)
+    assert "<&>··" in text(scenario, result)
+    labels = [e.text for e in ElementTree.fromstring(svg(scenario, result)).iter(f"{SVG}text")]
+    assert '<&>··"' in labels
+
+
+def test_a_watermark_that_an_expression_gives_is_not_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "punctuated.yaml"
+    given = (OWN / "perfect-nothing-is-late.yaml").read_text()
+    path.write_text(given.replace("{perfect: {}}", "{punctuated: CASE WHEN v > 1 THEN ts END}"))
+    result = simulate(yaml.safe_load(given))
+    assert shapes(svg(load(path), result))["watermark"] == 0
+    assert "┊" not in text(load(path), result)
+    path.write_text(given.replace("{perfect: {}}", "{punctuated: ts}"))
+    assert shapes(svg(load(path), result))["watermark"] == 2
+
+
+def test_the_watermark_of_partitions(tmp_path: Path) -> None:
+    path = tmp_path / "partitions.yaml"
+    given = (OWN / "only-late-events.yaml").read_text()
+    strategy = "{per_partition: {column: name, bound: 1 second, idle: 1 hour}}"
+    path.write_text(given.replace("{monotonous: {}}", strategy))
+    after = [s.after for s in steps(load(path))]
+    assert [iso(a) for a in after] == [
+        "2024-01-01T00:00:11Z",
+        "2024-01-01T00:00:11Z",
+        "2024-01-01T00:00:11Z",
+        "+infinity",
+    ]
+
+
+@pytest.mark.parametrize("path", sorted(OWN.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_scenario_can_be_drawn(path: Path) -> None:
+    scenario, result = run(path)
+    assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
+    assert shapes(svg(scenario, result))["bar"] >= len(result["windows"])
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(drawn=scenarios())
+def test_the_picture_of_any_scenario_is_true(tmp_path: Path, drawn: dict[str, Any]) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(yaml.safe_dump(drawn))
+    scenario, result = run(path)
+    assert max(map(len, text(scenario, result).splitlines())) <= WIDTH
+    ElementTree.fromstring(svg(scenario, result))
+    arrivals = steps(scenario)
+    assert iso(arrivals[-1].after) == result["watermark"]
+    events = judged(scenario, arrivals)
+    late = sum(list(e.windows.values()).count(TOO_LATE) for e in events)
+    assert late + sum(e.verdict == NO_TIME for e in events) == len(result["late"])
+    for bar in timeline(scenario, result).bars:
+        fired = [pane.arrival for pane in bar.panes]
+        told = [arrival for arrival in fired if arrival is not None]
+        assert told == sorted(told)
+        assert told == fired or "session" in drawn["transform"]["window"]
