@@ -99,6 +99,8 @@ def code_version(transform: WindowedTransform) -> str:
         "keys": transform.keys,
         "window": repr(transform.window),
         "allowed lateness": transform.allowed_lateness,
+        "trigger": str(transform.trigger),
+        "accumulation": transform.accumulation,
         "aggregates": {name: str(value) for name, value in transform.aggregates.items()},
     }
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:12]

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 from tidemark import judge, ledger
@@ -24,6 +25,9 @@ from tidemark.warehouse import Warehouse
 from tidemark.window import Session
 
 ATTEMPTS = 12
+FEW = 20_000
+"""Events up to which the engine interprets an increment's plans instead of compiling them."""
+
 _published: dict[str, Marker] = {}
 
 
@@ -51,7 +55,7 @@ def incremental(
     """
     log = Log(warehouse, transform.source)
 
-    def plan(last: Marker) -> Marker | None:
+    def plan(last: Marker) -> tuple[Marker, bool] | None:
         seen = last.after.at.arrival
         arrivals = [a for a in known if a.arrival > seen]
         if not known or (arrivals and arrivals[0].arrival > seen + 1):
@@ -59,10 +63,9 @@ def incremental(
         arrivals = arrivals[:limit]
         if not arrivals:
             return None
-        coverage = last.after
-        return Marker(
-            mode="incremental", before=coverage, after=coverage.advance(_position(arrivals[-1]))
-        )
+        after = last.after.advance(_position(arrivals[-1]))
+        few = sum(a.rows for a in arrivals) <= FEW
+        return Marker(mode="incremental", before=last.after, after=after), few
 
     return _execute(warehouse, transform, log, plan)
 
@@ -97,15 +100,16 @@ def backfill(
         start, end = None, None
     log = Log(warehouse, transform.source)
 
-    def plan(last: Marker) -> Marker:
+    def plan(last: Marker) -> tuple[Marker, bool]:
         newest = log.last()
         if newest is None:
             raise DataError(f"Source '{transform.source.name}' has no arrivals yet: ingest it.")
         at, before = _position(newest), last.after
         after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
-        return Marker(
+        marker = Marker(
             mode="backfill", before=before, after=after, start=start, end=end, answer=answer
         )
+        return marker, False
 
     facts = _execute(warehouse, transform, log, plan)
     assert facts is not None
@@ -116,7 +120,7 @@ def _execute(
     warehouse: Warehouse,
     transform: WindowedTransform,
     log: Log,
-    plan: Callable[[Marker], Marker | None],
+    plan: Callable[[Marker], tuple[Marker, bool] | None],
 ) -> RunFacts | None:
     state = State(warehouse, transform)
     known = warehouse.path(transform.state_table)
@@ -128,13 +132,12 @@ def _execute(
             planned = plan(last)
             if planned is None:
                 return None
-            marker = replace(planned, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
+            started_from, few = planned
+            marker = replace(started_from, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
             if last.seq < 0:
                 check(log, transform)
-            earlier = None if last.seq < 0 or marker.mode == "backfill" else state.read()
-            rows = partials(covered(log, transform, marker), transform, log, earlier)
-            counts = state.commit(rows, marker)
-            facts = _publish(warehouse, transform, marker, counts)
+            with warehouse.interpreting() if few else nullcontext():
+                facts = _run(warehouse, transform, log, marker)
         except ConflictError:
             _published.pop(known, None)
             time.sleep(min(5.0, 0.25 * 2**attempt))
@@ -145,6 +148,13 @@ def _execute(
     raise ConflictError(
         f"Other runs of '{transform.name}' were quicker {ATTEMPTS} times; try again when fewer run."
     )
+
+
+def _run(warehouse: Warehouse, transform: WindowedTransform, log: Log, marker: Marker) -> RunFacts:
+    state = State(warehouse, transform)
+    earlier = None if marker.seq == 0 or marker.mode == "backfill" else state.read()
+    rows = partials(covered(log, transform, marker), transform, log, earlier)
+    return _publish(warehouse, transform, marker, state.commit(rows, marker))
 
 
 def _recovered(warehouse: Warehouse, transform: WindowedTransform, state: State) -> Marker:

@@ -5,6 +5,7 @@ which saves the catalog's part of each write. Every write carries an application
 version: Delta skips a version that it already has, so a write repeated after a crash counts once.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -19,13 +20,22 @@ from tidemark.errors import ConflictError, DataError
 FORMAT = 1
 """The version of the tables' layout that this Tidemark writes."""
 
+_INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _MISSING = (
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
     "PATH_NOT_FOUND",
     "Not a directory",
 )
-_CONFLICT = ("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS")
+_CONFLICT = (
+    *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
+    "NON_EMPTY_LOCATION",
+)
+_PATIENCE = 5.0
+"""Seconds in which a table that another process is creating should be there."""
 _UNWRITABLE = {
     "Permission denied": "the engine may not write there",
     "AccessDeniedException": "the engine may not write there",
@@ -97,14 +107,15 @@ class Warehouse:
                         f"TBLPROPERTIES ('tidemark.format' = '{FORMAT}')"
                     )
             except ConflictError:
-                # Another process created it at the same time, which is as good.
-                if not self.exists(table):
-                    raise
+                # Another process is creating it at the same time, which is as good.
+                deadline = time.monotonic() + _PATIENCE
+                while not self.exists(table) and time.monotonic() < deadline:
+                    time.sleep(0.2)
             if not self.exists(table):
                 raise DataError(
-                    f"The engine's catalog has a table '{self.database}.{table}' elsewhere than in "
-                    f"'{self.location}': set the warehouse back to where its tables are, or choose "
-                    "another database."
+                    f"Table '{table}' can't be created in '{self.location}': its folder holds "
+                    "something else, or the engine's catalog has it elsewhere; set the warehouse "
+                    "back to where its tables are, or choose another database."
                 )
             self._known.add(table)
             self._new.add(table)
@@ -190,6 +201,18 @@ class Warehouse:
             rows.write.format("delta").mode(mode).options(**options).save(self.path(table))
         # A write that Delta passed over has observed nothing.
         return seen.get or None
+
+    @contextmanager
+    def interpreting(self) -> Iterator[None]:
+        """Let the engine interpret its plans meanwhile: for few rows, compiling them takes longer
+        than what it saves."""
+        for key, value in _INTERPRETED.items():
+            self.spark.conf.set(key, value)
+        try:
+            yield
+        finally:
+            for key in _INTERPRETED:
+                self.spark.conf.unset(key)
 
     def merge(
         self, rows: DataFrame, table: str, on: Sequence[str], within: str, app: str, version: int

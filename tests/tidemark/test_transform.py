@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS
 from tidemark import aggregate as agg
 from tidemark.errors import DefinitionError
+from tidemark.log import Log
 from tidemark.pane import check
 from tidemark.source import Source
 from tidemark.transform import windowed_asset
+from tidemark.warehouse import Warehouse
 from tidemark.watermark import Monotonous
 from tidemark.window import Tumbling
 
@@ -86,14 +87,21 @@ def test_a_preparation_that_drops_what_judging_needs(spark: SparkSession) -> Non
 
 
 def test_a_type_that_cannot_be_added_up_is_refused_before_anything_runs(
-    spark: SparkSession,
+    warehouse: Warehouse,
 ) -> None:
+    log = Log(warehouse, READINGS)
+    log.create()
     wrong = replace(PER_MINUTE, aggregates={"total": agg.sum("array(value)")})
-    rows = spark.range(0).select(
-        *(F.lit(None).cast(t).alias(n) for n, t in READINGS.columns.items()),
-        *(F.lit(None).cast("bigint").alias(n) for n in ("arrival", "position")),
-        *(F.lit(None).cast("timestamp").alias(n) for n in ("arrived_at", "watermark")),
-        *(F.lit(None).cast("string").alias(n) for n in ("read_from", "correlation_id", "unparsed")),
-    )
     with pytest.raises(DefinitionError, match="'per_minute' can't run on source 'readings'"):
-        check(rows, wrong)
+        check(log, wrong)
+
+
+def test_an_unknown_accumulation_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="accumulating, discarding, retracting"):
+        replace(PER_MINUTE, accumulation="adding")
+
+
+@pytest.mark.parametrize("taken", ["arrival", "verdict", "window_start", "seq"])
+def test_a_source_leaves_tidemarks_own_names_alone(taken: str) -> None:
+    with pytest.raises(DefinitionError, match=f"the column name '{taken}' is reserved for"):
+        replace(READINGS, columns={**READINGS.columns, taken: "bigint"})

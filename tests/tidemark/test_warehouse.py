@@ -61,7 +61,7 @@ def test_a_database_whose_tables_are_in_another_warehouse(
 ) -> None:
     warehouse.create("numbers", "n BIGINT")
     moved = Warehouse(spark, str(tmp_path), warehouse.database)
-    with pytest.raises(DataError, match=r"catalog has a table '.*\.numbers' elsewhere than in"):
+    with pytest.raises(DataError, match="catalog has it elsewhere"):
         moved.create("numbers", "n BIGINT")
 
 

@@ -34,27 +34,31 @@ def simulate(warehouse: Warehouse, scenario: Scenario, arrivals_per_run: int | N
     """
     name = f"_simulations/{uuid4().hex[:12]}"
     own = Warehouse(warehouse.spark, warehouse.location, name, registered=False)
-    transform = scenario.transform
     try:
-        last: Arrival | None = None
-        for commit in ingest(own, MemoryFeed(scenario.source, scenario.arrivals), batch=None):
-            last = commit.arrivals[-1]
-        if last is not None and arrivals_per_run is None:
-            backfill(own, transform)
-        elif last is not None:
-            query = continuous.start(
-                own, transform, arrivals_per_run=arrivals_per_run, available_now=True
-            )
-            query.awaitTermination()
-        with ThreadPoolExecutor(3) as pool:
-            parts = list(pool.map(lambda read: read(own, scenario), (_windows, _panes, _late)))
-        return {
-            "name": scenario.name,
-            "watermark": None if last is None else iso(last.after),
-            **dict(zip(("windows", "panes", "late"), parts, strict=True)),
-        }
+        with own.interpreting():
+            return _simulated(own, scenario, arrivals_per_run)
     finally:
         shutil.rmtree(own.path("").removeprefix("file://"), ignore_errors=True)
+
+
+def _simulated(warehouse: Warehouse, scenario: Scenario, arrivals_per_run: int | None) -> Result:
+    last: Arrival | None = None
+    for commit in ingest(warehouse, MemoryFeed(scenario.source, scenario.arrivals), batch=None):
+        last = commit.arrivals[-1]
+    if last is not None and arrivals_per_run is None:
+        backfill(warehouse, scenario.transform)
+    elif last is not None:
+        query = continuous.start(
+            warehouse, scenario.transform, arrivals_per_run=arrivals_per_run, available_now=True
+        )
+        query.awaitTermination()
+    with ThreadPoolExecutor(3) as pool:
+        parts = list(pool.map(lambda read: read(warehouse, scenario), (_windows, _panes, _late)))
+    return {
+        "name": scenario.name,
+        "watermark": None if last is None else iso(last.after),
+        **dict(zip(("windows", "panes", "late"), parts, strict=True)),
+    }
 
 
 def _windows(warehouse: Warehouse, scenario: Scenario) -> list[Result]:
