@@ -10,6 +10,10 @@ from uuid import uuid4
 import pytest
 
 from tidemark.settings import FILE, PREFIX, Settings
+from tidemark.warehouse import Warehouse
+from tidemark_streaming.scenario.compare import differences
+from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.simulate import simulate
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -86,5 +90,14 @@ def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
         else:
             said += run(sys.executable, "-c", text)
     assert re.search(r"a\|\s+3\|\s*22\.0\|\s+1\|\s+LATE\|\s+true", said), said
-    assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+3900\.0", said), said
+    assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+4620\.0", said), said
     run(sys.executable, "-c", "import sensors.definitions")
+
+
+def test_the_scenario_shown_comes_out_as_it_says(warehouse: Warehouse, tmp_path: Path) -> None:
+    (shown,) = (text for kind, _, text in blocks("docs/scenarios.md") if kind == "yaml")
+    path = tmp_path / "scenario.yaml"
+    path.write_text(shown)
+    scenario = load(path)
+    assert scenario.expect is not None
+    assert differences(scenario.expect, simulate(warehouse, scenario, 2)) == []

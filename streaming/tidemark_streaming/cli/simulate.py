@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemark.errors import DataError
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import Json, complain, emit, err, out, step
 from tidemark_streaming.cli.context import warehouse
@@ -38,14 +39,22 @@ def command(
         typer.Option(min=1, metavar="N", help="Cut the stream into runs of N arrivals."),
     ] = 1,
     json: Json = False,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Draw arrivals, watermark, windows and panes.")
+    ] = False,
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Draw each as FOLDER/NAME.svg.", file_okay=False),
+    ] = None,
 ) -> None:
     """Run scenarios: streams in text files, with what must come out of them.
 
     Each runs through the code that runs everything else, on tables that are then removed. Exit
     code 1 if batch and stream differ or `expect` is missed, 2 if a file is no scenario.
 
-    Example: `tidemark simulate scenario.yaml --arrivals-per-run 3`
+    Example: `tidemark simulate scenario.yaml --arrivals-per-run 3 --draw`
     """
+    from tidemark_streaming.scenario.draw import text
     from tidemark_streaming.scenario.parse import load
 
     scenarios = [load(file) for file in files]
@@ -56,7 +65,11 @@ def command(
         result, right = _run(store, scenario, run, arrivals_per_run)
         results.append(result)
         failed += not right
-        if not json:
+        if svg is not None:
+            _draw(scenario, result, svg)
+        if draw and not json:
+            typer.echo(text(scenario, result))
+        elif not json:
             _show(scenario, result)
     if json:
         emit(results)
@@ -91,6 +104,19 @@ def _run(
         right = False
         err().print(explain(missed, title=f"{scenario.name}: not as expected"))
     return first, right
+
+
+def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:
+    from tidemark_streaming.scenario.draw_svg import svg
+
+    path = folder / f"{scenario.path.stem}.svg"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(svg(scenario, result), encoding="utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"The drawing '{path}' can't be written: {reason}.") from None
+    err().print(f"drawn: {path}", soft_wrap=True)
 
 
 def _show(scenario: "Scenario", result: dict[str, Any]) -> None:
