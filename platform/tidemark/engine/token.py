@@ -3,6 +3,7 @@
 import os
 import secrets
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tidemark.settings import Settings
@@ -22,9 +23,8 @@ def token_of(settings: Settings) -> str:
             stream.write(secrets.token_urlsafe(32))
         try:
             # Unlike a rename, a link leaves the token of a process that was quicker.
-            os.link(scratch, file)
-        except FileExistsError:
-            pass
+            with suppress(FileExistsError):
+                os.link(scratch, file)
         finally:
             scratch.unlink()
     return file.read_text().strip()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.watermark.strategy import Watermark, forward
+from tidemark.watermark.strategy import Watermark
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,8 @@ class Perfect(Watermark):
     def observe(self, event_time: Column) -> Column:
         return _nothing()
 
-    def advance(
-        self,
-        state: str | None,
-        previous: int | None,
-        observed: str | None,
-        clock: int,
-        given: int | None = None,
-    ) -> tuple[int | None, str | None]:
-        return previous, None
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -39,15 +32,8 @@ class Manual(Watermark):
     def observe(self, event_time: Column) -> Column:
         return _nothing()
 
-    def advance(
-        self,
-        state: str | None,
-        previous: int | None,
-        observed: str | None,
-        clock: int,
-        given: int | None = None,
-    ) -> tuple[int | None, str | None]:
-        return forward(previous, given), None
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        return given
 
 
 def _nothing() -> Column:

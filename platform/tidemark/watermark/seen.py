@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from tidemark.errors import DefinitionError
 from tidemark.instant import describe, duration
-from tidemark.watermark.strategy import Watermark, forward, newest
+from tidemark.watermark.strategy import Watermark, newest
 
 
 @dataclass(frozen=True, init=False)
@@ -25,16 +25,8 @@ class BoundedOutOfOrderness(Watermark):
     def observe(self, event_time: Column) -> Column:
         return newest(event_time)
 
-    def advance(
-        self,
-        state: str | None,
-        previous: int | None,
-        observed: str | None,
-        clock: int,
-        given: int | None = None,
-    ) -> tuple[int | None, str | None]:
-        reached = None if observed is None else int(observed) - self.bound
-        return forward(previous, reached), None
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        return None if observed is None else int(observed) - self.bound
 
 
 @dataclass(frozen=True)
@@ -46,16 +38,6 @@ class Monotonous(Watermark):
 
     def observe(self, event_time: Column) -> Column:
         return newest(event_time)
-
-    def advance(
-        self,
-        state: str | None,
-        previous: int | None,
-        observed: str | None,
-        clock: int,
-        given: int | None = None,
-    ) -> tuple[int | None, str | None]:
-        return forward(previous, None if observed is None else int(observed)), None
 
 
 @dataclass(frozen=True)
@@ -83,16 +65,6 @@ class Punctuated(Watermark):
 
     def observe(self, event_time: Column) -> Column:
         return newest(F.expr(self.expression))
-
-    def advance(
-        self,
-        state: str | None,
-        previous: int | None,
-        observed: str | None,
-        clock: int,
-        given: int | None = None,
-    ) -> tuple[int | None, str | None]:
-        return forward(previous, None if observed is None else int(observed)), None
 
 
 def not_negative(bound: str) -> int:

@@ -23,6 +23,10 @@ class Watermark(Protocol):
         """
         ...
 
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        """How far an arrival alone says that the source is: all that most strategies ask."""
+        return None if observed is None else int(observed)
+
     def advance(
         self,
         state: str | None,
@@ -42,7 +46,7 @@ class Watermark(Protocol):
             clock: processing time of the arrival, in microseconds, for idleness.
             given: the watermark that the feed gave with the arrival, if it did.
         """
-        ...
+        return forward(previous, self.reached(observed, given)), None
 
 
 def newest(instant: Column) -> Column:
