@@ -23,7 +23,7 @@ from tidemark_assets import describe, report
 from tidemark_assets.describe import Metadata
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import BackfillConfig, IngestConfig, check_arrived, one_sentence
-from tidemark_streaming.feed import Inlet
+from tidemark_streaming.feed import Excerpt, Inlet
 from tidemark_streaming.ingest import ingest, replay
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -93,7 +93,9 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
         with one_sentence():
             warehouse, landing = tidemark.warehouse, tidemark.landing(source)
             if config.play_days:
-                commits = replay(warehouse, inlet, landing, days=config.play_days, batch=None)
+                commits = replay(
+                    warehouse, inlet, landing, Excerpt(days=config.play_days), batch=None
+                )
             else:
                 commits = ingest(warehouse, inlet.feed(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]

@@ -67,29 +67,34 @@ class Feed(Protocol):
 class Player(Protocol):
     """Replays recorded data as files that land in a folder, for a feed to find."""
 
-    def __call__(
-        self,
-        landing: Path,
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        days: int | None = None,
-        span: str = "6 hours",
-        speed: float | None = None,
-    ) -> Iterator["Landed"]:
-        """Write the files of a range, one for each `span`, and yield each when it is there.
+    def __call__(self, landing: Path, excerpt: "Excerpt") -> Iterator["Landed"]:
+        """Write the files of an excerpt, one for each span, and yield each when it is there.
 
         A file that is there already is yielded and not written again.
 
         Args:
             landing: the folder, created if need be.
-            start: where to begin, ISO 8601; by default with the first record.
-            end: where to stop, exclusive; by default after the last record.
-            days: how many days from `start`, instead of `end`.
-            span: processing time covered by one file.
-            speed: seconds of the recording for each second that passes; without one, at once.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """What of a recording is played, and how.
+
+    Args:
+        start: where to begin, ISO 8601; by default with the first record.
+        end: where to stop, exclusive; by default after the last record.
+        days: how many days from `start`, instead of `end`.
+        span: processing time covered by one file.
+        speed: seconds of the recording for each second that passes; without one, at once.
+    """
+
+    start: str | None = None
+    end: str | None = None
+    days: int | None = None
+    span: str = "6 hours"
+    speed: float | None = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tidemark.instant import INFINITY
 from tidemark.log import Arrival, Log
 from tidemark.source import Source
 from tidemark.warehouse import Warehouse
-from tidemark_streaming.feed import Chunk, Feed, Inlet
+from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 
 _MISTAKES = ("22", "42")
 """The SQL states of an expression that can't be computed from the data, or not be understood."""
@@ -75,12 +75,8 @@ def replay(
     warehouse: Warehouse,
     inlet: Inlet,
     landing: Path,
+    excerpt: Excerpt,
     *,
-    start: str | None = None,
-    end: str | None = None,
-    days: int | None = None,
-    span: str = "6 hours",
-    speed: float | None = None,
     batch: int | None = 1,
 ) -> Iterator[Ingested]:
     """Play recorded data into a landing folder and ingest what lands.
@@ -90,8 +86,8 @@ def replay(
     """
     if inlet.play is None:
         raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
-    landed = inlet.play(landing, start=start, end=end, days=days, span=span, speed=speed)
-    if speed is None:
+    landed = inlet.play(landing, excerpt)
+    if excerpt.speed is None:
         for _ in landed:
             pass
         yield from ingest(warehouse, inlet.feed(landing), batch=batch)

@@ -21,6 +21,7 @@ from conftest import free_port
 from tidemark.settings import Settings
 from tidemark_assets.flights.feed import play
 from tidemark_streaming import orchestrator
+from tidemark_streaming.feed import Excerpt
 
 CHROMIUM = shutil.which("chromium")
 ROOT = Path(__file__).parents[2]
@@ -62,7 +63,7 @@ def answers(url: str) -> bool:
 def page(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """A browser's page on a platform whose landing folder holds four days of flights."""
     landing, logs = tmp_path_factory.mktemp("landing"), tmp_path_factory.mktemp("logs")
-    list(play(landing / "flights", days=4))
+    list(play(landing / "flights", Excerpt(days=4)))
     environment = {
         **os.environ,
         **orchestrator.prepare(engine.home),

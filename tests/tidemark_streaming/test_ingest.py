@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tidemark.settings import Settings
 from tidemark.source import Source
 from tidemark.warehouse import Warehouse
 from tidemark.watermark import Manual, PerPartition, Punctuated, Watermark
-from tidemark_streaming.feed import Chunk, FileFeed, Inlet, Landed
+from tidemark_streaming.feed import Chunk, Excerpt, FileFeed, Inlet, Landed
 from tidemark_streaming.ingest import end, ingest, replay
 
 MINUTE = 60_000_000
@@ -316,13 +316,13 @@ def test_a_warehouse_that_cannot_be_written_is_one_sentence(
 def test_a_replay_with_a_speed_ingests_each_file_as_it_lands(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    def play(landing: Path, **_: object):  # noqa: ANN202
+    def play(landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
         for number in range(3):
             text = HEADER + f"2023-11-14,a,{number}\n"
             yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
 
     inlet = Inlet(SOURCE, lambda p: FileFeed(SOURCE, p, options={"header": True}), play)
-    commits = list(replay(warehouse, inlet, tmp_path / "in", speed=1000))
+    commits = list(replay(warehouse, inlet, tmp_path / "in", Excerpt(speed=1000)))
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
-        list(replay(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in"))
+        list(replay(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))

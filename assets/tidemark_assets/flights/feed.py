@@ -20,22 +20,14 @@ import pandas as pd
 from tidemark.errors import DataError, DefinitionError
 from tidemark.instant import as_datetime, duration, instant
 from tidemark_assets.flights.sources import flights
-from tidemark_streaming.feed import FileFeed, Inlet, Landed
+from tidemark_streaming.feed import Excerpt, FileFeed, Inlet, Landed
 
 CANCELLED_AFTER = timedelta(hours=2)
 DIVERTED_AFTER = timedelta(hours=8)
 _DAY = duration("1 day")
 
 
-def play(
-    landing: Path,
-    *,
-    start: str | None = None,
-    end: str | None = None,
-    days: int | None = None,
-    span: str = "6 hours",
-    speed: float | None = None,
-) -> Iterator[Landed]:
+def play(landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
     """Land the flights as csv files, one for each span of landings, as `Player` describes.
 
     A file's modification time is the end of its span; within it rows are in the order of landing.
@@ -46,9 +38,10 @@ def play(
         DefinitionError: a span, speed or range that can't be.
         DataError: the folder can't be written, or holds files of another span.
     """
-    step = duration(span)
+    start, end, days, speed = excerpt.start, excerpt.end, excerpt.days, excerpt.speed
+    step = duration(excerpt.span)
     if step <= 0 or (_DAY % step and step % _DAY):
-        raise DefinitionError(f"A span divides a day or is whole days, unlike '{span}'.")
+        raise DefinitionError(f"A span divides a day or is whole days, unlike '{excerpt.span}'.")
     if speed is not None and speed <= 0:
         raise DefinitionError("A speed is more than zero.")
     records = _records()

@@ -69,6 +69,7 @@ def command() -> None:
 def _load(store: "Warehouse", inlet: "Inlet", settings: Settings) -> None:
     """The first days in bulk, unless they are in the log."""
     from tidemark.log import Log
+    from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.ingest import replay
 
     log = Log(store, inlet.source)
@@ -82,7 +83,8 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings) -> None:
             return
     with step(f"ingest {BULK_DAYS} days of {SOURCE} in bulk") as work:
         place = settings.landing / SOURCE
-        commits = list(replay(store, inlet, place, days=BULK_DAYS, span=SPAN, batch=None))
+        part = Excerpt(days=BULK_DAYS, span=SPAN)
+        commits = list(replay(store, inlet, place, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
         work.note = f"{sum(a.rows for a in arrivals):,} flights in {len(arrivals)} arrivals"
 
@@ -154,6 +156,7 @@ def _query(store: "Warehouse", transform: "WindowedTransform") -> Iterator["Stre
 def _ingesting(
     store: "Warehouse", inlet: "Inlet", settings: Settings, begin: int
 ) -> Iterator[Future[None]]:
+    from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.ingest import replay
 
     stopped = Event()
@@ -161,7 +164,7 @@ def _ingesting(
     def ingest() -> None:
         start, end = iso(begin), iso(begin + STREAM_DAYS * duration("1 day"))
         place = settings.landing / SOURCE
-        for _ in replay(store, inlet, place, start=start, end=end, span=SPAN):
+        for _ in replay(store, inlet, place, Excerpt(start=start, end=end, span=SPAN)):
             if stopped.is_set():
                 return
 

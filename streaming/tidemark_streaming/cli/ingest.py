@@ -50,6 +50,7 @@ def command(
     Example: `tidemark ingest flights --days 60 --bulk`
     """
     from tidemark_streaming import domains
+    from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.ingest import ingest, replay
 
     bounds(begin, end)
@@ -64,17 +65,8 @@ def command(
     if inlet.play is None:
         commits = ingest(store, inlet.feed(place), batch=batch)
     else:
-        commits = replay(
-            store,
-            inlet,
-            place,
-            start=begin,
-            end=end,
-            days=days,
-            span=span,
-            speed=speed,
-            batch=batch,
-        )
+        part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
+        commits = replay(store, inlet, place, part, batch=batch)
     began, arrivals = time.monotonic(), []
     with step(f"ingest {source}") as work:
         for commit in commits:

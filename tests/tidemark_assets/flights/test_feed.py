@@ -14,13 +14,14 @@ from tidemark.log import Log
 from tidemark.warehouse import Warehouse
 from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, play
 from tidemark_assets.flights.sources import flights
+from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.ingest import replay
 
 
 @pytest.fixture(scope="module")
 def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("year")
-    assert [p.number for p in play(folder)] == list(range(1, 1463))
+    assert [p.number for p in play(folder, Excerpt())] == list(range(1, 1463))
     return folder
 
 
@@ -57,45 +58,49 @@ def test_rows_land_in_order_and_within_the_span_of_their_file(records: pd.DataFr
 
 
 def test_the_same_files_every_time_and_none_twice(year: Path, tmp_path: Path) -> None:
-    landed = list(play(tmp_path, start="2013-03-01", days=2))
+    landed = list(play(tmp_path, Excerpt(start="2013-03-01", days=2)))
     assert [p.number for p in landed] == list(range(1, 9))
     assert all(p.path.read_bytes() == (year / p.path.name).read_bytes() for p in landed)
     assert landed[0].path.stat().st_mtime == datetime(2013, 3, 1, 6, tzinfo=UTC).timestamp()
     os.utime(landed[0].path, (1, 1))
-    more = list(play(tmp_path, start="2013-03-01", days=3))
+    more = list(play(tmp_path, Excerpt(start="2013-03-01", days=3)))
     assert len(more) == 12
     assert more[0].path.stat().st_mtime == 1
 
 
 def test_a_range_is_widened_to_whole_spans(tmp_path: Path) -> None:
-    landed = list(play(tmp_path, start="2013-03-01T07:30", end="2013-03-01T12:01", span="3 hours"))
+    landed = list(
+        play(tmp_path, Excerpt(start="2013-03-01T07:30", end="2013-03-01T12:01", span="3 hours"))
+    )
     assert [p.path.name for p in landed] == [
         f"flights_20130301T{hour}0000_10800s.csv" for hour in ("06", "09", "12")
     ]
 
 
 def test_a_folder_takes_one_span(tmp_path: Path) -> None:
-    list(play(tmp_path, days=1))
+    list(play(tmp_path, Excerpt(days=1)))
     with pytest.raises(DataError, match=r"holds files of another span, such as 'flights_2013"):
-        list(play(tmp_path, days=1, span="1 hour"))
+        list(play(tmp_path, Excerpt(days=1, span="1 hour")))
 
 
 @pytest.mark.parametrize("span", ["7 hours", "0 hours", "36 hours"])
 def test_a_span_fits_a_day(tmp_path: Path, span: str) -> None:
     with pytest.raises(DefinitionError, match=f"unlike '{span}'"):
-        list(play(tmp_path, days=1, span=span))
+        list(play(tmp_path, Excerpt(days=1, span=span)))
 
 
 def test_a_speed_paces_the_files(tmp_path: Path) -> None:
     began = time.monotonic()
-    written = [time.monotonic() - began for _ in play(tmp_path, days=1, speed=6 * 3600 / 0.2)]
+    written = [
+        time.monotonic() - began for _ in play(tmp_path, Excerpt(days=1, speed=6 * 3600 / 0.2))
+    ]
     assert written[-1] - written[0] == pytest.approx(0.6, abs=0.15)
     with pytest.raises(DefinitionError, match="more than zero"):
-        list(play(tmp_path, days=1, speed=0))
+        list(play(tmp_path, Excerpt(days=1, speed=0)))
 
 
 def test_days_of_flights_come_in_with_their_disorder(warehouse: Warehouse, tmp_path: Path) -> None:
-    list(replay(warehouse, inlet, tmp_path, days=3, batch=None))
+    list(replay(warehouse, inlet, tmp_path, Excerpt(days=3), batch=None))
     log = Log(warehouse, flights)
     timeline = log.timeline()
     assert len(timeline) == 12
