@@ -40,7 +40,8 @@ class Tumbling:
 class Sliding:
     """Windows of one size, begun every `slide`: an event is in size / slide of them.
 
-    Window N is [N * slide + offset, N * slide + offset + size).
+    Window N is [N * slide + offset, N * slide + offset + size). With a slide that is longer than
+    the size there are gaps: what happens in one belongs to no window, and is in the log alone.
     """
 
     size: int
@@ -51,15 +52,12 @@ class Sliding:
         object.__setattr__(self, "size", _positive("sliding window's size", size))
         object.__setattr__(self, "slide", _positive("sliding window's slide", slide))
         object.__setattr__(self, "offset", duration(offset))
-        if self.slide > self.size:
-            raise DefinitionError(
-                f"A sliding window's slide is at most its size: with a size of {size} and a slide "
-                f"of {slide}, events between two windows would belong to none."
-            )
 
     def __str__(self) -> str:
+        gap = self.slide - self.size
+        gaps = f", {describe(gap)} between them in none" if gap > 0 else ""
         each = f"sliding {describe(self.size)} every {describe(self.slide)}"
-        return f"{each}{_shifted(self.offset)}"
+        return f"{each}{_shifted(self.offset)}{gaps}"
 
     @property
     def reach(self) -> int:
@@ -69,8 +67,13 @@ class Sliding:
         time = F.unix_micros(F.col(event_time))
         last = floor_to(time, self.slide, self.offset)
         first = floor_to(time - F.lit(self.size), self.slide, self.offset) + F.lit(self.slide)
-        starts = F.explode_outer(F.sequence(first, last, F.lit(self.slide)))
-        rows = rows.withColumn("window_start", starts)
+        nothing = F.array(F.lit(None).cast("bigint"))
+        starts = (
+            F.when(time.isNull(), nothing)
+            .when(first <= last, F.sequence(first, last, F.lit(self.slide)))
+            .otherwise(F.slice(nothing, 1, 0))
+        )
+        rows = rows.withColumn("window_start", F.explode(starts))
         start = F.col("window_start")
         return assigned(rows, start, start + F.lit(self.size))
 
