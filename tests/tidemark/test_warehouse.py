@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tidemark.errors import DataError
 from tidemark.settings import Settings
@@ -25,9 +26,13 @@ def test_a_version_is_written_once(spark: SparkSession, warehouse: Warehouse) ->
     assert warehouse.replace(rows(spark, 4), "numbers", "odd = 0", "test", 1) == {"rows": 1}
     assert warehouse.replace(rows(spark, 6), "numbers", "odd = 0", "test", 1) is None
     assert stored(warehouse) == [1, 4]
-    assert warehouse.merge(rows(spark, 4, 5), "numbers", ["n"], "TRUE", "test", 2) == 2
-    assert warehouse.merge(rows(spark, 7), "numbers", ["n"], "TRUE", "test", 2) is None
+    here = rows(spark, 4, 5).withColumn("gone", F.lit(False))
+    assert warehouse.merge(here, "numbers", ["n"], "TRUE", "test", 2) == 2
+    assert warehouse.merge(here, "numbers", ["n"], "TRUE", "test", 2) is None
     assert stored(warehouse) == [1, 4, 5]
+    left = rows(spark, 4, 7).withColumn("gone", F.lit(True))
+    assert warehouse.merge(left, "numbers", ["n"], "TRUE", "test", 3) == 1
+    assert stored(warehouse) == [1, 5]
 
 
 def test_a_table_that_is_not_there(warehouse: Warehouse) -> None:
