@@ -56,7 +56,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
-    """The settings of an engine that runs: token, port and home are its own."""
+    """The settings of an engine that runs: token, port and home are its own.
+
+    With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`), started
+    where it does not run and kept afterwards: for who runs a few tests again and again.
+    """
+    if kept := os.environ.get("TIDEMARK_TEST_HOME"):
+        settings = Settings(home=Path(kept), engine_java_options=SHORT_LIVED)
+        _start(settings)
+        yield settings
+        return
     settings = Settings(
         home=tmp_path_factory.mktemp("engine"),
         engine_port=free_port(),
@@ -64,13 +73,17 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
         engine_java_options=SHORT_LIVED,
     )
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            # The engine's Python workers unpickle functions of test modules, and import these.
-            patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
-            spark_engine.ensure(settings)
+        _start(settings)
         yield settings
     finally:
         spark_engine.stop(settings)
+
+
+def _start(settings: Settings) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        # The engine's Python workers unpickle functions of test modules, and import these.
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+        spark_engine.ensure(settings)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 from tidemark import judge
 from tidemark.log import Log
-from tidemark.pane import covered, finished
-from tidemark.slot import AsOf
+from tidemark.pane import as_of_commit, covered, finished
 from tidemark.state import Marker, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
@@ -56,7 +55,7 @@ def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Mark
     (null where no such window was) beside `x_complete`."""
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
-    at = AsOf(F.lit(marker.at.arrival), F.lit(marker.at.watermark).cast("bigint"))
+    at = as_of_commit(marker)
     gone = (F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted")
     if marker.mode == "incremental":
         gone = gone & (F.col("seq") == marker.seq)

@@ -113,6 +113,12 @@ def as_of(coverage: Coverage) -> AsOf:
     return AsOf(coverage.pick(start, "arrival"), coverage.pick(start, "watermark"))
 
 
+def as_of_commit(marker: Marker) -> AsOf:
+    """The moment through which a commit's windows are complete."""
+    at = marker.at
+    return AsOf(F.lit(at.arrival).cast("bigint"), F.lit(at.watermark).cast("bigint"))
+
+
 def check(log: Log, transform: WindowedTransform) -> None:
     """Let the engine analyse the definition on the log's columns, without running anything.
 

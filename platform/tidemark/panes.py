@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark import session, slot
 from tidemark.instant import INFINITY
 from tidemark.log import Log
-from tidemark.rows import timing_of
+from tidemark.rows import answers, timing_of, values
 from tidemark.slot import AsOf
 from tidemark.transform import WindowedTransform
 from tidemark.trigger import EachArrival
@@ -45,10 +45,7 @@ def panes(
     ).select("*", "_version.*")
     group = [*transform.by_window, "pane", "timing", "last", "retraction"]
     parts = rows.select(*group, F.explode_outer("_parts").alias("_part")).select(*group, "_part.*")
-    aggregates = transform.aggregates
-    values = [a.merge(F.col(n)).alias(n) for n, a in aggregates.items()]
-    finish = {n: a.finish(F.col(n)) for n, a in aggregates.items()}
-    return parts.groupBy(*group).agg(*values).withColumns(finish)
+    return parts.groupBy(*group).agg(*values(transform)).withColumns(answers(transform))
 
 
 def _firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:

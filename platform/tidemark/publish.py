@@ -12,12 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark import late, slot
-from tidemark.instant import INFINITY
 from tidemark.log import Log
-from tidemark.pane import as_of, finished
+from tidemark.pane import as_of, as_of_commit, finished
 from tidemark.panes import panes
 from tidemark.session import changes
-from tidemark.slot import AsOf
 from tidemark.state import Marker, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
@@ -51,10 +49,9 @@ def publish(
 
 
 def _replace_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
-    where = within(marker.start, marker.end)
-    log = Log(warehouse, transform.source)
-    stored = State(warehouse, transform).read().where(where)
-    rows = _stamped(finished(stored, transform, log, _now(marker)), transform, marker)
+    where, log = within(marker.start, marker.end), Log(warehouse, transform.source)
+    stored, _ = _reached(warehouse, transform, marker)
+    rows = _stamped(finished(stored, transform, log, as_of_commit(marker)), transform, marker)
     _create(warehouse, transform, rows)
     done = warehouse.replace(rows, transform.table, where, transform.table, marker.seq)
     return done["rows"] if done else 0
@@ -63,18 +60,14 @@ def _replace_windows(warehouse: Warehouse, transform: WindowedTransform, marker:
 def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
     table, log = transform.table, Log(warehouse, transform.source)
     stored, reach = _reached(warehouse, transform, marker)
-    now, then = _now(marker), _then(marker)
+    now, then = as_of_commit(marker), as_of(marker.before)
     if isinstance(transform.window, Session):
         changed = changes(stored, transform, log, now, then)
     else:
         rows = finished(stored, transform, log, now, F.max("fired").alias("fired"))
-        end, final = F.unix_micros("window_end"), slot.final_at(transform)
-        reached = F.coalesce(then.watermark, F.lit(-INFINITY))
-        closed = (end > reached) & (end <= now.watermark)
-        turned_final = F.col("final") & (final > reached)
-        again = F.col("fired") > then.arrival
-        fires = F.coalesce(closed, F.lit(False)) | turned_final | F.coalesce(again, F.lit(False))
-        changed = rows.where(fires).withColumn("gone", F.lit(False))
+        again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
+        moved = slot.closed(now, then) | slot.became_final(transform, now, then)
+        changed = rows.where(again | moved).withColumn("gone", F.lit(False))
     rows = _stamped(changed, transform, marker, "gone")
     _create(warehouse, transform, rows.drop("gone"))
     if marker.seq == 0 or _fires_once(transform):
@@ -94,7 +87,9 @@ def _write_panes(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
     whole = marker.mode == "backfill"
     where = within(marker.start, marker.end)
     stored, _ = _reached(warehouse, transform, marker)
-    rows = panes(stored, transform, log, _now(marker), None if whole else _then(marker))
+    rows = panes(
+        stored, transform, log, as_of_commit(marker), None if whole else as_of(marker.before)
+    )
     rows = rows.withColumn("seq", F.lit(marker.seq).cast("bigint"))
     warehouse.create(table, rows.schema, f"Every firing of {transform.name}")
     if whole:
@@ -120,15 +115,6 @@ def _reached(
     if before.covers:
         stored = stored.where(before.pick(F.col("window_start"), "arrival") < at.arrival)
     return stored, reach
-
-
-def _now(marker: Marker) -> AsOf:
-    at = marker.at
-    return AsOf(F.lit(at.arrival).cast("bigint"), F.lit(at.watermark).cast("bigint"))
-
-
-def _then(marker: Marker) -> AsOf:
-    return as_of(marker.before)
 
 
 def _stamped(

@@ -8,12 +8,21 @@ from tidemark.slot import AsOf
 from tidemark.transform import WindowedTransform
 
 
+def values(transform: WindowedTransform) -> list[Column]:
+    """Aggregates over partials: each of the transform's, merged."""
+    return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
+
+
+def answers(transform: WindowedTransform) -> dict[str, Column]:
+    """Each of the transform's merged partials, finished."""
+    return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
+
+
 def merged(transform: WindowedTransform) -> list[Column]:
     """Aggregates over partials: each of the transform's, and the facts of a window."""
-    values = [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
     late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
     return [
-        *values,
+        *values(transform),
         F.sum("events").alias("events"),
         F.sum(late).alias("late_events"),
         F.max("last_arrival").alias("last_arrival"),
@@ -24,10 +33,8 @@ def completed(windows: DataFrame, transform: WindowedTransform, at: AsOf) -> Dat
     """Windows of merged partials, finished, with the `timing` of their `phase`, and `final`."""
     timing = timing_of(F.col("phase"))
     final = F.coalesce(slot.final_at(transform) <= at.watermark, F.lit(False))
-    return windows.withColumns(
-        {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
-        | {"timing": timing, "final": final}
-    ).drop("phase")
+    finished = answers(transform) | {"timing": timing, "final": final}
+    return windows.withColumns(finished).drop("phase")
 
 
 def timing_of(phase: Column) -> Column:

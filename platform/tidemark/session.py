@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from tidemark import slot
-from tidemark.instant import INFINITY
 from tidemark.log import Log, tick
 from tidemark.merging import Fragment, Replay
 from tidemark.rows import completed, merged
@@ -114,9 +113,7 @@ def changes(
     Rows that stand and fired, or became final, in between; and with `gone` those that left.
     """
     rows = firings(stored, transform, log, at)
-    final = slot.final_at(transform)
     since = slot.since(transform, then)
-    turned = (final <= at.watermark) & (final > F.coalesce(then.watermark, F.lit(-INFINITY)))
     nothing = F.filter("_upto", lambda _: F.lit(False))
 
     row = F.struct(
@@ -131,7 +128,7 @@ def changes(
             nothing.alias("_upto"),
         ),
     )
-    stands = F.col("_live") & (since | F.coalesce(turned, F.lit(False)))
+    stands = F.col("_live") & (since | slot.became_final(transform, at, then))
     changed = rows.select(
         *transform.keys,
         F.explode(
@@ -157,14 +154,11 @@ def _ticked(
     stored: DataFrame, firing: Firing | None, side: str, log: Log
 ) -> tuple[DataFrame, list[Column]]:
     """Fragments with the arrival at which an interval's next tick was reached, as facts."""
-    at, watermark = f"{side}_at", f"{side}_watermark"
+    names = [f"{side}_at", f"{side}_watermark"]
     if not isinstance(firing, Every):
-        nothing = F.lit(None).cast("bigint")
-        return stored, [nothing.alias(at), nothing.alias(watermark)]
-    names = {"tick": f"{side}_tick", "arrival": at, "watermark": watermark}
-    ticks = log.ticks(firing.interval).withColumnsRenamed(names)
-    same = tick(F.col("clock"), firing.interval) == F.col(f"{side}_tick")
-    return stored.join(F.broadcast(ticks), same, "left"), [F.col(at), F.col(watermark)]
+        return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
+    stored = slot.ticked(stored, tick(F.col("clock"), firing.interval), firing, side, log)
+    return stored, [F.col(f"_{name}").alias(name) for name in names]
 
 
 @dataclass(frozen=True)

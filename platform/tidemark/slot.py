@@ -66,16 +66,11 @@ def slotted(
     return events.withColumn("slot", chosen.cast("bigint"))
 
 
-def fired(
-    stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf, *, held: bool = False
-) -> DataFrame:
+def fired(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
     """Partials that count and have fired as of `at`, each with the firing that it joined.
 
     Adds `phase` INT, `firing` BIGINT (the slot, 0 for the phases that are one firing) and `fired`
     BIGINT: the arrival with which a slot fired by itself; null for ON_TIME and FINAL.
-
-    Args:
-        held: give those that have not fired too, with a null phase.
     """
     trigger, end = transform.trigger, F.unix_micros("window_end")
     final_end = final_at(transform)
@@ -93,7 +88,7 @@ def fired(
     )
     alone = F.col("phase").isin(EARLY, LATE)
     marked = marked.withColumn("firing", F.when(alone, F.col("slot")).otherwise(F.lit(0)))
-    return marked if held else marked.where(F.col("phase").isNotNull())
+    return marked.where(F.col("phase").isNotNull())
 
 
 def final_at(transform: WindowedTransform) -> Column:
@@ -101,13 +96,36 @@ def final_at(transform: WindowedTransform) -> Column:
     return F.least(F.unix_micros("window_end") + transform.allowed_lateness, F.lit(INFINITY))
 
 
+def became_final(transform: WindowedTransform, at: AsOf, then: AsOf) -> Column:
+    """Whether a window became final after `then`, and up to `at`."""
+    final = final_at(transform)
+    return F.coalesce((final > _watermark(then)) & (final <= at.watermark), F.lit(False))
+
+
+def closed(at: AsOf, then: AsOf) -> Column:
+    """Whether the watermark passed a window's end after `then`, and up to `at`."""
+    end = F.unix_micros("window_end")
+    return F.coalesce((end > _watermark(then)) & (end <= at.watermark), F.lit(False))
+
+
+def _watermark(then: AsOf) -> Column:
+    return F.coalesce(then.watermark, F.lit(-INFINITY))
+
+
 def since(transform: WindowedTransform, then: AsOf) -> Column:
     """Whether a firing came after `then`, for rows of windows with `phase` and `fired`."""
-    watermark = F.coalesce(then.watermark, F.lit(-INFINITY))
     phase = F.col("phase")
     passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(final_at(transform))
     alone = phase.isin(EARLY, LATE)
-    return F.when(alone, F.col("fired") > then.arrival).otherwise(passed > watermark)
+    return F.when(alone, F.col("fired") > then.arrival).otherwise(passed > _watermark(then))
+
+
+def ticked(stored: DataFrame, due: Column, every: Every, side: str, log: Log) -> DataFrame:
+    """Partials with the arrival that found the clock at the multiple `due`, as `_<side>_at`, and
+    the watermark before it, as `_<side>_watermark`; null where the clock is not there yet."""
+    names = {"tick": f"_{side}_tick", "arrival": f"_{side}_at", "watermark": f"_{side}_watermark"}
+    ticks = log.ticks(every.interval).withColumnsRenamed(names)
+    return stored.join(F.broadcast(ticks), due == F.col(f"_{side}_tick"), "left")
 
 
 def _slot(firing: Firing | None) -> Column:
@@ -142,13 +160,7 @@ def _fires(
         full = F.sum("events").over(whole) == firing.n
         return stored, F.when(full, F.max("last_arrival").over(whole))
     if isinstance(firing, Every):
-        names = {
-            "tick": f"_{side}_tick",
-            "arrival": f"_{side}_at",
-            "watermark": f"_{side}_watermark",
-        }
-        ticks = log.ticks(firing.interval).withColumnsRenamed(names)
-        stored = stored.join(F.broadcast(ticks), F.col("slot") == F.col(f"_{side}_tick"), "left")
+        stored = ticked(stored, F.col("slot"), firing, side, log)
         open_then = F.coalesce(F.col(f"_{side}_watermark") < until, F.lit(True))
         reached = F.col(f"_{side}_at")
         return stored, F.when((reached <= at.arrival) & open_then, reached)

@@ -9,6 +9,7 @@ import fcntl
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,8 +89,7 @@ def replay(
         raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
     landed = inlet.play(landing, excerpt)
     if excerpt.speed is None:
-        for _ in landed:
-            pass
+        deque(landed, maxlen=0)
         yield from ingest(warehouse, inlet.feed(landing), batch=batch)
         return
     with _opened(warehouse, inlet.source) as log:
