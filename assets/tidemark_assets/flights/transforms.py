@@ -1,11 +1,15 @@
-"""What is computed from the flights."""
+"""What is computed from the flights: one definition of each kind of window."""
 
 from pyspark.sql import DataFrame
 
 from tidemark import aggregate as agg
 from tidemark.transform import windowed_asset
-from tidemark.window import Tumbling
+from tidemark.trigger import Every, Trigger
+from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling
 from tidemark_assets.flights.sources import flights
+
+DELAYED = "dep_delay >= 15"
+"""From a quarter of an hour on, as the airlines' own statistics have it."""
 
 
 @windowed_asset(
@@ -22,4 +26,104 @@ from tidemark_assets.flights.sources import flights
 )
 def departures_hourly(flights: DataFrame) -> DataFrame:
     """Departures and their delay, by airport and hour of departure."""
+    return flights
+
+
+@windowed_asset(
+    source=flights,
+    keys=["origin", "carrier"],
+    window=Tumbling("1 hour"),
+    allowed_lateness="3 hours",
+    aggregates={
+        "flights": agg.count(),
+        "cancelled": agg.count(where="dep_time is null"),
+        "delayed": agg.count(where=DELAYED),
+        "total_delay": agg.sum("dep_delay"),
+    },
+)
+def departures_by_carrier(flights: DataFrame) -> DataFrame:
+    """Departures, cancellations and minutes of delay that add up, by airport, carrier and hour."""
+    return flights
+
+
+@windowed_asset(
+    source=flights,
+    keys=["origin"],
+    window=Sliding("3 hours", "30 minutes"),
+    allowed_lateness="3 hours",
+    aggregates={
+        "departures": agg.count(),
+        "delayed": agg.count(where=DELAYED),
+        "median_delay": agg.quantile("dep_delay", 0.5),
+        "p90_delay": agg.quantile("dep_delay", 0.9),
+    },
+)
+def congestion_rolling(flights: DataFrame) -> DataFrame:
+    """How congested an airport is: its departures of three hours and their delay, each half hour.
+
+    Cancelled flights take no place on the runway and are left out.
+    """
+    return flights.where("dep_time is not null")
+
+
+@windowed_asset(
+    source=flights,
+    keys=["tailnum"],
+    window=Session("6 hours"),
+    allowed_lateness="3 hours",
+    aggregates={
+        "legs": agg.count(),
+        "air_minutes": agg.sum("air_time"),
+        "miles": agg.sum("distance"),
+        "destinations": agg.count_distinct("dest"),
+        "first_from": agg.first("origin"),
+        "last_to": agg.last("dest"),
+        "worst_delay": agg.max("dep_delay"),
+    },
+)
+def aircraft_days(flights: DataFrame) -> DataFrame:
+    """An aircraft's working day, by tail number: departures that are at most six hours apart.
+
+    A cancelled flight is none of its legs, and a flight without a tail number is nobody's (of 2013
+    only cancelled ones have none).
+    """
+    return flights.where("dep_time is not null and tailnum is not null")
+
+
+@windowed_asset(
+    source=flights,
+    keys=["carrier"],
+    window=Calendar("month", "America/New_York"),
+    allowed_lateness="1 day",
+    trigger=Trigger(early=Every("1 day")),
+    accumulation="accumulating",
+    aggregates={
+        "flights": agg.count(),
+        "cancelled": agg.count(where="dep_time is null"),
+        "delayed": agg.count(where=DELAYED),
+        "mean_delay": agg.mean("dep_delay"),
+        "aircraft": agg.count_distinct("tailnum"),
+        "miles": agg.sum("distance", where="dep_time is not null"),
+        "top_destinations": agg.top_k("dest", 3),
+    },
+)
+def carrier_months(flights: DataFrame) -> DataFrame:
+    """A carrier's calendar month in New York, also each day while it lasts."""
+    return flights
+
+
+@windowed_asset(
+    source=flights,
+    keys=["origin"],
+    window=Cumulating("1 day", "1 hour", offset="5 hours"),
+    allowed_lateness="3 hours",
+    aggregates={
+        "flights": agg.count(),
+        "cancelled": agg.count(where="dep_time is null"),
+        "delayed": agg.count(where=DELAYED),
+        "minutes_lost": agg.sum("greatest(dep_delay, 0)"),
+    },
+)
+def day_totals(flights: DataFrame) -> DataFrame:
+    """An airport's day so far, hour by hour, from 05:00 UTC: midnight in New York's winter."""
     return flights

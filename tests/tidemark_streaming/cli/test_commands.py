@@ -61,7 +61,8 @@ def test_lateness_recommends_a_bound() -> None:
 def test_status_shows_how_far_all_is(here: Settings) -> None:
     found = json.loads(call("status", "--json").stdout)
     assert found["processes"][0]["running"] is True
-    (source,), (asset,) = found["sources"], found["assets"]
+    source = next(s for s in found["sources"] if s["name"] == "flights")
+    asset = next(a for a in found["assets"] if a["asset"] == ASSET)
     assert source["arrivals"] == 12
     assert (asset["as_of"], asset["behind"]) == (11, 0)
     assert asset["windows"] >= asset["final"] > 0

@@ -17,10 +17,10 @@ ASSET = "departures_hourly"
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
-        (["backfill", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
-        (["stream", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
-        (["parity", "nothing"], "There is no asset 'nothing'; there are: departures_hourly."),
+        (["run", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
+        (["backfill", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
+        (["stream", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
+        (["parity", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
         (["ingest", "trains"], "There is no source 'trains'; there are: flights."),
         (["lateness", "trains"], "There is no source 'trains'; there are: flights."),
         (["backfill", ASSET, "--from", "2013-13-01"], "'2013-13-01' is not a date or time"),

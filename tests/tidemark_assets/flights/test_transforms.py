@@ -1,0 +1,148 @@
+"""What is computed from the flights: the same as stream and as batch, and the same in pandas."""
+
+from uuid import uuid4
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemark.log import Log
+from tidemark.parity import parity
+from tidemark.run import backfill, incremental
+from tidemark.settings import Settings
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_assets.flights import transforms
+from tidemark_assets.flights.feed import inlet
+from tidemark_assets.flights.sources import flights
+from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.ingest import replay
+
+OTHER_WINDOWS = [
+    transforms.congestion_rolling,
+    transforms.aircraft_days,
+    transforms.carrier_months,
+    transforms.day_totals,
+]
+KEY = "window_start"
+
+
+@pytest.fixture(scope="module")
+def days(
+    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Warehouse:
+    """A warehouse with what arrived in three days around the end of a month."""
+    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
+    excerpt = Excerpt(start="2013-01-31", days=3)
+    list(replay(warehouse, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def records(days: Warehouse) -> pd.DataFrame:
+    """The log."""
+    rows = Log(days, flights).read(-1, 11).toPandas()
+    rows["departure"] = rows["departure"].dt.tz_localize("UTC")
+    return rows
+
+
+@pytest.mark.parametrize("transform", OTHER_WINDOWS, ids=lambda t: t.name)
+def test_runs_one_after_the_other_publish_what_one_pass_computes(
+    days: Warehouse, transform: WindowedTransform
+) -> None:
+    for limit in (5, None):
+        assert incremental(days, transform, limit=limit) is not None
+    report = parity(days, transform)
+    assert report.windows > 0
+    assert report.equal, report.differences
+
+
+def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
+    """What is published when nothing is too late, in the order of windows and keys."""
+    backfill(warehouse, transform, answer="complete")
+    rows = warehouse.read(transform.table).toPandas()
+    for bound in ("window_start", "window_end"):
+        rows[bound] = rows[bound].dt.tz_localize("UTC")
+    return rows.sort_values(transform.by_window, ignore_index=True)
+
+
+def test_congestion_is_of_three_hours_each_half_hour(
+    days: Warehouse, records: pd.DataFrame
+) -> None:
+    found = complete(days, transforms.congestion_rolling)
+    assert found["window_start"].drop_duplicates().diff().min() == pd.Timedelta("30min")
+    assert set(found["window_end"] - found["window_start"]) == {pd.Timedelta("3h")}
+    flown = records[records["dep_time"].notna()]
+    for row in found[found["origin"] == "JFK"].iloc[::5].itertuples():
+        inside = flown["departure"].between(row.window_start, row.window_end, inclusive="left")
+        delay = flown.loc[inside & (flown["origin"] == "JFK"), "dep_delay"]
+        assert (row.departures, row.delayed) == (len(delay), (delay >= 15).sum())
+        assert row.median_delay == delay.quantile(0.5, "lower")
+
+
+def test_an_aircraft_s_day_ends_after_six_hours_on_the_ground(
+    days: Warehouse, records: pd.DataFrame
+) -> None:
+    found = complete(days, transforms.aircraft_days)
+    assert found["tailnum"].notna().all()
+    flown = records[records["dep_time"].notna()].sort_values("departure", kind="stable")
+    pause = flown.groupby("tailnum")["departure"].diff()
+    flown["day"] = (pause > pd.Timedelta("6h")).groupby(flown["tailnum"]).cumsum()
+    by_hand = flown.groupby(["tailnum", "day"]).agg(
+        window_start=("departure", "min"),
+        legs=("departure", "size"),
+        miles=("distance", "sum"),
+        first_from=("origin", "first"),
+        last_to=("dest", "last"),
+        destinations=("dest", "nunique"),
+    )
+    expected = by_hand.reset_index().set_index([KEY, "tailnum"]).drop(columns="day")
+    both = found.set_index([KEY, "tailnum"]).join(expected, rsuffix="_by_hand", how="left")
+    assert (both["legs"] > 1).sum() > 100
+    for column in ("legs", "miles", "first_from", "last_to", "destinations"):
+        assert (both[column] == both[f"{column}_by_hand"]).all(), column
+
+
+def test_a_carrier_s_month_is_that_of_new_york(days: Warehouse, records: pd.DataFrame) -> None:
+    found = complete(days, transforms.carrier_months)
+    local = found["window_start"].dt.tz_convert("America/New_York")
+    assert set(local.dt.strftime("%m-%d %H:%M")) == {"01-01 00:00", "02-01 00:00"}
+    january = found[found["window_end"] == "2013-02-01T05:00Z"]
+    assert january["final"].all()
+    assert (january["timing"] == "ON_TIME").all()
+    by_hand = records[records["departure"] < "2013-02-01T05:00Z"].groupby("carrier")
+    for row in january.to_dict("records"):
+        of_month = by_hand.get_group(row["carrier"])
+        assert row["flights"] == len(of_month)
+        assert row["aircraft"] == of_month["tailnum"].nunique()
+        assert row["top_destinations"][0]["count"] == of_month["dest"].value_counts().max()
+
+
+def test_a_month_that_lasts_has_a_pane_for_each_day(days: Warehouse) -> None:
+    panes = days.read(transforms.carrier_months.panes_table).toPandas().sort_values("pane")
+    united = panes[(panes["carrier"] == "UA") & (panes["window_end"] == "2013-02-01T05:00")]
+    assert list(united["timing"]) == ["EARLY", "ON_TIME"]
+    assert united["flights"].is_monotonic_increasing
+
+
+def test_day_totals_grow_by_the_hour(days: Warehouse, records: pd.DataFrame) -> None:
+    found = complete(days, transforms.day_totals)
+    for row in found[found["origin"] == "EWR"].itertuples():
+        inside = records["departure"].between(row.window_start, row.window_end, inclusive="left")
+        delay = records.loc[inside & (records["origin"] == "EWR"), "dep_delay"]
+        assert row.flights == len(delay)
+        assert row.cancelled == delay.isna().sum()
+        assert row.minutes_lost == delay[delay > 0].sum()
+    day = found[(found["origin"] == "EWR") & (found["window_start"] == "2013-02-01T05:00Z")]
+    assert day["flights"].is_monotonic_increasing
+    assert 20 <= len(day) <= 24
+
+
+def test_delays_by_carrier_add_up_to_those_of_the_hour(days: Warehouse) -> None:
+    carriers = complete(days, transforms.departures_by_carrier)
+    hours = complete(days, transforms.departures_hourly).set_index([KEY, "origin"])
+    summed = carriers.groupby([KEY, "origin"])[["flights", "cancelled", "total_delay"]].sum()
+    assert (summed["flights"] == hours["flights"]).all()
+    flown = hours["flights"] - hours["cancelled"]
+    mean = (summed["total_delay"] / flown)[flown > 0].astype(float)
+    assert mean.sub(hours["mean_delay"][flown > 0]).abs().max() < 1e-9
