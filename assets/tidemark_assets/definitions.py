@@ -1,6 +1,6 @@
-"""What `workspace.yaml` loads: the assets of all domains that the settings name."""
+"""What Dagster loads: the assets of domains, each domain a code location of its own."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 
 import dagster as dg
@@ -12,11 +12,12 @@ from tidemark_assets.resources import resource
 from tidemark_streaming import domains as packages
 
 
-@dg.definitions
-def definitions() -> dg.Definitions:
-    """The definitions for the settings of this process."""
-    settings = Settings()
-    return build_definitions(settings.domains, {"tidemark": resource(settings)})
+def domain_definitions(domain: str) -> Callable[..., dg.Definitions]:
+    """A domain as a code location, built when Dagster loads it, for the settings of that process.
+
+    It stands in the domain's module `definitions`, beside its `presentation`.
+    """
+    return dg.definitions(lambda: build_definitions([domain], {"tidemark": resource(Settings())}))
 
 
 def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -> dg.Definitions:

@@ -55,7 +55,36 @@ def load(domains: Iterable[str]) -> Domains:
     )
 
 
+def locations(domains: Iterable[str]) -> dict[str, str]:
+    """The modules that say how domains appear in the orchestrator, by the domains' last names.
+
+    Raises:
+        DefinitionError: a domain that can't be imported or has no such module, or two of one name.
+    """
+    found: dict[str, str] = {}
+    for domain in domains:
+        name, module = domain.rpartition(".")[2], f"{domain}.definitions"
+        if not _has(domain, "definitions"):
+            raise DefinitionError(
+                f"Domain '{domain}' does not say how it appears in Dagster: give it a module "
+                "`definitions`, as docs/tutorial.md shows."
+            )
+        if name in found:
+            raise DefinitionError(
+                f"The modules {found[name]} and {module} would both be the code location '{name}': "
+                "rename one's package."
+            )
+        found[name] = module
+    return found
+
+
 def _modules(domain: str) -> Iterator[ModuleType]:
+    for name in _MODULES:
+        if _has(domain, name):
+            yield import_module(f"{domain}.{name}")
+
+
+def _has(domain: str, module: str) -> bool:
     try:
         import_module(domain)
     except ModuleNotFoundError as error:
@@ -64,9 +93,7 @@ def _modules(domain: str) -> Iterator[ModuleType]:
         raise DefinitionError(
             f"There is no domain package '{domain}': correct the setting TIDEMARK_DOMAINS."
         ) from None
-    for name in _MODULES:
-        if find_spec(f"{domain}.{name}") is not None:
-            yield import_module(f"{domain}.{name}")
+    return find_spec(f"{domain}.{module}") is not None
 
 
 def _collect(

@@ -1,11 +1,16 @@
 """The orchestrator's processes, as commands: what `tidemark up` starts beside the engine.
 
-Only strings and one file: nothing here imports the orchestrator, which lives a layer above and is
+Only strings and two files: nothing here imports the orchestrator, which lives a layer above and is
 started as a program of its own.
 """
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+import yaml
+
+from tidemark_streaming import domains as packages
 
 ENGINE_POOL = "tidemark_engine"
 """The pool of all steps that put load on the engine."""
@@ -38,6 +43,25 @@ def prepare(home: Path) -> dict[str, str]:
         instance.write_text(INSTANCE)
     # The processes load definitions in a folder of their choosing, so the home must be absolute.
     return {"DAGSTER_HOME": str(folder), "TIDEMARK_HOME": str(home.resolve())}
+
+
+def workspace(home: Path, domains: Iterable[str]) -> Path:
+    """Write down what the orchestrator loads, each domain as a code location; the file.
+
+    Packages in the working folder are found.
+
+    Raises:
+        DefinitionError: a domain that can't be loaded so, as `domains.locations` says.
+    """
+    here = {"working_directory": str(Path.cwd())}
+    modules = [
+        {"python_module": {"module_name": module, "location_name": name, **here}}
+        for name, module in packages.locations(domains).items()
+    ]
+    file = home.resolve() / "dagster" / "workspace.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": modules}))
+    return file
 
 
 def webserver(workspace: Path, port: int) -> list[str]:

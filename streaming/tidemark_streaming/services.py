@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.engine import Managed
-from tidemark.errors import DefinitionError, EngineError
+from tidemark.errors import EngineError
 from tidemark.settings import Settings
 from tidemark_streaming import orchestrator
 
-WORKSPACE = Path("workspace.yaml")
 START_DEADLINE = 120.0
 _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healthy}}}}"
 
@@ -31,8 +30,11 @@ def url(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.webserver_port}"
 
 
-def start_webserver(settings: Settings) -> str:
+def start_webserver(settings: Settings, workspace: Path) -> str:
     """Start the web interface, unless it runs, and wait until it answers; its address.
+
+    Args:
+        workspace: the file that says what it loads.
 
     Raises:
         EngineError: its port is another program's, or it does not start.
@@ -47,13 +49,13 @@ def start_webserver(settings: Settings) -> str:
         )
     if record is None:
         _check_free(settings.webserver_port)
-        command = orchestrator.webserver(_workspace(), settings.webserver_port)
+        command = orchestrator.webserver(workspace, settings.webserver_port)
         process.start(command, settings.webserver_port, _environment(settings), Path.cwd())
     _await("The web interface", process, lambda: _get(settings) is not None)
     return url(settings)
 
 
-def start_daemon(settings: Settings) -> None:
+def start_daemon(settings: Settings, workspace: Path) -> None:
     """Start the daemon, unless it runs, and wait until the web interface calls it healthy.
 
     Raises:
@@ -61,17 +63,9 @@ def start_daemon(settings: Settings) -> None:
     """
     process = service(settings, "daemon")
     if process.running() is None:
-        command = orchestrator.daemon(_workspace())
+        command = orchestrator.daemon(workspace)
         process.start(command, 0, _environment(settings), Path.cwd())
     _await("The daemon", process, lambda: _healthy(settings))
-
-
-def _workspace() -> Path:
-    if not WORKSPACE.is_file():
-        raise DefinitionError(
-            f"There is no {WORKSPACE} in {Path.cwd()}: run this in the project's folder."
-        )
-    return WORKSPACE.resolve()
 
 
 def _environment(settings: Settings) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 
 from tidemark import aggregate as agg
 from tidemark.errors import DefinitionError
@@ -16,6 +17,7 @@ from tidemark.settings import Settings
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.describe import code_version
 from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_streaming import orchestrator
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).parent / "snapshots" / "asset_graph.json"
@@ -77,6 +79,14 @@ def test_the_workspace_validates(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert "All code locations passed validation" in result.stderr + result.stdout
+
+
+def test_the_workspace_is_that_of_the_default_domains(tmp_path: Path) -> None:
+    ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    defaults = Settings.model_fields["domains"].default
+    written = yaml.safe_load(orchestrator.workspace(tmp_path, defaults).read_text())["load_from"]
+    here = {"working_directory": str(Path.cwd())}
+    assert written == [{"python_module": {**each["python_module"], **here}} for each in ours]
 
 
 def test_no_two_assets_of_one_step_lie_in_a_diamond() -> None:

@@ -1,11 +1,14 @@
-"""How the flights appear in Dagster."""
+"""How the flights appear in Dagster: a code location of their own."""
 
 import dagster as dg
 
 from tidemark_assets.build import Presentation
+from tidemark_assets.definitions import domain_definitions
 
 presentation = Presentation(
     # The year 2013: its first day, and the day after its last one.
     partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01"),
     owners=["team:flights"],
 )
+
+definitions = domain_definitions("tidemark_assets.flights")

@@ -32,16 +32,17 @@ def up() -> None:
     Example: `tidemark up`
     """
     from tidemark import engine
-    from tidemark_streaming import services
+    from tidemark_streaming import orchestrator, services
 
     settings = Settings()
+    workspace = orchestrator.workspace(settings.home, settings.domains)
     with step("Spark engine") as work:
         engine.ensure(settings, work.tell)
         work.note = engine.status(settings).address
     with step(NAMES["webserver"]) as work:
-        work.note = services.start_webserver(settings)
+        work.note = services.start_webserver(settings, workspace)
     with step(NAMES["daemon"]):
-        services.start_daemon(settings)
+        services.start_daemon(settings, workspace)
     out().print(
         f"\nTidemark is up: [bold]{services.url(settings)}[/]\n"
         "`tidemark status` shows where everything is, `tidemark down` stops it."

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from commands import call
+from tidemark.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 ASSET = "departures_hourly"
@@ -50,6 +51,28 @@ def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     result = call("status")
     assert result.exit_code == 2
     assert "Setting engine_port" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("domains", "sentence"),
+    [
+        ("nowhere", "There is no domain package 'nowhere': correct the setting TIDEMARK_DOMAINS."),
+        ("json", "Domain 'json' does not say how it appears in Dagster: give it a module"),
+        (
+            "tidemark_assets,tidemark_assets",
+            "The modules tidemark_assets.definitions and tidemark_assets.definitions would both",
+        ),
+    ],
+)
+def test_up_starts_nothing_for_a_domain_that_can_t_be_a_code_location(
+    domains: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_DOMAINS", domains)
+    monkeypatch.delenv("TIDEMARK_REMOTE")
+    result = call("up")
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.split())
+    assert not (Settings().home / "logs").exists()
 
 
 def test_status_works_where_nothing_runs_and_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
