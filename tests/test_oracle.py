@@ -1,4 +1,4 @@
-"""The oracle gives what the shared cases expect, and what was worked out by hand."""
+"""The oracle gives what the cases of other engines expect, and what was worked out by hand."""
 
 import math
 from decimal import Decimal, InvalidOperation
@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from oracle import Row, micros, moment, simulate, windows_of
 from random_scenarios import SESSIONS, scenarios
 
-CASES = Path(__file__).parents[2] / "shared" / "cases"
+CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.yaml"))
 NEGATIVE = sorted((CASES / "negative").glob("*.yaml"))
-shared = pytest.mark.skipif(not FILES, reason=f"there are no shared cases in {CASES}")
 
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -65,15 +64,13 @@ def _read(value: object) -> object:
             return value
 
 
-@shared
-@pytest.mark.parametrize("file", FILES or [CASES], ids=lambda file: file.stem)
-def test_a_shared_case_comes_out_as_it_expects(file: Path) -> None:
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_case_comes_out_as_it_expects(file: Path) -> None:
     case = yaml.safe_load(file.read_text())
     assert differences(simulate(case), case["expect"]) == []
 
 
-@shared
-@pytest.mark.parametrize("file", NEGATIVE or [CASES], ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", NEGATIVE, ids=lambda file: file.stem)
 def test_a_wrong_expectation_is_told(file: Path) -> None:
     case = yaml.safe_load(file.read_text())
     told = differences(simulate(case), case["expect"])

@@ -23,7 +23,7 @@ from tidemark_streaming.scenario.expectation import Expect
 from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival, load
 
 ROOT = Path(__file__).parents[3]
-CASES = sorted((ROOT.parent / "shared" / "cases").rglob("*.yaml"))
+CASES = sorted((ROOT / "tests" / "cases").rglob("*.yaml"))
 OWN = sorted((ROOT / "tests" / "scenarios").glob("*.yaml"))
 
 BARE = """\
