@@ -1,5 +1,6 @@
 """Definitions are read without an engine, and refused where they are written."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +14,10 @@ from tidemark.log import Log
 from tidemark.pane import check
 from tidemark.source import Source
 from tidemark.transform import windowed_asset
+from tidemark.trigger import Count, Every, Trigger
 from tidemark.warehouse import Warehouse
-from tidemark.watermark import Monotonous
-from tidemark.window import Tumbling
+from tidemark.watermark import Monotonous, Perfect
+from tidemark.window import Cumulating, Global, Session, Sliding, Tumbling
 
 
 def test_a_definition_takes_its_name_and_description_from_the_function() -> None:
@@ -58,10 +60,41 @@ def test_a_definition_that_no_run_could_follow(change: dict[str, Any], sentence:
         replace(PER_MINUTE, **change)
 
 
-@pytest.mark.parametrize("size", ["0 seconds", "-1 hour"])
-def test_a_window_without_a_size(size: str) -> None:
-    with pytest.raises(DefinitionError, match=f"size is more than zero, not '{size}'"):
-        Tumbling(size)
+@pytest.mark.parametrize("length", ["0 seconds", "-1 hour"])
+@pytest.mark.parametrize(
+    ("made_of", "what"),
+    [
+        (Tumbling, "A tumbling window's size"),
+        (lambda size: Sliding(size, "1 hour"), "A sliding window's size"),
+        (lambda slide: Sliding("1 hour", slide), "A sliding window's slide"),
+        (lambda size: Cumulating(size, "1 hour"), "A cumulating window's size"),
+        (lambda step: Cumulating("1 hour", step), "A cumulating window's step"),
+        (Session, "A session's gap"),
+        (Every, "A trigger's interval"),
+    ],
+)
+def test_what_has_a_length_has_one_above_zero(
+    made_of: Callable[[str], object], what: str, length: str
+) -> None:
+    with pytest.raises(DefinitionError, match=f"{what} is more than zero, not '{length}'"):
+        made_of(length)
+
+
+def test_a_slide_longer_than_the_size_is_lawful_and_says_what_it_leaves_out() -> None:
+    assert str(Sliding("5 minutes", "1 hour")).endswith("55 minutes between them in none")
+
+
+def test_a_count_is_of_one_event_or_more() -> None:
+    with pytest.raises(DefinitionError, match="count is 1 or more, not 0"):
+        Count(0)
+
+
+def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
+    # An asset stays lawful when the watermark of its source, or its own lateness, changes.
+    history = replace(READINGS, watermark=Perfect())
+    everything = replace(PER_MINUTE, window=Global(), trigger=Trigger(late=Count(10)))
+    for asset in (replace(PER_MINUTE, source=history), replace(everything, allowed_lateness=0)):
+        assert asset.name == "per_minute"
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,7 @@ def _window(node: Node) -> Window:
     if name == "calendar":
         texts = {key: value.text(f"the {key}") for key, value in given.items()}
     else:
-        texts = {
-            key: value.duration(f"the {key}", negative=key == "offset")
-            for key, value in given.items()
-        }
+        texts = {key: n.duration(f"the {key}", negative=True) for key, n in given.items()}
     with inner.blamed():
         return make(**texts)
 
@@ -165,7 +162,7 @@ def _firing(node: Node) -> Firing:
     name, given = node.choice("a firing", ("every", "count", "arrival"))
     if name == "every":
         with given.blamed():
-            return Every(given.duration("the interval"))
+            return Every(given.duration("the interval", negative=True))
     if name == "count":
         return Count(given.integer("the count", least=1))
     given.fields("a firing by arrival", ())
