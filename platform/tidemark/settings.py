@@ -131,7 +131,7 @@ class Settings(BaseSettings):
     ] = _setting(
         "The packages in which sources and transforms are looked for.",
         "names of Python packages, separated by commas",
-        default=("tidemark_assets.flights",),
+        default=("tidemark_assets.flights", "tidemark_assets.weather"),
     )
 
     TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+")

@@ -20,7 +20,7 @@ def test_without_any_setting_all_lies_below_one_folder(tmp_path: Path) -> None:
     assert settings.home == tmp_path / ".tidemark"
     assert settings.warehouse == str(tmp_path / ".tidemark" / "warehouse")
     assert settings.landing == tmp_path / ".tidemark" / "landing"
-    assert settings.domains == ("tidemark_assets.flights",)
+    assert settings.domains == ("tidemark_assets.flights", "tidemark_assets.weather")
     assert settings.remote is None
 
 

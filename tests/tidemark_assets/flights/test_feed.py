@@ -1,7 +1,6 @@
 """The player: the year's flights as files, in the order in which their records arrive."""
 
 import os
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
-from tidemark.errors import DataError, DefinitionError
 from tidemark.log import Log
 from tidemark.warehouse import Warehouse
 from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, play
@@ -66,37 +64,6 @@ def test_the_same_files_every_time_and_none_twice(year: Path, tmp_path: Path) ->
     more = list(play(tmp_path, Excerpt(start="2013-03-01", days=3)))
     assert len(more) == 12
     assert more[0].path.stat().st_mtime == 1
-
-
-def test_a_range_is_widened_to_whole_spans(tmp_path: Path) -> None:
-    landed = list(
-        play(tmp_path, Excerpt(start="2013-03-01T07:30", end="2013-03-01T12:01", span="3 hours"))
-    )
-    assert [p.path.name for p in landed] == [
-        f"flights_20130301T{hour}0000_10800s.csv" for hour in ("06", "09", "12")
-    ]
-
-
-def test_a_folder_takes_one_span(tmp_path: Path) -> None:
-    list(play(tmp_path, Excerpt(days=1)))
-    with pytest.raises(DataError, match=r"holds files of another span, such as 'flights_2013"):
-        list(play(tmp_path, Excerpt(days=1, span="1 hour")))
-
-
-@pytest.mark.parametrize("span", ["7 hours", "0 hours", "36 hours"])
-def test_a_span_fits_a_day(tmp_path: Path, span: str) -> None:
-    with pytest.raises(DefinitionError, match=f"unlike '{span}'"):
-        list(play(tmp_path, Excerpt(days=1, span=span)))
-
-
-def test_a_speed_paces_the_files(tmp_path: Path) -> None:
-    began = time.monotonic()
-    written = [
-        time.monotonic() - began for _ in play(tmp_path, Excerpt(days=1, speed=6 * 3600 / 0.2))
-    ]
-    assert written[-1] - written[0] == pytest.approx(0.6, abs=0.15)
-    with pytest.raises(DefinitionError, match="more than zero"):
-        list(play(tmp_path, Excerpt(days=1, speed=0)))
 
 
 def test_days_of_flights_come_in_with_their_disorder(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The weather of 2013 at New York's airports, as their stations report it."""

@@ -1,0 +1,14 @@
+"""How the weather appears in Dagster: a code location of its own."""
+
+import dagster as dg
+
+from tidemark_assets.build import Presentation
+from tidemark_assets.definitions import domain_definitions
+
+presentation = Presentation(
+    # The year 2013: its first day, and the day after its last one.
+    partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01"),
+    owners=["team:weather"],
+)
+
+definitions = domain_definitions("tidemark_assets.weather")

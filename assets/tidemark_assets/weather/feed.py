@@ -1,0 +1,47 @@
+"""The weather's way in: the year 2013, replayed in the order in which stations transmit.
+
+A reading is transmitted `SENT_AFTER` its hour, unless its station is off line: then it is kept,
+and what has been kept is transmitted when the station is back. When stations were off line is not
+on record, so it is drawn by lot from a hash of station and day (UTC), the same in every replay: on
+one day of `OUTAGE_EVERY` a station goes off line at some full hour, for `SHORTEST` to `LONGEST`.
+"""
+
+import zlib
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pandas as pd
+
+from tidemark_assets import nycflights13
+from tidemark_assets.weather.sources import weather
+from tidemark_streaming.recording import ARRIVES, Recording
+
+SENT_AFTER = timedelta(minutes=10)
+OUTAGE_EVERY = 12
+SHORTEST, LONGEST = timedelta(hours=2), timedelta(hours=12)
+HOUR = timedelta(hours=1)
+
+
+def outages(station: str) -> Iterator[tuple[pd.Timestamp, pd.Timestamp]]:
+    """When a station went off line, and when it was back."""
+    for day in pd.date_range("2013-01-01", "2013-12-31", tz="UTC"):
+        rest, lot = divmod(zlib.crc32(f"{station} {day:%Y-%m-%d}".encode()), OUTAGE_EVERY)
+        rest, hour = divmod(rest, 24)
+        if lot == 0:
+            start = day + hour * HOUR
+            yield start, start + SHORTEST + rest % ((LONGEST - SHORTEST) // HOUR + 1) * HOUR
+
+
+def _records() -> pd.DataFrame:
+    records = nycflights13.read("weather.csv")
+    observed = pd.to_datetime(records["time_hour"], utc=True)
+    sent = observed.copy()
+    for station in records["origin"].unique():
+        for gone, back in outages(station):
+            kept = (records["origin"] == station) & observed.between(gone, back, inclusive="left")
+            sent = sent.mask(kept, back)
+    return records.assign(**{"observed": observed, ARRIVES: sent + SENT_AFTER})
+
+
+recording = Recording(weather, _records)
+inlet = recording.inlet

