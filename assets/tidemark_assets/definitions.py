@@ -7,6 +7,7 @@ import dagster as dg
 
 from tidemark.errors import DefinitionError
 from tidemark.settings import Settings
+from tidemark_assets.automation import automation
 from tidemark_assets.build import Presentation, feed_asset, source_assets, transform_assets
 from tidemark_assets.resources import resource
 from tidemark_streaming import domains as packages
@@ -21,7 +22,7 @@ def domain_definitions(domain: str) -> Callable[..., dg.Definitions]:
 
 
 def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -> dg.Definitions:
-    """The assets of some domains, a group for each.
+    """The assets of some domains, a group for each, and what keeps them current.
 
     Args:
         domains: packages, as in `tidemark_assets.flights`.
@@ -30,22 +31,25 @@ def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -
     Raises:
         DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster.
     """
-    return dg.Definitions(
-        assets=[asset for domain in domains for asset in _assets(domain)],
-        resources=resources,
-        # Steps are thin clients of one engine: a process for each would only cost its start.
-        executor=dg.in_process_executor,
+    return dg.Definitions.merge(
+        dg.Definitions(
+            resources=resources,
+            # Steps are thin clients of one engine: a process for each would only cost its start.
+            executor=dg.in_process_executor,
+        ),
+        *(part for domain in domains for part in _parts(domain)),
     )
 
 
-def _assets(domain: str) -> Iterator[dg.AssetsDefinition | dg.AssetSpec]:
+def _parts(domain: str) -> Iterator[dg.Definitions]:
     found = packages.load([domain])
     group, show = domain.rpartition(".")[2], _presentation(domain)
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for inlet in found.inlets.values():
-        yield feed_asset(inlet.source, group, show)
-        yield source_assets(inlet, group, show)
-    for transform in found.transforms.values():
-        yield transform_assets(transform, group, show)
+        assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]
+    assets += [transform_assets(t, group, show) for t in found.transforms.values()]
+    yield dg.Definitions(assets=assets)
+    yield from automation(group, found, show)
 
 
 def _presentation(domain: str) -> Presentation:

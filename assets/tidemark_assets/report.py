@@ -33,8 +33,8 @@ def ingested(
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),
         "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
-        "watermark now": _instant(timeline[-1].after if timeline else None),
-        "newest event time": _instant(max(newest, default=None)),
+        "watermark now": moment(timeline[-1].after if timeline else None),
+        "newest event time": moment(max(newest, default=None)),
     }
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     rows = {source.log_table: sum(a.rows for a in timeline), source.timeline_table: len(timeline)}
@@ -60,7 +60,7 @@ def computed(
     run: Metadata = {
         "answer": facts.answer,
         "arrival range": _range(0, facts.through_arrival),
-        "watermark now": _instant(facts.watermark),
+        "watermark now": moment(facts.watermark),
         "run seconds": round(facts.seconds, 2),
     }
     counts: Metadata = {"run events": facts.events, "run late": facts.late}
@@ -127,7 +127,7 @@ def _table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Met
     return place
 
 
-def _instant(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
+def moment(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
     if micros is None:
         return dg.MetadataValue.text("-infinity")
     if micros >= INFINITY:

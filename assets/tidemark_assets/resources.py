@@ -11,6 +11,7 @@ from tidemark import engine
 from tidemark.settings import Settings
 from tidemark.source import Source
 from tidemark.warehouse import Warehouse
+from tidemark_streaming.glance import Glance
 
 
 class TidemarkResource:
@@ -21,7 +22,7 @@ class TidemarkResource:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
 
     @cached_property
     def session(self) -> SparkSession:
@@ -30,17 +31,21 @@ class TidemarkResource:
         Raises:
             EngineError: the engine can't be started or reached, in one sentence.
         """
-        address = engine.ensure(self._settings)
+        address = engine.ensure(self.settings)
         return LazyPySparkResource(spark_config={"spark.remote": address}).spark_session
 
     @cached_property
     def warehouse(self) -> Warehouse:
         """The tables."""
-        return Warehouse(self.session, str(self._settings.warehouse), self._settings.database)
+        return Warehouse(self.session, str(self.settings.warehouse), self.settings.database)
+
+    def glance(self) -> Glance:
+        """A reader of the tables that needs no engine: all that a sensor may use."""
+        return Glance(self.settings)
 
     def landing(self, source: Source) -> Path:
         """The folder in which a source's files land."""
-        return self._settings.landing / source.name
+        return self.settings.landing / source.name
 
 
 def resource(settings: Settings) -> dg.ResourceDefinition:

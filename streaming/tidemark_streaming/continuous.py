@@ -3,10 +3,15 @@
 A continuous query is a Structured Streaming query over a source's timeline, each row of which is a
 whole arrival; each micro-batch is an incremental run through the newest arrival in it. The state
 knows where it stands, so the query's checkpoint holds nothing that would be missed.
+
+A query belongs to a session on the engine, not to the client that started it. All queries of a
+database live in one session, which any process finds again by its id; the engine keeps it for as
+long as a query of it runs.
 """
 
 import time
 from collections.abc import Callable
+from uuid import NAMESPACE_URL, uuid5
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tidemark.errors import DataError, EngineError
 from tidemark.log import arrivals
 from tidemark.run import incremental
+from tidemark.settings import Settings
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Place, Warehouse
 
@@ -57,6 +63,11 @@ def start(
     return writer.start()
 
 
+def session_id(settings: Settings) -> str:
+    """The session in which a database's queries live: the same for every process that asks."""
+    return str(uuid5(NAMESPACE_URL, f"tidemark:{settings.warehouse}/{settings.database}"))
+
+
 def find(warehouse: Warehouse, transform: WindowedTransform) -> StreamingQuery | None:
     """The transform's running query in the warehouse's session, if there is one."""
     name = _name(warehouse, transform)
@@ -81,8 +92,13 @@ def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:
     return warehouse.path(f"_checkpoints/{transform.name}")
 
 
+def name(database: str, asset: str) -> str:
+    """What an asset's query is called; the engine runs one of a name at a time."""
+    return f"tidemark {database}.{asset}"
+
+
 def _name(warehouse: Warehouse, transform: WindowedTransform) -> str:
-    return f"tidemark {warehouse.database}.{transform.name}"
+    return name(warehouse.database, transform.name)
 
 
 def _batch(

@@ -5,7 +5,7 @@ live view costs the engine nothing and works when it is down. A table that is no
 nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from tidemark.instant import EPOCH, as_datetime
+from tidemark.log import Arrival
 from tidemark.settings import Settings
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -80,6 +81,64 @@ class Glance:
             watermark=_newest(timeline["watermark_after"]),
             newest_event=_newest(timeline["max_event_time"]),
         )
+
+    def timeline(self, source: str) -> list[Arrival]:
+        """All arrivals of a source, in order."""
+        table = self.read(f"{source}_timeline", None)
+        rows = [] if table is None else table.sort_by("arrival").to_pylist()
+        return [
+            Arrival(
+                arrival=r["arrival"],
+                arrived_at=_micros(r["arrived_at"]) or 0,
+                before=_micros(r["watermark_before"]),
+                after=_micros(r["watermark_after"]),
+                rows=r["rows"],
+                min_event_time=_micros(r["min_event_time"]),
+                max_event_time=_micros(r["max_event_time"]),
+                bytes=r["bytes"],
+                position=r["position"],
+                watermark_state=r["watermark_state"],
+            )
+            for r in rows
+        ]
+
+    def newest_arrival(self, source: str) -> int:
+        """The number of a source's newest arrival; -1 before the first."""
+        table = self.read(f"{source}_timeline", ["arrival"])
+        return -1 if table is None else max(table["arrival"].to_pylist(), default=-1)
+
+    def behind(self, assets: Iterable[str], newest: int) -> list[str]:
+        """Those of some assets that are not complete through the arrival `newest`."""
+        wanted = list(assets)
+        # File statistics leave only the runs that got so far to be read, however long the ledger.
+        there = (ds.field("through_arrival") >= newest) & ds.field("asset").isin(wanted)
+        # A backfill of a range says nothing about the windows outside it.
+        whole = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
+        table = self._scan("runs", ["asset"], there & whole)
+        done = set() if table is None else set(table["asset"].to_pylist())
+        return [asset for asset in wanted if asset not in done]
+
+    def runs(self, since: int = 0) -> list[dict[str, Any]]:
+        """The ledger's rows, of all assets, of runs that ended at `since` or later, in order."""
+        ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
+        table = self._scan("runs", None, ended)
+        rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+        return sorted(rows, key=lambda r: (r["asset"], r["seq"]))
+
+    def windows(self, asset: str, after_seq: int, but: Collection[int] = ()) -> list[int]:
+        """The starts of the windows last published by a commit after `after_seq`, some apart."""
+        fresh = (ds.field("seq") > after_seq) & ~ds.field("seq").isin(list(but))
+        table = self._scan(asset, ["window_start"], fresh)
+        return [] if table is None else _all_micros(table["window_start"].unique())
+
+    def between(
+        self, table: str, columns: list[str], start: int, end: int
+    ) -> tuple[list[int], pa.Table] | None:
+        """Rows of a table of windows that start in [start, end), and their starts."""
+        begin = ds.field("window_start")
+        first, last = (pa.scalar(as_datetime(t), pa.timestamp("us", "UTC")) for t in (start, end))
+        found = self._scan(table, ["window_start", *columns], (begin >= first) & (begin < last))
+        return None if found is None else (_all_micros(found["window_start"]), found)
 
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
         """How far an asset of these keys and allowed lateness (microseconds) is."""
@@ -159,6 +218,10 @@ class Glance:
 
 def _newest(column: pa.ChunkedArray) -> int | None:
     return _micros(max((v for v in column.to_pylist() if v is not None), default=None))
+
+
+def _all_micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
+    return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
 
 
 def _micros(value: datetime | None) -> int | None:

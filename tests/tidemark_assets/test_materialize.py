@@ -10,14 +10,18 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from ticks import of as ticks_of
 from tidemark.instant import instant
 from tidemark.parity import parity
 from tidemark.run import backfill
 from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
 from tidemark_assets.definitions import build_definitions
+from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_assets.reporter import windows
 from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming.domains import load
 
 LOG = ["flights_log", "flights_timeline"]
 WINDOWS = ["departures_hourly", "departures_hourly_late", "departures_hourly_late_loss"]
@@ -171,6 +175,31 @@ def test_partitions_without_events_fail_with_one_sentence(platform: Platform) ->
         "2013-06-01T00:00:00Z to 2013-06-02T00:00:00Z has arrived (those that have are of "
     )
     assert "DataError" not in error
+
+
+def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
+    platform: Platform,
+) -> None:
+    job = platform.definitions.resolve_job_def("flights_catch_up")
+    assert job.execute_in_process(instance=platform.instance).success
+    warehouse, settings = platform.resource.warehouse, platform.resource.settings
+    report = parity(warehouse, departures_hourly)
+    assert (report.equal, report.as_of) == (True, 11)
+    found = load(["tidemark_assets.flights"])
+    sensor = windows("flights", found.transforms, presentation.partitions)
+    said = ticks_of(sensor, platform.instance, settings).skipped()
+    assert "departures_hourly: 0 partitions reported" in said
+
+
+def test_an_increment_of_an_unknown_asset_is_one_sentence(platform: Platform) -> None:
+    job = platform.definitions.resolve_job_def("flights_catch_up")
+    config = {"ops": {"flights_increments": {"config": {"assets": ["departures"]}}}}
+    result = job.execute_in_process(
+        instance=platform.instance, run_config=config, raise_on_error=False
+    )
+    assert "Failure: There is no asset 'departures'; there are: departures_hourly." in failure(
+        result
+    )
 
 
 def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:

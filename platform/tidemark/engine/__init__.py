@@ -1,11 +1,12 @@
 """The Spark Connect server that computes everything, and the way to a session on it.
 
 `ensure` gives the address of an engine that answers, and starts the embedded one where none is
-set by `remote`; `session` opens a session on it; `status` and `stop` say what it does and end it.
+set by `remote`; `session` opens a session on it, `visit` looks into
+one that stays; `status` and `stop` say what it does and end it.
 """
 
-from tidemark.engine.connect import Answer, session
+from tidemark.engine.connect import Answer, session, visit
 from tidemark.engine.process import Managed
 from tidemark.engine.server import Status, ensure, status, stop
 
-__all__ = ["Answer", "Managed", "Status", "ensure", "session", "status", "stop"]
+__all__ = ["Answer", "Managed", "Status", "ensure", "session", "status", "stop", "visit"]

@@ -9,6 +9,8 @@ import logging
 import socket
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -52,6 +54,28 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     Raises:
         EngineError: the engine does not answer, or refuses the token.
     """
+    spark = _connected(settings, session_id)
+    atexit.register(_leave, spark, release=session_id is None)
+    return spark
+
+
+@contextmanager
+def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
+    """The session of that id for the length of a block; it stays on the engine, as it was.
+
+    For who looks in again and again and must not gather connections.
+
+    Raises:
+        EngineError: the engine does not answer, or refuses the token.
+    """
+    spark = _connected(settings, session_id)
+    try:
+        yield spark
+    finally:
+        spark.client.close()
+
+
+def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -70,7 +94,6 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
     if settings.remote is None:
         # Spark tries for ten minutes; a server on this machine is there, or has died.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
-    atexit.register(_leave, spark, release=session_id is None)
     return spark
 
 

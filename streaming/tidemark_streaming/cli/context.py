@@ -1,7 +1,6 @@
 """What most commands need first: the settings, the engine, a range of time."""
 
 from typing import TYPE_CHECKING, Annotated
-from uuid import NAMESPACE_URL, uuid5
 
 import typer
 
@@ -37,11 +36,6 @@ def warehouse(settings: Settings, session_id: str | None = None) -> "Warehouse":
         spark = engine.session(settings, session_id)
         work.note = f"Spark {spark.version}"
     return Warehouse(spark, settings.warehouse, settings.database)
-
-
-def continuous_session(settings: Settings, asset: str) -> str:
-    """The session in which an asset's continuous query lives: the same for every process."""
-    return str(uuid5(NAMESPACE_URL, f"tidemark:{settings.warehouse}/{settings.database}/{asset}"))
 
 
 def bounds(begin: str | None, end: str | None) -> tuple[int | None, int | None]:

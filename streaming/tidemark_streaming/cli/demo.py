@@ -52,7 +52,7 @@ def command() -> None:
 
     began, settings = time.monotonic(), Settings()
     inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
-    store = connect(settings, ASSET)
+    store = connect(settings)
     _load(store, inlet, settings)
     _catch_up(store, transform)
     streamed = _stream(store, transform, inlet, settings)

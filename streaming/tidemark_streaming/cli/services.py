@@ -9,7 +9,6 @@ from rich.table import Table
 from tidemark.instant import iso
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
-from tidemark_streaming.cli.context import continuous_session
 
 _HIDDEN = ("source", "as_of", "arrived_at")
 """What the JSON has and the tables leave out."""
@@ -159,15 +158,12 @@ def _assets(settings: Settings) -> list[dict[str, Any]]:
 
 def _streams(settings: Settings) -> list[str]:
     from tidemark import engine
-    from tidemark.warehouse import Warehouse
     from tidemark_streaming import continuous, domains
 
-    running = []
-    for t in domains.load(settings.domains).transforms.values():
-        spark = engine.session(settings, continuous_session(settings, t.name))
-        if continuous.find(Warehouse(spark, settings.warehouse, settings.database), t) is not None:
-            running.append(t.name)
-    return running
+    with engine.visit(settings, continuous.session_id(settings)) as spark:
+        running = {query.name for query in spark.streams.active}
+    assets = domains.load(settings.domains).transforms
+    return [a for a in assets if continuous.name(settings.database, a) in running]
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

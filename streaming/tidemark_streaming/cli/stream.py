@@ -10,7 +10,7 @@ from rich.live import Live
 from tidemark.errors import EngineError
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import err, out, step
-from tidemark_streaming.cli.context import Asset, continuous_session, warehouse
+from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -49,21 +49,23 @@ def command(
     Example: `tidemark stream departures_hourly`, and in another terminal
     `tidemark ingest flights --days 70 --speed 20000`
     """
-    from tidemark_streaming import continuous, domains
+    from tidemark_streaming import continuous, domains, wishes
     from tidemark_streaming.live import View
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = connect(settings, asset)
+    store = connect(settings)
     if stop:
+        wished = wishes.withdraw(settings, asset)
         with step(f"stop the stream of {asset}"):
             stopped = continuous.stop(store, transform)
-        if not stopped:
+        if not (stopped or wished):
             raise EngineError(f"No stream of '{asset}' is running.")
         return
     with step(f"start the stream of {asset}"):
         query = continuous.start(store, transform, arrivals_per_run=arrivals_per_run)
     if detach:
+        wishes.wish(settings, asset, arrivals_per_run)
         out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
         return
     try:
@@ -74,9 +76,11 @@ def command(
         err().print(f"The stream of '{asset}' has stopped.")
 
 
-def connect(settings: Settings, asset: str) -> "Warehouse":
-    """The session in which an asset's query lives, the same for every process that asks."""
-    return warehouse(settings, continuous_session(settings, asset))
+def connect(settings: Settings) -> "Warehouse":
+    """The session in which the queries live, the same for every process that asks."""
+    from tidemark_streaming import continuous
+
+    return warehouse(settings, continuous.session_id(settings))
 
 
 def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:

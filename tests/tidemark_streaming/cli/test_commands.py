@@ -15,8 +15,7 @@ from tidemark import engine as spark_engine
 from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
 from tidemark_assets.flights.transforms import departures_hourly
-from tidemark_streaming.cli.context import continuous_session
-from tidemark_streaming.continuous import find
+from tidemark_streaming.continuous import find, session_id
 from tidemark_streaming.glance import Glance
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -124,7 +123,7 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
         assert process.wait(60) == 130
     assert "has stopped" in said
     assert "Traceback" not in said
-    session = spark_engine.session(here, continuous_session(here, ASSET))
+    session = spark_engine.session(here, session_id(here))
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 

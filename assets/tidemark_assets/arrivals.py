@@ -1,0 +1,202 @@
+"""From files that land to windows that are up to date: two sensors and what they launch.
+
+`<source>_landing` sees what a source's feed has pending and launches its ingest.
+`<domain>_arrivals` sees arrivals that an asset has not taken in and launches an incremental run of
+it, unless a stream keeps that asset. They are two because arrivals come in other ways as well
+(`tidemark ingest`, a replay), and because either may be wanted without the other.
+
+A tick reads files and small tables in its own process; no engine is asked, none is started.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+
+import dagster as dg
+from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
+from pydantic import Field
+
+from tidemark import run
+from tidemark.errors import TidemarkError
+from tidemark.instant import iso
+from tidemark.ledger import RunFacts
+from tidemark.transform import WindowedTransform
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming import wishes
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+EVERY = 30
+"""Seconds between two ticks."""
+
+UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+def landing(inlet: Inlet) -> dg.Definitions:
+    """What has landed for a source and is not in its log yet launches its ingest."""
+    source = inlet.source
+    name, job = source.name, f"{source.name}_ingest"
+
+    @dg.sensor(
+        name=f"{name}_landing",
+        job_name=job,
+        minimum_interval_seconds=EVERY,
+        description=f"Ingests what has landed for {name}: one run for all that is pending.",
+    )
+    def sensor(
+        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> dg.RunRequest | dg.SkipReason:
+        folder = tidemark.landing(source)
+        if not folder.exists():
+            return dg.SkipReason(f"Nothing has ever landed for '{name}': there is no {folder}.")
+        try:
+            pending = inlet.feed(folder).pending(tidemark.glance().timeline(name))
+        except TidemarkError as error:
+            return dg.SkipReason(str(error))
+        if not pending:
+            return dg.SkipReason(f"Nothing new has landed for '{name}'.")
+        if under_way(context.instance, job):
+            return dg.SkipReason(f"An ingest of '{name}' is under way.")
+        return dg.RunRequest(run_key=f"{name} {pending[-1].position}")
+
+    ingest = dg.define_asset_job(
+        job,
+        selection=[source.log_table, source.timeline_table],
+        description=f"Brings what has landed for {name} into its log.",
+    )
+    return dg.Definitions(sensors=[sensor], jobs=[ingest])
+
+
+def arrivals(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
+    """Arrivals that assets have not taken in launch one incremental run of all these assets."""
+    job = f"{domain}_catch_up"
+
+    @dg.sensor(
+        name=f"{domain}_arrivals",
+        job_name=job,
+        minimum_interval_seconds=EVERY,
+        description="Brings the windows up to date when something has arrived: one incremental run "
+        "for all assets that are behind and that no stream keeps. Its cursor is the arrival for "
+        "which each asset was launched last.",
+    )
+    def sensor(
+        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> dg.SensorResult | dg.SkipReason:
+        glance, kept = tidemark.glance(), wishes.all_of(tidemark.settings)
+        launched: dict[str, int] = json.loads(context.cursor or "{}")
+        behind: dict[str, int] = {}
+        for source, assets in by_source(transforms.values()).items():
+            newest = glance.newest_arrival(source)
+            late = glance.behind((a for a in assets if a not in kept), newest)
+            behind |= dict.fromkeys(late, newest) if newest >= 0 else {}
+        if not behind:
+            return dg.SkipReason("All windows are up to date with what has arrived.")
+        if under_way(context.instance, job):
+            return dg.SkipReason(f"A run of {job} is under way: {_list(behind)} wait for it.")
+        fresh = {a: n for a, n in behind.items() if launched.get(a) != n}
+        if not fresh:
+            return dg.SkipReason(
+                f"The run for {_list(behind)} did not bring them up to date: see why in its page "
+                "and re-execute it there; the next arrival launches another one."
+            )
+        request = dg.RunRequest(
+            run_key=" ".join(f"{asset}:{arrival}" for asset, arrival in fresh.items()),
+            run_config={"ops": {_increments(domain): {"config": {"assets": list(fresh)}}}},
+        )
+        return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
+
+    return dg.Definitions(sensors=[sensor], jobs=[_catch_up(domain, job, transforms)])
+
+
+def _catch_up(
+    domain: str, name: str, transforms: Mapping[str, WindowedTransform]
+) -> dg.JobDefinition:
+    """The job of incremental runs: each asset takes in the arrivals that it has not seen."""
+
+    class CatchUpConfig(dg.Config):
+        """Which assets to bring up to date."""
+
+        assets: list[str] = Field(
+            default=list(transforms), description="The windowed assets; by default all."
+        )
+
+    @dg.op(name=_increments(domain), pool=ENGINE_POOL)
+    def catch_up(
+        context: OpExecutionContext,
+        config: CatchUpConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> None:
+        done: dict[str, RunFacts | None] = {}
+        failed: list[str] = []
+        for asset in chosen(config.assets, transforms):
+            try:
+                done[asset] = run.incremental(tidemark.warehouse, transforms[asset])
+            except TidemarkError as error:
+                failed.append(str(error))
+                context.log.error(str(error))
+        context.add_output_metadata({"runs": dg.MetadataValue.md(_table(done))})
+        if failed:
+            raise dg.Failure(" ".join(failed), allow_retries=False)
+
+    @dg.job(
+        name=name,
+        description="Takes in what has arrived, as a stream would: one incremental run of each "
+        "asset. The windows that it published appear as materialized partitions when they close.",
+    )
+    def job() -> None:
+        catch_up()
+
+    return job
+
+
+def chosen(assets: Iterable[str], transforms: Mapping[str, WindowedTransform]) -> list[str]:
+    """The names that a user gave, if each is an asset's; otherwise a failure in one sentence."""
+    asked = list(assets)
+    for name in asked:
+        if name not in transforms:
+            known = ", ".join(transforms)
+            raise dg.Failure(
+                f"There is no asset '{name}'; there are: {known}.", allow_retries=False
+            )
+    return asked
+
+
+def by_source(transforms: Iterable[WindowedTransform]) -> dict[str, list[str]]:
+    """The assets of each source."""
+    found: dict[str, list[str]] = {}
+    for transform in transforms:
+        found.setdefault(transform.source.name, []).append(transform.name)
+    return found
+
+
+def under_way(instance: dg.DagsterInstance, job: str) -> bool:
+    """Whether a run of a job is queued or runs."""
+    return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
+
+
+def _increments(domain: str) -> str:
+    return f"{domain}_increments"
+
+
+def _list(assets: Iterable[str]) -> str:
+    return ", ".join(assets)
+
+
+def _table(done: Mapping[str, RunFacts | None]) -> str:
+    head = "| asset | arrivals | events | windows | late | too late | watermark | seconds |"
+    rows = [head, "| --- " * 8 + "|"]
+    for asset, facts in done.items():
+        if facts is None:
+            rows.append(f"| {asset} | none new | | | | | | |")
+            continue
+        rows.append(
+            f"| {asset} | {facts.from_arrival + 1} to {facts.through_arrival} | {facts.events:,} | "
+            f"{facts.windows:,} | {facts.late:,} | {facts.too_late:,} | "
+            f"{iso(facts.watermark) or '-infinity'} | {facts.seconds:.1f} |"
+        )
+    return "\n".join(rows)

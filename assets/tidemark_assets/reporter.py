@@ -1,0 +1,195 @@
+"""What happened to the windows, told to Dagster, whoever ran them.
+
+A continuous query, `tidemark run` and an incremental run of Dagster write the same row to the
+ledger. The sensor `<domain>_windows` reads those that are new and reports the partitions that they
+touched as materialized, so that they stand beside the backfilled ones. Only a closed partition is
+reported, once when it closes and again when late events changed it: an open one would be reported
+at every arrival, and is not yet what its reader waits for. Backfills of Dagster report their own.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import dagster as dg
+from dagster import ResourceParam, SensorEvaluationContext
+from dagster._core.definitions.data_version import CODE_VERSION_TAG
+
+from tidemark.instant import as_datetime, instant
+from tidemark.transform import WindowedTransform
+from tidemark.window.closing import closing
+from tidemark_assets import describe
+from tidemark_assets.arrivals import EVERY
+from tidemark_assets.report import ROWS, moment
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming.glance import Glance
+
+MOST = 500
+"""Partitions reported in a tick, of whole assets: what is left waits for the next one."""
+
+SLACK = 600_000_000
+"""Rows of the ledger come in order but for what two processes append at the same time."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Through where an asset's runs are reported: its commit and its watermark."""
+
+    seq: int = -1
+    watermark: int | None = None
+
+
+@dataclass(frozen=True)
+class Touched:
+    """A closed partition that runs changed, as its table stands now."""
+
+    key: str
+    rows: int
+    events: int
+    late: int
+    open: int
+
+
+def windows(
+    domain: str,
+    transforms: Mapping[str, WindowedTransform],
+    partitions: dg.TimeWindowPartitionsDefinition,
+) -> dg.Definitions:
+    """Reports the closed partitions that streams and increments changed."""
+
+    @dg.sensor(
+        name=f"{domain}_windows",
+        minimum_interval_seconds=EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports the partitions that streams and incremental runs brought up to date, "
+        "when they close and when late events change them. It launches nothing.",
+    )
+    def sensor(
+        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> dg.SensorResult:
+        glance = tidemark.glance()
+        since, marks = _known(context.cursor)
+        runs = glance.runs(max(0, since - SLACK))
+        told: dict[str, int] = {}
+        for transform in transforms.values():
+            name, before = transform.name, marks.get(transform.name, Mark())
+            mine = [r for r in runs if r["asset"] == name and r["mode"] == "incremental"]
+            fresh = [r for r in mine if r["seq"] > before.seq]
+            if not fresh or sum(told.values()) >= MOST:
+                continue
+            newest = fresh[-1]
+            mark = newest["watermark"]
+            after = Mark(newest["seq"], None if mark is None else instant(mark))
+            others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
+            touched = list(closed(glance, transform, partitions, before, after, others))
+            for event in events(transform, touched, newest):
+                context.instance.report_runless_asset_event(event)
+            marks[name], told[name] = after, len(touched)
+        if sum(told.values()) < MOST:
+            since = max([since, *(instant(r["ended_at"]) for r in runs)])
+        return dg.SensorResult(
+            skip_reason=_said(told),
+            cursor=json.dumps({"since": since, "marks": {a: asdict(m) for a, m in marks.items()}}),
+        )
+
+    return dg.Definitions(sensors=[sensor])
+
+
+def closed(
+    glance: Glance,
+    transform: WindowedTransform,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    before: Mark,
+    after: Mark,
+    others: Collection[int] = (),
+) -> Iterator[Touched]:
+    """The partitions that are closed at `after` and have changed, or have closed, since `before`.
+
+    Args:
+        others: commits that don't count as a change, because they report themselves.
+    """
+    if after.watermark is None:
+        return
+    starts = glance.windows(transform.table, before.seq, others)
+    # What was published as it came closes with its partition, perhaps without another event.
+    opened = [] if before.watermark is None else [before.watermark - transform.window.reach]
+    if not starts and not opened:
+        return
+    windows = _partitions(partitions, min([*starts, *opened]), max([*starts, after.watermark]))
+    if not windows:
+        return
+    columns = ["events", "late_events", "final", "seq"]
+    found = glance.between(transform.table, columns, windows[0][1], windows[-1][2])
+    if found is None:
+        return
+    begins, rows = found[0], found[1].to_pylist()
+    for key, start, end in windows:
+        closes = closing(transform.window, end)
+        if closes > after.watermark:
+            continue
+        mine = [r for s, r in zip(begins, rows, strict=True) if start <= s < end]
+        just_closed = before.watermark is None or closes > before.watermark
+        changed = {r["seq"] for r in mine if r["seq"] > before.seq}.difference(others)
+        if mine and (just_closed or changed):
+            yield Touched(
+                key=key,
+                rows=len(mine),
+                events=sum(r["events"] for r in mine),
+                late=sum(r["late_events"] for r in mine),
+                open=sum(not r["final"] for r in mine),
+            )
+
+
+def events(
+    transform: WindowedTransform, touched: list[Touched], run: Mapping[str, Any]
+) -> Iterator[dg.AssetMaterialization]:
+    """What to report of closed partitions after a run of the ledger."""
+    mark = run["watermark"]
+    common = {
+        "reported": "by its runs, not by Dagster",
+        "complete through arrival": run["through_arrival"],
+        "watermark now": moment(None if mark is None else instant(mark)),
+    }
+    tags = {CODE_VERSION_TAG: describe.code_version(transform)}
+    for partition in touched:
+        own = {
+            ROWS: partition.rows,
+            "events": partition.events,
+            "late events": partition.late,
+            "open windows": partition.open,
+        }
+        yield dg.AssetMaterialization(
+            transform.table, partition=partition.key, metadata=own | common, tags=tags
+        )
+        for table in (transform.late_table, transform.late_loss_table):
+            yield dg.AssetMaterialization(
+                table, partition=partition.key, metadata=common, tags=tags
+            )
+
+
+def _partitions(
+    partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int
+) -> list[tuple[str, int, int]]:
+    """Key, start and end of the partitions from that of `first` to that of `last`."""
+    newest = partitions.get_last_partition_window()
+    begin, end = max(first, instant(partitions.start)), last + 1
+    if newest is None or begin >= min(end, instant(newest.end)):
+        return []
+    key = partitions.get_partition_key_for_timestamp(begin / 1e6)
+    begins = partitions.time_window_for_partition_key(key).start
+    ends = min(as_datetime(end), newest.end)
+    keys = partitions.get_partition_keys_in_time_window(dg.TimeWindow(begins, ends))
+    spans = [(k, partitions.time_window_for_partition_key(k)) for k in keys]
+    return [(k, instant(w.start), instant(w.end)) for k, w in spans]
+
+
+def _known(cursor: str | None) -> tuple[int, dict[str, Mark]]:
+    known = json.loads(cursor or '{"since": 0, "marks": {}}')
+    return known["since"], {a: Mark(**m) for a, m in known["marks"].items()}
+
+
+def _said(told: Mapping[str, int]) -> str:
+    if not told:
+        return "No run of a stream or an increment since the last look."
+    return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())

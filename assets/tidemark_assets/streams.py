@@ -1,0 +1,253 @@
+"""Streams, started, watched and stopped from Dagster.
+
+A stream is a query of the engine, not a run of Dagster, which would seem stuck for ever: a short
+run starts it, and the sensor `<domain>_supervisor` looks whether it still runs, has it started
+again where it does not, and reports on its asset how it gets on. What should run is a wish on
+disk, that jobs and command line write alike.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import dagster as dg
+from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
+from pydantic import Field
+
+from tidemark import engine
+from tidemark.errors import EngineError, TidemarkError
+from tidemark.instant import INFINITY, describe, iso
+from tidemark.settings import Settings
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_assets.arrivals import EVERY, chosen, under_way
+from tidemark_assets.report import moment
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming import continuous, supervisor, wishes
+from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
+from tidemark_streaming.lease import renew
+from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
+
+LEASE = 4 * EVERY
+"""Seconds after which a supervisor that was not seen is taken for gone."""
+
+REPORT_EVERY = 300_000_000
+"""Microseconds between two reports of a stream that just runs."""
+
+REPORTS = 10
+"""Reports in a tick, each of which reads a few tables: those whose state changed come first."""
+
+
+def streams(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
+    """A domain's supervisor, and the jobs that start and stop its streams."""
+    start, stop = _start(domain, transforms), _stop(domain, transforms)
+
+    @dg.sensor(
+        name=f"{domain}_supervisor",
+        job_name=start.name,
+        minimum_interval_seconds=EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Looks after the streams that should run: starts again what has ended, after "
+        "a wait that doubles each time, and reports how each gets on. Where none should run it "
+        "does nothing.",
+    )
+    def sensor(
+        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> dg.SensorResult | dg.SkipReason:
+        settings, now = tidemark.settings, time.time_ns() // 1000
+        known, reported = _known(context.cursor)
+        try:
+            renew(_lease(settings, domain), _owner(context.instance), LEASE)
+            starting = under_way(context.instance, start.name)
+            found = supervisor.look(settings, transforms, known, now, starting=starting)
+        except TidemarkError as error:
+            return dg.SkipReason(str(error))
+        changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
+        due = [a for a in found if a not in changed and now - reported[a] >= REPORT_EVERY]
+        glance = tidemark.glance()
+        for asset in [*changed, *due][:REPORTS]:
+            context.instance.report_runless_asset_event(
+                _observed(glance, transforms[asset], found[asset])
+            )
+            reported[asset] = now
+        fresh = [a for a in changed if found[a].state == STARTING]
+        requests = [_request(domain, fresh, found, now)] if fresh else []
+        memory = {
+            "streams": {a: asdict(s) for a, s in found.items()},
+            "reported": {a: reported.get(a, 0) for a in found},
+        }
+        return dg.SensorResult(
+            requests,
+            skip_reason=None if requests else _said(found, now),
+            cursor=json.dumps(memory),
+        )
+
+    return dg.Definitions(sensors=[sensor], jobs=[start, stop])
+
+
+def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int]]:
+    memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
+    return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"]
+
+
+def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
+    class StartConfig(dg.Config):
+        """Which streams should run."""
+
+        assets: list[str] = Field(
+            default=list(transforms), description="The windowed assets; by default all."
+        )
+        arrivals_per_run: int | None = Field(
+            default=None, ge=1, description="At most so many arrivals a run; all there are if left."
+        )
+
+    @dg.op(name=_starts(domain))
+    def begin(
+        context: OpExecutionContext, config: StartConfig, tidemark: ResourceParam[TidemarkResource]
+    ) -> None:
+        settings, failed = tidemark.settings, list[str]()
+        assets = chosen(config.assets, transforms)
+        wished = wishes.all_of(settings)
+        # Before anything else: what is wished holds also where the engine can't be reached now.
+        for asset in assets:
+            if asset not in wished:
+                wished[asset] = wishes.wish(settings, asset, config.arrivals_per_run)
+        try:
+            engine.ensure(settings, context.log.info)
+            spark = engine.session(settings, continuous.session_id(settings))
+        except EngineError as error:
+            raise dg.Failure(str(error), allow_retries=False) from None
+        store = Warehouse(spark, settings.warehouse, settings.database)
+        for asset in assets:
+            if continuous.find(store, transforms[asset]) is not None:
+                context.log.info(f"The stream of {asset} runs already.")
+                continue
+            try:
+                query = continuous.start(
+                    store, transforms[asset], arrivals_per_run=wished[asset].arrivals_per_run
+                )
+                context.log.info(f"The stream of {asset} runs: query {query.id}.")
+            except TidemarkError as error:
+                failed.append(str(error))
+                context.log.error(str(error))
+        if failed:
+            raise dg.Failure(" ".join(failed), allow_retries=False)
+
+    @dg.job(
+        name=f"{domain}_start_streams",
+        description="Starts continuous queries on the engine and ends; they go on, and the "
+        "supervisor starts them again if they end, until they are stopped.",
+    )
+    def job() -> None:
+        begin()
+
+    return job
+
+
+def _stop(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
+    class StopConfig(dg.Config):
+        """Which streams should run no more."""
+
+        assets: list[str] = Field(
+            default=list(transforms), description="The windowed assets; by default all."
+        )
+
+    @dg.op(name=f"{domain}_stream_stops")
+    def end(
+        context: OpExecutionContext, config: StopConfig, tidemark: ResourceParam[TidemarkResource]
+    ) -> None:
+        settings, assets = tidemark.settings, chosen(config.assets, transforms)
+        for asset in assets:
+            wishes.withdraw(settings, asset)
+        try:
+            with engine.visit(settings, continuous.session_id(settings)) as spark:
+                store = Warehouse(spark, settings.warehouse, settings.database)
+                for asset in assets:
+                    stopped = continuous.stop(store, transforms[asset])
+                    context.log.info(f"{asset}: {'stopped' if stopped else 'did not run'}.")
+        except EngineError as error:
+            context.log.info(f"No stream runs without an engine. {error}")
+
+    @dg.job(
+        name=f"{domain}_stop_streams",
+        description="Stops continuous queries cleanly; the supervisor lets them rest.",
+    )
+    def job() -> None:
+        end()
+
+    return job
+
+
+def _request(
+    domain: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
+) -> dg.RunRequest:
+    names = list(assets)
+    tries = ", ".join(f"{a} (start {found[a].failures + 1})" for a in names)
+    return dg.RunRequest(
+        run_key=f"{' '.join(names)} {now}",
+        run_config={"ops": {_starts(domain): {"config": {"assets": names}}}},
+        tags={"tidemark/streams": tries},
+    )
+
+
+def _observed(glance: Glance, transform: WindowedTransform, stream: Stream) -> dg.AssetObservation:
+    source = glance.source(transform.source.name)
+    asset = glance.asset(
+        transform.name, transform.source.name, transform.keys, transform.allowed_lateness
+    )
+    return dg.AssetObservation(
+        transform.name,
+        description=f"The stream is {stream.state}.",
+        metadata={
+            "stream": stream.state,
+            "arrivals behind": source.arrivals - 1 - asset.as_of,
+            "complete through arrival": asset.as_of,
+            "watermark now": moment(asset.watermark),
+            "watermark lag": _lag(source, asset),
+            "windows": asset.windows,
+            "open windows": asset.open,
+            "late events": asset.late,
+            "too late events": asset.too_late,
+            "failures in a row": stream.failures,
+            **({"last error": stream.error} if stream.error else {}),
+        },
+    )
+
+
+def _lag(source: SourceGlance, asset: AssetGlance) -> str:
+    """How far the asset's watermark is behind the newest event."""
+    if source.newest_event is None or asset.watermark is None or asset.watermark >= INFINITY:
+        return "none"
+    return describe(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)
+
+
+def _said(found: Mapping[str, Stream], now: int) -> str:
+    if not found:
+        return "No stream should run."
+    return " ".join(_sentence(asset, stream, now) for asset, stream in found.items())
+
+
+def _sentence(asset: str, stream: Stream, now: int) -> str:
+    ended = f": {stream.error}" if stream.error else "."
+    if stream.state == RUNNING:
+        return f"{asset} runs since {iso(stream.changed // 1_000_000 * 1_000_000)}."
+    if stream.state == WAITING:
+        left = max(0, stream.changed + stream.wait - now) // 1_000_000
+        return f"{asset} is started again in {left} seconds{ended}"
+    if stream.state == GIVEN_UP:
+        return f"{asset} was given up after {stream.failures} tries{ended}"
+    return f"{asset} is being started."
+
+
+def _starts(domain: str) -> str:
+    return f"{domain}_stream_starts"
+
+
+def _lease(settings: Settings, domain: str) -> Path:
+    return wishes.folder(settings) / f".{domain}_supervisor.lease"
+
+
+def _owner(instance: dg.DagsterInstance) -> str:
+    return f"Dagster in {instance.root_directory}"

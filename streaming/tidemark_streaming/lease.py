@@ -1,0 +1,42 @@
+"""A lease: one of several processes looks after a thing, for as long as it keeps saying so.
+
+Unlike a lock it outlives the moment: whoever comes every half minute holds it in between, and one
+that died loses it after a while.
+"""
+
+import fcntl
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tidemark.errors import ConflictError
+
+
+def renew(file: Path, owner: str, lasts: float) -> None:
+    """Take or keep the lease in `file` for so many seconds.
+
+    Raises:
+        ConflictError: another owner has it, and renewed it less than `lasts` seconds ago.
+    """
+    with _locked(file):
+        now = time.time()
+        held: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
+        if held["owner"] != owner and now - held["at"] < lasts:
+            raise ConflictError(
+                f"Another supervisor looks after these streams, {held['owner']} (seen "
+                f"{now - held['at']:.0f} seconds ago): this one, {owner}, does nothing."
+            )
+        scratch = file.with_name(f".{file.name}.new")
+        scratch.write_text(json.dumps({"owner": owner, "at": now}))
+        scratch.replace(file)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_name(f".{file.name}.lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,73 @@
+"""Which streams should run: one small file for each, in the folder `streams` of the home.
+
+A wish outlives the stream, the engine and the machine's restart: whoever looks after streams
+starts again what is wished for and does not run. To wish is to write a file, to stop is to delete
+it; both are atomic.
+"""
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tidemark.settings import Settings
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A stream that should run.
+
+    Args:
+        asset: whose.
+        arrivals_per_run: at most so many arrivals a run; None is all there are.
+        since: when it was asked for, in microseconds.
+    """
+
+    asset: str
+    arrivals_per_run: int | None
+    since: int
+
+
+def wish(settings: Settings, asset: str, arrivals_per_run: int | None = None) -> Wish:
+    """Ask for an asset's stream, also when it was asked for before."""
+    wanted = Wish(asset, arrivals_per_run, time.time_ns() // 1000)
+    path = _file(settings, asset)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(asdict(wanted)))
+    scratch.replace(path)
+    return wanted
+
+
+def withdraw(settings: Settings, asset: str) -> bool:
+    """Ask for an asset's stream no more; False where nobody had."""
+    try:
+        _file(settings, asset).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def all_of(settings: Settings) -> dict[str, Wish]:
+    """All that is asked for, by asset."""
+    files = sorted(folder(settings).glob("[!.]*.json"))
+    found = [Wish(**json.loads(text)) for f in files if (text := _read(f))]
+    return {w.asset: w for w in found}
+
+
+def folder(settings: Settings) -> Path:
+    """Where the wishes of the settings' database are."""
+    return settings.home / "streams" / settings.database
+
+
+def _file(settings: Settings, asset: str) -> Path:
+    return folder(settings) / f"{asset}.json"
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        # Withdrawn since it was listed.
+        return ""

@@ -1,0 +1,120 @@
+"""Small Delta tables as the engine would have written them, made without it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from tidemark.instant import as_datetime
+from tidemark.settings import Settings
+
+_INSTANT = pa.timestamp("us", "UTC")
+_TIMELINE = pa.schema(
+    {
+        "arrival": pa.int64(),
+        "arrived_at": _INSTANT,
+        "watermark_before": _INSTANT,
+        "watermark_after": _INSTANT,
+        "rows": pa.int64(),
+        "min_event_time": _INSTANT,
+        "max_event_time": _INSTANT,
+        "bytes": pa.int64(),
+        "position": pa.string(),
+        "watermark_state": pa.string(),
+    }
+)
+_RUNS = pa.schema(
+    {
+        **dict.fromkeys(("run", "asset", "mode", "answer"), pa.string()),
+        **dict.fromkeys(("seq", "from_arrival", "through_arrival"), pa.int64()),
+        **dict.fromkeys(("window_from", "window_to", "started_at", "ended_at"), _INSTANT),
+        "watermark": _INSTANT,
+        **dict.fromkeys(("windows", "on_time", "late", "too_late", "no_event_time"), pa.int64()),
+    }
+)
+_WINDOWS = pa.schema(
+    {
+        **dict.fromkeys(("window_start", "window_end"), _INSTANT),
+        "origin": pa.string(),
+        **dict.fromkeys(("events", "late_events"), pa.int64()),
+        "final": pa.bool_(),
+        "seq": pa.int64(),
+    }
+)
+
+
+def arrive(
+    settings: Settings,
+    source: str,
+    first: int,
+    last: int,
+    newest: int = 0,
+    positions: Sequence[str] = (),
+) -> None:
+    """Add arrivals to a source's timeline, each with one event at `newest`."""
+    rows = [
+        {
+            "arrival": n,
+            "arrived_at": as_datetime(n),
+            "watermark_after": as_datetime(newest),
+            "rows": 1,
+            "min_event_time": as_datetime(newest),
+            "max_event_time": as_datetime(newest),
+            "bytes": 1,
+            "position": positions[n - first] if positions else "{}",
+        }
+        for n in range(first, last + 1)
+    ]
+    _append(settings, f"{source}_timeline", rows, _TIMELINE)
+
+
+def ran(
+    settings: Settings,
+    assets: str | Iterable[str],
+    seq: int,
+    through: int,
+    watermark: int,
+    mode: str = "incremental",
+    **others: object,
+) -> None:
+    """Add a run of each asset to the ledger, ended `seq` seconds after 1970."""
+    row = {
+        **dict.fromkeys(("from_arrival", "windows", "on_time", "late", "too_late"), 0),
+        "no_event_time": 0,
+        "run": f"{seq}",
+        "mode": mode,
+        "answer": "as_streamed",
+        "seq": seq,
+        "through_arrival": through,
+        "started_at": as_datetime(seq * 1_000_000),
+        "ended_at": as_datetime(seq * 1_000_000),
+        "watermark": as_datetime(watermark),
+        **others,
+    }
+    names = [assets] if isinstance(assets, str) else assets
+    _append(settings, "runs", [row | {"asset": name} for name in names], _RUNS)
+
+
+def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], size: int) -> None:
+    """Add windows of `size` microseconds, published by the commit `seq`, with two events each."""
+    rows = [
+        {
+            "window_start": as_datetime(start),
+            "window_end": as_datetime(start + size),
+            "origin": "JFK",
+            "events": 2,
+            "late_events": 0,
+            "final": False,
+            "seq": seq,
+        }
+        for start in starts
+    ]
+    _append(settings, asset, rows, _WINDOWS)
+
+
+def _append(
+    settings: Settings, table: str, rows: Sequence[dict[str, Any]], schema: pa.Schema
+) -> None:
+    path = f"{settings.warehouse}/{settings.database}/{table}"
+    write_deltalake(path, pa.Table.from_pylist(list(rows), schema=schema), mode="append")

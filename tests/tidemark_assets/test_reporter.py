@@ -1,0 +1,99 @@
+"""What streams and increments did appears in Dagster, by closed partitions."""
+
+from dataclasses import replace
+
+import dagster as dg
+
+from support import PER_MINUTE
+from tables import publish, ran
+from ticks import Ticks
+from ticks import of as ticks_of
+from tidemark.instant import duration, instant
+from tidemark.settings import Settings
+from tidemark.window import Tumbling
+from tidemark_assets.reporter import windows
+
+HOURLY = replace(PER_MINUTE, name="hourly", window=Tumbling("1 hour"))
+DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
+HOUR = duration("1 hour")
+DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
+
+
+def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
+    return ticks_of(windows("some", {"hourly": HOURLY}, DAYS), instance, settings)
+
+
+def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[str]:
+    """The partitions that Dagster knows as materialized, in the order of the reports."""
+    key = dg.AssetKey(asset)
+    found = instance.fetch_materializations(key, limit=100, ascending=True).records
+    return [r.partition_key or "" for r in found]
+
+
+def run(
+    settings: Settings, seq: int, watermark: int, *starts: int, mode: str = "incremental"
+) -> None:
+    publish(settings, "hourly", seq, starts, HOUR)
+    ran(settings, "hourly", seq, through=seq, watermark=watermark, mode=mode)
+
+
+def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = reports(instance, settings)
+    assert ticks.skipped() == "No run of a stream or an increment since the last look."
+    run(settings, 0, DAY[1] - 1, DAY[0], DAY[0] + 22 * HOUR)
+    assert ticks.skipped() == "hourly: 0 partitions reported"
+    assert materialized(instance) == []
+
+    # The day's last window has no events: it closes with the watermark alone.
+    run(settings, 1, DAY[1], DAY[1])
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert materialized(instance) == ["2013-01-01"]
+    assert materialized(instance, "hourly_late") == ["2013-01-01"]
+    assert materialized(instance, "hourly_late_loss") == ["2013-01-01"]
+
+    run(settings, 2, DAY[1] + HOUR, DAY[0] + 5 * HOUR, DAY[1] + HOUR)
+    ticks.skipped()
+    ticks.skipped()
+    assert materialized(instance) == ["2013-01-01", "2013-01-01"]
+
+
+def test_many_runs_since_the_last_look_are_one_report_a_partition(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    for seq in range(24):
+        run(settings, seq, DAY[0] + (seq + 1) * 3 * HOUR, DAY[0] + seq * 3 * HOUR)
+    assert reports(instance, settings).skipped() == "hourly: 3 partitions reported"
+    assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
+
+
+def test_a_report_says_how_the_partition_stands(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    run(settings, 0, DAY[1], DAY[0], DAY[0] + HOUR)
+    reports(instance, settings).skipped()
+    event = instance.get_latest_materialization_event(dg.AssetKey("hourly"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
+    assert (said["dagster/partition_row_count"], said["events"], said["open windows"]) == (2, 4, 2)
+    assert said["complete through arrival"] == 0
+
+
+def test_backfills_report_themselves(instance: dg.DagsterInstance, settings: Settings) -> None:
+    ticks = reports(instance, settings)
+    run(settings, 0, DAY[2], DAY[0], DAY[1])
+    ticks.skipped()
+    run(settings, 1, DAY[2], DAY[0], mode="backfill")
+    assert ticks.skipped() == "No run of a stream or an increment since the last look."
+    run(settings, 2, DAY[3], DAY[2])
+    ticks.skipped()
+    assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
+
+
+def test_windows_outside_all_partitions_are_not_reported(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    run(settings, 0, instant("2015-01-01"), instant("2012-12-31"), instant("2014-06-01"))
+    assert reports(instance, settings).skipped() == "hourly: 0 partitions reported"

@@ -1,0 +1,164 @@
+"""Streams from Dagster: started by a job, found again and looked after by a sensor, stopped."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+
+from support import PER_MINUTE, READINGS, ingest, published, reference, renamed, some_arrivals
+from ticks import of as ticks_of
+from tidemark import engine as spark_engine
+from tidemark.settings import Settings
+from tidemark.state import State
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.streams import streams
+from tidemark_streaming import continuous, supervisor, wishes
+
+ARRIVALS = some_arrivals(count=4)
+ASSETS = {"per_minute": PER_MINUTE}
+
+
+def job(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    name: str,
+    assets: Mapping[str, WindowedTransform] = ASSETS,
+) -> dg.ExecuteInProcessResult:
+    """Run one of the jobs in process."""
+    resources = {"tidemark": TidemarkResource(settings)}
+    definitions = dg.Definitions.merge(
+        streams("some", assets),
+        dg.Definitions(resources=resources, executor=dg.in_process_executor),
+    )
+    return definitions.resolve_job_def(name).execute_in_process(
+        instance=instance, raise_on_error=False
+    )
+
+
+def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
+    """What was reported of the stream, in order."""
+    found = instance.fetch_observations(dg.AssetKey("per_minute"), limit=50, ascending=True)
+    events = [r.asset_observation for r in found.records]
+    return [{k: v.value for k, v in e.metadata.items()} for e in events if e is not None]
+
+
+def through(settings: Settings, arrival: int) -> None:
+    """Wait until the stream has taken an arrival in."""
+    with spark_engine.visit(settings, continuous.session_id(settings)) as spark:
+        warehouse = Warehouse(spark, settings.warehouse, settings.database)
+        deadline = time.monotonic() + 120
+        while State(warehouse, PER_MINUTE).last().after.at.arrival < arrival:
+            assert time.monotonic() < deadline, "the stream does not get on"
+            time.sleep(0.3)
+
+
+def test_a_stream_from_its_start_to_its_end(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    assert ticks.skipped() == "No stream should run."
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    assert job(here, instance, "some_start_streams").success
+    assert job(here, instance, "some_start_streams").success
+    assert ticks.skipped().startswith("per_minute runs since ")
+    through(here, 1)
+
+    monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
+    with spark_engine.visit(here, continuous.session_id(here)) as spark:
+        store = Warehouse(spark, here.warehouse, here.database)
+        assert continuous.stop(store, PER_MINUTE)
+    assert ticks.skipped() == (
+        "per_minute is started again in 0 seconds: It was stopped elsewhere."
+    )
+    assert ticks.launched() == ["per_minute"]
+    assert job(here, instance, "some_start_streams").success
+    assert ticks.skipped().startswith("per_minute runs since ")
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    through(here, 4)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+    assert job(here, instance, "some_stop_streams").success
+    assert ticks.skipped() == "No stream should run."
+    with spark_engine.visit(here, continuous.session_id(here)) as spark:
+        assert not spark.streams.active
+    states = [o["stream"] for o in observed(instance)]
+    assert states == ["running", "waiting", "starting", "running"]
+    assert observed(instance)[1]["last error"] == "It was stopped elsewhere."
+
+
+def test_a_stream_that_fails_says_why(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    assert job(here, instance, "some_start_streams").success
+    ticks.skipped()
+    # A state that is not one: the next run can't read it.
+    through(here, 1)
+    warehouse.spark.sql(
+        f"ALTER TABLE delta.`{warehouse.path('per_minute_state')}` "
+        "SET TBLPROPERTIES ('tidemark.format' = '99')"
+    )
+    ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
+    deadline = time.monotonic() + 60
+    while (said := ticks.skipped()).startswith("per_minute runs"):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    job(here, instance, "some_stop_streams")
+    assert "is started again in" in said
+    assert "99" in said
+
+
+def test_a_look_at_fifty_streams_is_quick(engine: Settings, instance: dg.DagsterInstance) -> None:
+    here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
+    assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
+    for asset in assets:
+        wishes.wish(here, asset)
+    ticks = ticks_of(streams("some", assets), instance, here)
+    begun = time.monotonic()
+    assert len(ticks.launched()) == 50
+    assert time.monotonic() - begun < 5
+
+
+def test_an_engine_that_is_down_is_one_sentence(
+    settings: Settings, instance: dg.DagsterInstance
+) -> None:
+    failed = job(settings, instance, "some_start_streams")
+    [event] = failed.filter_events(lambda e: e.is_step_failure)
+    error = event.step_failure_data.error
+    assert error is not None
+    assert error.message.startswith(
+        "dagster._core.definitions.events.Failure: No engine answers at sc://localhost:1"
+    )
+    # It is wished for all the same, and so it is tried again, later and later.
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    assert ticks.launched() == ["per_minute"]
+    said = ticks.skipped()
+    assert said.startswith("per_minute is started again in 30 seconds: No engine answers at ")
+    assert job(settings, instance, "some_stop_streams").success
+    assert ticks.skipped() == "No stream should run."
+
+
+def test_of_two_supervisors_one_says_so_and_does_nothing(
+    settings: Settings, instance: dg.DagsterInstance, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    wishes.wish(settings, "per_minute")
+    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other"))) as other:
+        first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
+        assert first.launched() == ["per_minute"]
+        said = second.skipped()
+    assert said.startswith("Another supervisor looks after these streams, Dagster in ")
+    assert said.endswith("does nothing.")
+    assert not observed(other)

@@ -1,0 +1,85 @@
+"""When a stream is started again, waits, and is given up: looks at an engine that is not there."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tidemark.errors import ConflictError
+from tidemark.settings import Settings
+from tidemark_streaming import wishes
+from tidemark_streaming.lease import renew
+from tidemark_streaming.supervisor import (
+    GIVEN_UP,
+    LONGEST_WAIT,
+    SECOND,
+    STARTING,
+    TRIES,
+    WAITING,
+    Stream,
+    look,
+)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path, remote="sc://localhost:1")
+
+
+def test_a_stream_that_nobody_asked_for_is_left_alone(settings: Settings) -> None:
+    assert look(settings, ["one"], {}, 0) == {}
+    wishes.wish(settings, "one")
+    assert look(settings, ["two"], {}, 0) == {}
+    assert list(look(settings, ["one", "two"], {}, 0)) == ["one"]
+    assert wishes.withdraw(settings, "one")
+    assert not wishes.withdraw(settings, "one")
+    assert look(settings, ["one"], {}, 0) == {}
+
+
+def test_the_wait_doubles_up_to_a_longest_and_ends_with_giving_up(settings: Settings) -> None:
+    wishes.wish(settings, "one")
+    now, known, waits = 0, dict[str, Stream](), list[int]()
+    while (known := look(settings, ["one"], known, now))["one"].state != GIVEN_UP:
+        if known["one"].state == WAITING:
+            waits.append(known["one"].wait // SECOND)
+            now += known["one"].wait - 1
+            assert look(settings, ["one"], known, now)["one"].state == WAITING
+            now += 1
+        else:
+            assert known["one"].state == STARTING
+            now += 30 * SECOND
+    assert waits == [30, 60, 120, 240, 480, 960, 1800, 1800, 1800]
+    assert waits[-1] * SECOND == LONGEST_WAIT
+    stream = known["one"]
+    assert stream.failures == TRIES
+    assert "No engine answers at sc://localhost:1" in (stream.error or "")
+    assert look(settings, ["one"], known, now + 10 * LONGEST_WAIT) == known
+
+
+def test_asking_again_forgets_that_a_stream_was_given_up(settings: Settings) -> None:
+    old = wishes.wish(settings, "one")
+    known = {"one": Stream(old.since, GIVEN_UP, failures=TRIES)}
+    wishes.withdraw(settings, "one")
+    time.sleep(0.001)
+    wishes.wish(settings, "one")
+    assert look(settings, ["one"], known, 0)["one"].state == STARTING
+
+
+def test_a_start_that_is_under_way_is_waited_for(settings: Settings) -> None:
+    wish = wishes.wish(settings, "one")
+    known = {"one": Stream(wish.since, STARTING)}
+    assert look(settings, ["one"], known, 10**9, starting=True) == known
+    assert look(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
+    assert look(settings, ["one"], known, 10**9)["one"].failures == 1
+
+
+def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
+    lease = tmp_path / "folder" / "lease"
+    renew(lease, "this", 0.2)
+    renew(lease, "this", 0.2)
+    with pytest.raises(ConflictError, match=r"Another supervisor .*, this \(seen 0 seconds ago\)"):
+        renew(lease, "that", 60)
+    time.sleep(0.25)
+    renew(lease, "that", 0.2)
+    with pytest.raises(ConflictError, match="this one, this, does nothing"):
+        renew(lease, "this", 60)
