@@ -4,9 +4,15 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from tidemark_assets import arrivals, reporter, streams
+from tidemark.instant import duration
+from tidemark_assets import arrivals, nightly, reporter, streams
 from tidemark_assets.build import Presentation
+from tidemark_assets.fresh import fresh_check
 from tidemark_streaming.domains import Domains
+
+CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
+"""For what is made of windows: again when any of their partitions changed, however many of the
+others have never been computed."""
 
 
 def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.Definitions]:
@@ -14,6 +20,12 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
     for inlet in found.inlets.values():
         yield arrivals.landing(inlet)
     if found.transforms:
-        yield arrivals.arrivals(domain, found.transforms)
-        yield reporter.windows(domain, found.transforms, show.partitions)
-        yield streams.streams(domain, found.transforms)
+        transforms, days = found.transforms, show.partitions
+        within = duration(show.fresh_within)
+        yield arrivals.arrivals(domain, transforms)
+        yield reporter.windows(domain, transforms, days, within)
+        yield streams.streams(domain, transforms)
+        yield nightly.nightly(domain, transforms, days)
+        for transform in transforms.values():
+            checks = [fresh_check(transform, within), nightly.parity_check(transform, days)]
+            yield dg.Definitions(asset_checks=checks)

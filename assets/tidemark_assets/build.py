@@ -38,11 +38,13 @@ class Presentation:
         partitions: the days, or hours, by which windows are materialized and backfilled.
         owners: e-mail addresses, or teams as `team:<name>`.
         tags: tags of all the domain's assets.
+        fresh_within: how far the windows' watermark may stay behind the newest event.
     """
 
     partitions: dg.TimeWindowPartitionsDefinition
     owners: Sequence[str] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    fresh_within: str = "1 day"
 
 
 def feed_asset(source: Source, group: str, show: Presentation) -> dg.AssetSpec:

@@ -14,7 +14,7 @@ from tidemark.log import Arrival, Log
 from tidemark.source import Source
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
-from tidemark_assets import describe
+from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
 
 QUARTER = 900_000_000
@@ -38,10 +38,13 @@ def ingested(
     }
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     rows = {source.log_table: sum(a.rows for a in timeline), source.timeline_table: len(timeline)}
-    return {
+    found: dict[str, Metadata] = {
         table: {**facts, "dagster/row_count": count, **_table(warehouse, table, meanings)}
         for table, count in rows.items()
     }
+    if arrivals:
+        found[source.timeline_table] |= pictures.of_arrivals(warehouse, source, timeline)
+    return found
 
 
 def computed(
@@ -89,6 +92,9 @@ def computed(
         everywhere = of_run[table] | _table(warehouse, table, meanings)
         own = _by_partition(warehouse, table, wanted, begins, end)
         found[table] = {key: metadata | everywhere for key, metadata in own.items()}
+    # Once, with the newest partition, which the asset's page shows: it is of the whole range.
+    drawn = pictures.of_windows(warehouse, transform, min(begins.values()), end)
+    found[transform.table][list(begins)[-1]] |= drawn
     return found
 
 

@@ -1,10 +1,11 @@
 """What happened to the windows, told to Dagster, whoever ran them.
 
-A continuous query, `tidemark run` and an incremental run of Dagster write the same row to the
-ledger. The sensor `<domain>_windows` reads those that are new and reports the partitions that they
-touched as materialized, so that they stand beside the backfilled ones. Only a closed partition is
-reported, once when it closes and again when late events changed it: an open one would be reported
-at every arrival, and is not yet what its reader waits for. Backfills of Dagster report their own.
+A continuous query, `tidemark run`, a correction and an incremental run of Dagster write the same
+row to the ledger. The sensor `<domain>_windows` reads those that are new and reports the
+partitions that they touched as materialized, so that they stand beside the backfilled ones. Only a
+closed partition is reported, once when it closes and again when late events change it: an open one
+would be reported at every arrival, and is not yet what its reader waits for. Backfills are not
+reported here: those of Dagster report their own.
 """
 
 import json
@@ -16,13 +17,15 @@ import dagster as dg
 from dagster import ResourceParam, SensorEvaluationContext
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
-from tidemark.instant import as_datetime, instant
+from tidemark.instant import instant
 from tidemark.transform import WindowedTransform
 from tidemark.window.closing import closing
 from tidemark_assets import describe
 from tidemark_assets.arrivals import EVERY
+from tidemark_assets.fresh import freshness
 from tidemark_assets.report import ROWS, moment
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.spans import spans
 from tidemark_streaming.glance import Glance
 
 MOST = 500
@@ -55,8 +58,9 @@ def windows(
     domain: str,
     transforms: Mapping[str, WindowedTransform],
     partitions: dg.TimeWindowPartitionsDefinition,
+    fresh_within: int,
 ) -> dg.Definitions:
-    """Reports the closed partitions that streams and increments changed."""
+    """Reports the closed partitions that streams and increments changed, and who is not fresh."""
 
     @dg.sensor(
         name=f"{domain}_windows",
@@ -69,12 +73,12 @@ def windows(
         context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
     ) -> dg.SensorResult:
         glance = tidemark.glance()
-        since, marks = _known(context.cursor)
+        since, marks, passed = _known(context.cursor)
         runs = glance.runs(max(0, since - SLACK))
         told: dict[str, int] = {}
         for transform in transforms.values():
             name, before = transform.name, marks.get(transform.name, Mark())
-            mine = [r for r in runs if r["asset"] == name and r["mode"] == "incremental"]
+            mine = [r for r in runs if r["asset"] == name and r["mode"] != "backfill"]
             fresh = [r for r in mine if r["seq"] > before.seq]
             if not fresh or sum(told.values()) >= MOST:
                 continue
@@ -83,15 +87,26 @@ def windows(
             after = Mark(newest["seq"], None if mark is None else instant(mark))
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions, before, after, others))
-            for event in events(transform, touched, newest):
+            for event in reports(transform, touched, newest):
                 context.instance.report_runless_asset_event(event)
             marks[name], told[name] = after, len(touched)
         if sum(told.values()) < MOST:
             since = max([since, *(instant(r["ended_at"]) for r in runs)])
-        return dg.SensorResult(
-            skip_reason=_said(told),
-            cursor=json.dumps({"since": since, "marks": {a: asdict(m) for a, m in marks.items()}}),
-        )
+        events = {s: glance.newest_event(s) for s in {t.source.name for t in transforms.values()}}
+        for name, mark in marks.items():
+            if name not in transforms:
+                continue
+            source = transforms[name].source.name
+            found = freshness(transforms[name], events[source], mark.watermark, fresh_within)
+            if passed.get(name) != found.passed:
+                context.instance.report_runless_asset_event(found)
+            passed[name] = found.passed
+        cursor = {
+            "since": since,
+            "marks": {a: asdict(m) for a, m in marks.items()},
+            "fresh": passed,
+        }
+        return dg.SensorResult(skip_reason=_said(told), cursor=json.dumps(cursor))
 
     return dg.Definitions(sensors=[sensor])
 
@@ -116,24 +131,24 @@ def closed(
     opened = [] if before.watermark is None else [before.watermark - transform.window.reach]
     if not starts and not opened:
         return
-    windows = _partitions(partitions, min([*starts, *opened]), max([*starts, after.watermark]))
-    if not windows:
+    days = spans(partitions, min([*starts, *opened]), max([*starts, after.watermark]))
+    if not days:
         return
     columns = ["events", "late_events", "final", "seq"]
-    found = glance.between(transform.table, columns, windows[0][1], windows[-1][2])
+    found = glance.between(transform.table, columns, days[0].start, days[-1].end)
     if found is None:
         return
     begins, rows = found[0], found[1].to_pylist()
-    for key, start, end in windows:
-        closes = closing(transform.window, end)
+    for day in days:
+        closes = closing(transform.window, day.end)
         if closes > after.watermark:
             continue
-        mine = [r for s, r in zip(begins, rows, strict=True) if start <= s < end]
+        mine = [r for s, r in zip(begins, rows, strict=True) if day.start <= s < day.end]
         just_closed = before.watermark is None or closes > before.watermark
         changed = {r["seq"] for r in mine if r["seq"] > before.seq}.difference(others)
         if mine and (just_closed or changed):
             yield Touched(
-                key=key,
+                key=day.key,
                 rows=len(mine),
                 events=sum(r["events"] for r in mine),
                 late=sum(r["late_events"] for r in mine),
@@ -141,7 +156,7 @@ def closed(
             )
 
 
-def events(
+def reports(
     transform: WindowedTransform, touched: list[Touched], run: Mapping[str, Any]
 ) -> Iterator[dg.AssetMaterialization]:
     """What to report of closed partitions after a run of the ledger."""
@@ -168,25 +183,9 @@ def events(
             )
 
 
-def _partitions(
-    partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int
-) -> list[tuple[str, int, int]]:
-    """Key, start and end of the partitions from that of `first` to that of `last`."""
-    newest = partitions.get_last_partition_window()
-    begin, end = max(first, instant(partitions.start)), last + 1
-    if newest is None or begin >= min(end, instant(newest.end)):
-        return []
-    key = partitions.get_partition_key_for_timestamp(begin / 1e6)
-    begins = partitions.time_window_for_partition_key(key).start
-    ends = min(as_datetime(end), newest.end)
-    keys = partitions.get_partition_keys_in_time_window(dg.TimeWindow(begins, ends))
-    spans = [(k, partitions.time_window_for_partition_key(k)) for k in keys]
-    return [(k, instant(w.start), instant(w.end)) for k, w in spans]
-
-
-def _known(cursor: str | None) -> tuple[int, dict[str, Mark]]:
-    known = json.loads(cursor or '{"since": 0, "marks": {}}')
-    return known["since"], {a: Mark(**m) for a, m in known["marks"].items()}
+def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool]]:
+    known = json.loads(cursor or '{"since": 0, "marks": {}, "fresh": {}}')
+    return known["since"], {a: Mark(**m) for a, m in known["marks"].items()}, known["fresh"]
 
 
 def _said(told: Mapping[str, int]) -> str:

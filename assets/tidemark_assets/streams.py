@@ -15,6 +15,7 @@ from pathlib import Path
 import dagster as dg
 from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
 from pydantic import Field
+from pyspark.errors import PySparkException
 
 from tidemark import engine
 from tidemark.errors import EngineError, TidemarkError
@@ -129,9 +130,9 @@ def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDe
                     store, transforms[asset], arrivals_per_run=wished[asset].arrivals_per_run
                 )
                 context.log.info(f"The stream of {asset} runs: query {query.id}.")
-            except TidemarkError as error:
-                failed.append(str(error))
-                context.log.error(str(error))
+            except (TidemarkError, PySparkException) as error:
+                failed.append(str(error).strip().splitlines()[0])
+                context.log.error(failed[-1])
         if failed:
             raise dg.Failure(" ".join(failed), allow_retries=False)
 

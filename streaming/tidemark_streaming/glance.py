@@ -107,6 +107,11 @@ class Glance:
         table = self.read(f"{source}_timeline", ["arrival"])
         return -1 if table is None else max(table["arrival"].to_pylist(), default=-1)
 
+    def newest_event(self, source: str) -> int | None:
+        """The newest event time of a source; None before the first event."""
+        table = self.read(f"{source}_timeline", ["max_event_time"])
+        return None if table is None else _newest(table["max_event_time"])
+
     def behind(self, assets: Iterable[str], newest: int) -> list[str]:
         """Those of some assets that are not complete through the arrival `newest`."""
         wanted = list(assets)

@@ -28,6 +28,30 @@ concurrency:
     # queue, without a process. Raise it on a machine with more than two cores.
     default_limit: 1
     granularity: run
+  runs:
+    # What puts no load on the engine, such as the start of a stream, does not wait for what does.
+    max_concurrent_runs: 4
+run_monitoring:
+  # A run whose process died is failed, and so is one that is stuck. Streams are queries of the
+  # engine and not runs: nothing here ends them.
+  enabled: true
+  start_timeout_seconds: 300
+  max_runtime_seconds: 43200
+  poll_interval_seconds: 60
+sensors:
+  use_threads: true
+  num_workers: 4
+schedules:
+  use_threads: true
+  num_workers: 2
+retention:
+  # Days for which ticks are kept; runs stay until they are deleted.
+  sensor:
+    purge_after_days: {{skipped: 2, success: 30, failure: 30}}
+  schedule:
+    purge_after_days: 90
+  auto_materialize:
+    purge_after_days: {{skipped: 2, success: 30, failure: 30}}
 """
 
 

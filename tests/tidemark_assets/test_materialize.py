@@ -186,7 +186,7 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     report = parity(warehouse, departures_hourly)
     assert (report.equal, report.as_of) == (True, 11)
     found = load(["tidemark_assets.flights"])
-    sensor = windows("flights", found.transforms, presentation.partitions)
+    sensor = windows("flights", found.transforms, presentation.partitions, 10**12)
     said = ticks_of(sensor, platform.instance, settings).skipped()
     assert "departures_hourly: 0 partitions reported" in said
 

@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import dagster as dg
+import pytest
 
 from support import PER_MINUTE
-from tables import publish, ran
+from tables import arrive, publish, ran
 from ticks import Ticks
 from ticks import of as ticks_of
 from tidemark.instant import duration, instant
 from tidemark.settings import Settings
 from tidemark.window import Tumbling
+from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.fresh import FRESH
 from tidemark_assets.reporter import windows
 
 HOURLY = replace(PER_MINUTE, name="hourly", window=Tumbling("1 hour"))
@@ -20,7 +23,7 @@ DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
 
 
 def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
-    return ticks_of(windows("some", {"hourly": HOURLY}, DAYS), instance, settings)
+    return ticks_of(windows("some", {"hourly": HOURLY}, DAYS, 24 * HOUR), instance, settings)
 
 
 def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[str]:
@@ -97,3 +100,48 @@ def test_windows_outside_all_partitions_are_not_reported(
 ) -> None:
     run(settings, 0, instant("2015-01-01"), instant("2012-12-31"), instant("2014-06-01"))
     assert reports(instance, settings).skipped() == "hourly: 0 partitions reported"
+
+
+def test_freshness_is_told_when_it_changes(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = reports(instance, settings)
+    key = dg.AssetCheckKey(dg.AssetKey("hourly"), FRESH)
+
+    def told() -> list[bool]:
+        found = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+        events = [r.event.dagster_event for r in found if r.event is not None]
+        return [e.asset_check_evaluation_data.passed for e in events if e is not None][::-1]
+
+    arrive(settings, "readings", 0, 0, newest=DAY[1] + 2 * HOUR)
+    run(settings, 0, DAY[1], DAY[0])
+    ticks.skipped()
+    ticks.skipped()
+    assert told() == [True]
+    arrive(settings, "readings", 1, 1, newest=DAY[3])
+    ticks.skipped()
+    assert told() == [True, False]
+    run(settings, 1, DAY[3], DAY[1])
+    ticks.skipped()
+    assert told() == [True, False, True]
+
+
+# Dagster's own evaluation uses what Dagster calls a beta.
+@pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
+def test_what_is_made_of_windows_is_carried_on_though_most_partitions_are_missing(
+    instance: dg.DagsterInstance,
+) -> None:
+    @dg.asset(partitions_def=DAYS)
+    def hourly() -> None: ...
+
+    @dg.asset(deps=[hourly], automation_condition=CARRY_ON)
+    def mart() -> None: ...
+
+    definitions = dg.Definitions(assets=[hourly, mart])
+    first = dg.evaluate_automation_conditions(definitions, instance)
+    assert first.total_requested == 0
+    instance.report_runless_asset_event(dg.AssetMaterialization("hourly", partition="2013-01-02"))
+    second = dg.evaluate_automation_conditions(definitions, instance, cursor=first.cursor)
+    assert second.total_requested == 1
+    third = dg.evaluate_automation_conditions(definitions, instance, cursor=second.cursor)
+    assert third.total_requested == 0

@@ -1,0 +1,68 @@
+"""Freshness by event time: are the windows as new as the events that have arrived?
+
+Dagster's own freshness policies count on the wall clock, from the last materialization: by them a
+replay of last year is fresh, and so is a stream whose watermark stands still. This check compares
+event times instead: the newest event of the log with the watermark that the asset has reached.
+"""
+
+import dagster as dg
+from dagster import ResourceParam
+
+from tidemark.instant import INFINITY, describe
+from tidemark.transform import WindowedTransform
+from tidemark_assets.report import moment
+from tidemark_assets.resources import TidemarkResource
+
+FRESH = "fresh_by_event_time"
+
+
+def fresh_check(transform: WindowedTransform, within: int) -> dg.AssetChecksDefinition:
+    """The check of an asset, which its page runs at any time; the reporter does when it changes.
+
+    Args:
+        within: how far the watermark may stay behind the newest event, in microseconds.
+    """
+
+    @dg.asset_check(
+        asset=transform.table,
+        name=FRESH,
+        description=f"The watermark of the windows is at most {describe(within)} behind the newest "
+        "event that has arrived.",
+    )
+    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+        glance, source = tidemark.glance(), transform.source.name
+        asset = glance.asset(transform.name, source, transform.keys, transform.allowed_lateness)
+        found = freshness(transform, glance.source(source).newest_event, asset.watermark, within)
+        return dg.AssetCheckResult(
+            passed=found.passed,
+            severity=found.severity,
+            description=found.description,
+            metadata=found.metadata,
+        )
+
+    return check
+
+
+def freshness(
+    transform: WindowedTransform, newest: int | None, watermark: int | None, within: int
+) -> dg.AssetCheckEvaluation:
+    """How fresh an asset is, given the newest event and the watermark that it has reached."""
+    if newest is None:
+        behind, said = 0, "No event has arrived."
+    elif watermark is None:
+        behind, said = within + 1, "No run has taken in what has arrived."
+    else:
+        behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
+        said = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(transform.table),
+        check_name=FRESH,
+        passed=behind <= within,
+        severity=dg.AssetCheckSeverity.WARN,
+        description=said,
+        metadata={
+            "newest event": moment(newest),
+            "watermark now": moment(watermark),
+            "allowed": describe(within),
+        },
+    )

@@ -1,0 +1,187 @@
+"""Each night the last days anew, complete: with the events that came too late for them.
+
+Before it replaces anything, the job verifies what is published against a bounded computation from
+the log (parity). So it answers two questions: is the published answer right, and what did the
+allowed lateness cost.
+"""
+
+from collections.abc import Mapping
+
+import dagster as dg
+from dagster import OpExecutionContext, ResourceParam
+from pydantic import Field
+
+from tidemark import run
+from tidemark.errors import TidemarkError
+from tidemark.instant import iso
+from tidemark.ledger import RunFacts
+from tidemark.parity import ParityReport, parity
+from tidemark.state import State
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_assets import report
+from tidemark_assets.arrivals import chosen
+from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.spans import Span, last_closed
+from tidemark_assets.steps import one_sentence
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+PARITY = "parity"
+DAYS = 3
+SHOWN = 20
+WRONG = ("missing", "extra", "value")
+"""Differences that no late event explains."""
+
+
+def nightly(
+    domain: str,
+    transforms: Mapping[str, WindowedTransform],
+    partitions: dg.TimeWindowPartitionsDefinition,
+) -> dg.Definitions:
+    """The nightly job of a domain, its schedule, and the checks that it fills in."""
+
+    class NightlyConfig(dg.Config):
+        """What to compute anew."""
+
+        assets: list[str] = Field(
+            default=list(transforms), description="The windowed assets; by default all."
+        )
+        days: int = Field(
+            default=DAYS,
+            ge=1,
+            description="How many partitions, counted back from the last closed.",
+        )
+
+    @dg.op(name=f"{domain}_complete", pool=ENGINE_POOL)
+    def complete(
+        context: OpExecutionContext,
+        config: NightlyConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> None:
+        said, failed = [_HEAD, "| --- " * 7 + "|"], list[str]()
+        for asset in chosen(config.assets, transforms):
+            transform = transforms[asset]
+            try:
+                days = _closed(tidemark.warehouse, transform, partitions, config.days)
+                if not days:
+                    context.log.info(f"{asset}: no partition has closed yet.")
+                    continue
+                verified, facts = _anew(context, tidemark.warehouse, transform, days)
+                said.append(_row(days, verified, facts))
+            except TidemarkError as error:
+                failed.append(f"{asset}: {error}")
+                context.log.error(failed[-1])
+        context.add_output_metadata({"nightly": dg.MetadataValue.md("\n".join(said))})
+        if failed:
+            raise dg.Failure(" ".join(failed), allow_retries=False)
+
+    @dg.job(
+        name=f"{domain}_nightly",
+        description="Verifies the last closed days against a bounded computation, then publishes "
+        "them complete, with the events that came too late, and says what differs.",
+    )
+    def job() -> None:
+        complete()
+
+    schedule = dg.ScheduleDefinition(
+        name=f"{domain}_nightly",
+        job_name=job.name,
+        cron_schedule="30 3 * * *",
+        execution_timezone="UTC",
+        description="The last closed days anew, each night at 03:30 UTC.",
+    )
+    return dg.Definitions(jobs=[job], schedules=[schedule])
+
+
+def parity_check(
+    transform: WindowedTransform, partitions: dg.TimeWindowPartitionsDefinition
+) -> dg.AssetChecksDefinition:
+    """The check that the nightly job fills in, which the asset's page runs at any time."""
+
+    @dg.asset_check(
+        asset=transform.table,
+        name=PARITY,
+        description=f"What is published for the last {DAYS} closed partitions is what a bounded "
+        "computation of the log gives.",
+        pool=ENGINE_POOL,
+    )
+    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+        with one_sentence():
+            days = _closed(tidemark.warehouse, transform, partitions, DAYS)
+            if not days:
+                return dg.AssetCheckResult(passed=True, description="No partition has closed yet.")
+            start, end = days[0].start, days[-1].end
+            found = judged(parity(tidemark.warehouse, transform, start, end), days)
+        return dg.AssetCheckResult(
+            passed=found.passed, description=found.description, metadata=found.metadata
+        )
+
+    return check
+
+
+def _closed(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    count: int,
+) -> list[Span]:
+    watermark = State(warehouse, transform).last().after.at.watermark
+    return [] if watermark is None else last_closed(partitions, transform.window, watermark, count)
+
+
+def _anew(
+    context: OpExecutionContext,
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    days: list[Span],
+) -> tuple[ParityReport, RunFacts]:
+    start, end = days[0].start, days[-1].end
+    verified = parity(warehouse, transform, start, end)
+    # It takes check results too, which its signature leaves out.
+    context.log_event(judged(verified, days))  # pyright: ignore[reportArgumentType]
+    facts = run.backfill(warehouse, transform, start, end, answer="complete")
+    begins = {day.key: day.start for day in days}
+    found = report.computed(warehouse, transform, facts, begins, end)
+    for table, partitions in found.items():
+        for key, metadata in partitions.items():
+            context.log_event(dg.AssetMaterialization(table, partition=key, metadata=metadata))
+    return verified, facts
+
+
+def judged(verified: ParityReport, days: list[Span]) -> dg.AssetCheckEvaluation:
+    """What parity found, as the result of a check; a complete answer is no fault."""
+    kinds = [d.kind for d in verified.differences]
+    wrong = sum(kind in WRONG for kind in kinds)
+    head = "| kind | window | keys | column | published | recomputed |\n" + "| --- " * 6 + "|"
+    rows = [
+        f"| {d.kind} | {d.window_start} | {d.keys} | {d.column or ''} | {d.published or ''} | "
+        f"{d.recomputed or ''} |"
+        for d in verified.differences[:SHOWN]
+    ]
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(verified.asset),
+        check_name=PARITY,
+        passed=not wrong,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{days[0].key} to {days[-1].key}: {verified.windows:,} windows compared with "
+        f"a bounded computation of the log, {verified.total:,} differences.",
+        metadata={
+            "windows": verified.windows,
+            "differences": verified.total,
+            "too late": verified.lost,
+            **(
+                {"first differences": dg.MetadataValue.md("\n".join([head, *rows]))} if rows else {}
+            ),
+        },
+    )
+
+
+_HEAD = "| asset | days | windows | as published | came too late | watermark | seconds |"
+
+
+def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> str:
+    same = "equal" if verified.equal else f"{verified.total:,} differences"
+    return (
+        f"| {verified.asset} | {days[0].key} to {days[-1].key} | {verified.windows:,} | {same} | "
+        f"{verified.lost:,} events | {iso(facts.watermark) or '-infinity'} | {facts.seconds:.1f} |"
+    )

@@ -1,0 +1,73 @@
+"""Pictures in the metadata of materializations, where a person would rather look."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from contextlib import suppress
+
+import altair as alt
+import dagster as dg
+from pyspark.sql import functions as F
+
+from tidemark import chart, lateness
+from tidemark.errors import DataError
+from tidemark.log import Arrival
+from tidemark.source import Source
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark.watermark import BoundedOutOfOrderness
+
+LARGEST = 200_000
+"""Bytes of a picture beyond which it is left out: metadata is stored with each event."""
+
+FEW = 2_000_000
+"""Events of a log up to which their lateness is measured anew at each ingest."""
+
+HOUR, DAY = 3_600_000_000, 86_400_000_000
+KEYS = 20
+"""The most frequent keys, which a heat map shows."""
+
+
+def of_arrivals(
+    warehouse: Warehouse, source: Source, timeline: list[Arrival]
+) -> Mapping[str, dg.MarkdownMetadataValue]:
+    """How a source's events arrive."""
+    found = {"arrivals, drawn": chart.timeline(timeline)}
+    if sum(a.rows for a in timeline) <= FEW:
+        mark = source.watermark
+        bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
+        # Where no event has an event time, there is no lateness.
+        with suppress(DataError):
+            found["lateness, drawn"] = chart.lateness(lateness.observe(warehouse, source), bound)
+    return _embedded(found)
+
+
+def of_windows(
+    warehouse: Warehouse, transform: WindowedTransform, start: int, end: int
+) -> Mapping[str, dg.MarkdownMetadataValue]:
+    """The windows that start in [start, end), by key and time."""
+    unit, span = ("hour", HOUR) if end - start <= 7 * DAY else ("day", DAY)
+    at = F.unix_micros("window_start")
+    key = F.concat_ws(
+        " ", *(F.coalesce(F.col(k).cast("string"), F.lit("(none)")) for k in transform.keys)
+    )
+    cells = (
+        warehouse.read(transform.table)
+        .where((at >= start) & (at < end))
+        .groupBy((at - F.pmod(at, F.lit(span))).alias("start"), key.alias("key"))
+        .agg(F.sum("events").alias("events"))
+    )
+    often = cells.groupBy("key").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "key")
+    shown = cells.join(often.limit(KEYS).select("key"), "key").toPandas()
+    return _embedded({"windows, drawn": chart.heat(shown, unit)})
+
+
+def _embedded(
+    charts: Mapping[str, alt.LayerChart | None],
+) -> dict[str, dg.MarkdownMetadataValue]:
+    found: dict[str, dg.MarkdownMetadataValue] = {}
+    for name, drawn in charts.items():
+        image = b"" if drawn is None else chart.svg(drawn).encode()
+        if 0 < len(image) <= LARGEST:
+            data = b64encode(image).decode()
+            found[name] = dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{data})")
+    return found

@@ -1,0 +1,55 @@
+"""Partitions as spans of event time, in microseconds."""
+
+from dataclasses import dataclass
+
+import dagster as dg
+
+from tidemark.instant import INFINITY, as_datetime, instant
+from tidemark.window import Window
+from tidemark.window.closing import closing
+
+
+@dataclass(frozen=True)
+class Span:
+    """A partition: the windows that start in [start, end)."""
+
+    key: str
+    start: int
+    end: int
+
+
+def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) -> list[Span]:
+    """The partitions from that of the instant `first` to that of `last`, in order."""
+    newest = partitions.get_last_partition_window()
+    begin = max(first, instant(partitions.start))
+    if newest is None or begin > last or begin >= instant(newest.end):
+        return []
+    key = partitions.get_partition_key_for_timestamp(begin / 1e6)
+    begins = partitions.time_window_for_partition_key(key).start
+    ends = min(as_datetime(min(last, INFINITY - 1) + 1), newest.end)
+    keys = partitions.get_partition_keys_in_time_window(dg.TimeWindow(begins, ends))
+    return [_span(partitions, key) for key in keys]
+
+
+def last_closed(
+    partitions: dg.TimeWindowPartitionsDefinition, window: Window, watermark: int, count: int
+) -> list[Span]:
+    """The newest partitions, at most `count`, of which every window has closed, in order."""
+    newest = partitions.get_last_partition_window()
+    if newest is None or watermark <= instant(partitions.start):
+        return []
+    last = min(watermark, instant(newest.end) - 1)
+    key: str | None = partitions.get_partition_key_for_timestamp(last / 1e6)
+    found: list[Span] = []
+    while key is not None and len(found) < count:
+        span = _span(partitions, key)
+        if closing(window, span.end) <= watermark:
+            found.append(span)
+        before = partitions.get_prev_partition_window(as_datetime(span.start))
+        key = None if before is None else partitions.get_partition_key(before.start)
+    return found[::-1]
+
+
+def _span(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> Span:
+    window = partitions.time_window_for_partition_key(key)
+    return Span(key, instant(window.start), instant(window.end))
