@@ -11,7 +11,8 @@ An arrival is taken in this order, all of its rows judged against the W before i
 
 1. Each row is judged for each of its windows: on time while W < end, late while W < end + lateness.
    After that it is too late and becomes a row of `late`, as does a row without an event time. For a
-   session the row is judged by its own [t, t + gap).
+   session the row is judged by its own [t, t + gap). With `unique`, a row whose id came before, on
+   a row of the stream that is not further away in event time than `within`, is passed over.
 2. An admitted row joins its window. A session takes in all sessions of the key that it overlaps or
    touches, and becomes one that goes on from the highest of their pane indexes. A count trigger
    looks at what waits in the window after each row.
@@ -106,6 +107,8 @@ class _Stream:
         self.late: Row = trigger.get("late") or {"arrival": {}}
         self.accumulation: str = transform.get("accumulation", "accumulating")
         self.aggregates: Row = transform["aggregates"]
+        self.unique: Row = transform.get("unique") or {}
+        self.seen: dict[Key, list[int]] = {}
         self.watermark: Instant = -math.inf
         self.newest: Instant = -math.inf
         self.clock = micros(moment(scenario.get("clock_start", EPOCH)))
@@ -146,12 +149,23 @@ class _Stream:
             return
         at = micros(row[self.event_time])
         self.newest = max(self.newest, at)
+        if self.unique and self.again(row, at):
+            return
         for start, end in windows_of(self.window, at):
             if self.watermark < end + self.lateness:
                 late = self.watermark >= end
                 self.join(start, end, self.key(row), Event(at, self.arrived, row, late))
             else:
                 self.refuse(start, end, row, (self.watermark - at) / 1_000_000)
+
+    def again(self, row: Row, at: int) -> bool:
+        by = self.unique["by"]
+        told = tuple(row[name] for name in (by if isinstance(by, list) else [by]))
+        if None in told:
+            return False
+        before = self.seen.setdefault(told, [])
+        before.append(at)
+        return any(abs(at - t) <= duration(self.unique["within"]) for t in before[:-1])
 
     def key(self, row: Row) -> Key:
         return tuple(row[name] for name in self.keys)

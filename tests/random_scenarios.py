@@ -89,6 +89,15 @@ LATENESSES = st.sampled_from(_seconds(0, 1, 4, 10, 60))
 KEYS = st.sampled_from([["name"], [], ["name", "part"]])
 CLOCKS = st.sampled_from([None, "2024-01-01", "1969-12-31 23:59:58.5"])
 BOOLEANS = st.booleans()
+UNIQUES: st.SearchStrategy[Part | None] = st.one_of(
+    ABSENT,
+    st.builds(
+        lambda by, within: {"by": by, "within": within},
+        st.sampled_from(["v", ["name", "part"], ["ts", "name"]]),
+        st.sampled_from(_seconds(0, 1, 3, 60)),
+    ),
+)
+"""What tells events apart: with so few values, many come again."""
 
 
 @st.composite
@@ -103,6 +112,7 @@ def scenarios(
     latenesses: st.SearchStrategy[str] = LATENESSES,
     keys: st.SearchStrategy[list[str]] = KEYS,
     opens: st.SearchStrategy[bool] = BOOLEANS,
+    uniques: st.SearchStrategy[Part | None] = UNIQUES,
     clock_starts: st.SearchStrategy[str | None] = CLOCKS,
     most_arrivals: int = 8,
     most_rows: int = 4,
@@ -128,6 +138,8 @@ def scenarios(
     firings = {"early": draw(early), "late": draw(late)}
     if trigger := {when: firing for when, firing in firings.items() if firing is not None}:
         transform["trigger"] = _stretched(trigger, step)
+    if unique := draw(uniques):
+        transform["unique"] = unique | {"within": _stretched(unique["within"], step)}
     clock = st.sampled_from(_seconds(1, 2, 4, 7)).map(lambda by: {"clock": _stretched(by, step)})
     # Shrinks to one row; an arrival without rows is the last that is tried.
     sizes = st.sampled_from([*range(1, most_rows + 1), 0])

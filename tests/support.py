@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
@@ -77,9 +77,18 @@ def some_arrivals(seed: int = 7, count: int = 8, size: int = 25) -> list[list[Ev
 
 
 def ingest(
-    warehouse: Warehouse, source: Source, arrivals: Sequence[Sequence[Event]], *, ends: bool = True
+    warehouse: Warehouse,
+    source: Source,
+    arrivals: Sequence[Sequence[Event]],
+    *,
+    ends: bool = True,
+    versions: str = "{}",
 ) -> list[Arrival]:
-    """Add arrivals to a log of `READINGS`' shape, and the end of the stream."""
+    """Add arrivals to a log of `READINGS`' shape, and the end of the stream.
+
+    Args:
+        versions: the versions of the source's references that they record, as JSON.
+    """
     log = Log(warehouse, source)
     log.create()
     log.recover()
@@ -102,6 +111,7 @@ def ingest(
             bytes=0,
             position="{}",
             watermark_state=state,
+            references=versions,
         )
         added.append(last)
         rows += [(e.ts, e.key, e.value, number, p) for p, e in enumerate(events)]
@@ -119,15 +129,23 @@ def ingest(
 
 
 def reference(
-    arrivals: Sequence[Sequence[Event]], lateness: int = 2 * MINUTE, *, complete: bool = False
+    arrivals: Sequence[Sequence[Event]],
+    lateness: int = 2 * MINUTE,
+    *,
+    complete: bool = False,
+    left_out: Container[tuple[int, int]] = (),
 ) -> dict[tuple[int, str | None], dict[str, Any]]:
-    """The published rows of `PER_MINUTE` after the end of the stream, by window start and key."""
+    """The published rows of `PER_MINUTE` after the end of the stream, by window start and key.
+
+    Args:
+        left_out: events that do not count, by their arrival and position.
+    """
     watermark: int | None = None
     newest: int | None = None
     counted: dict[tuple[int, str | None], list[tuple[int, bool, Event]]] = defaultdict(list)
     for number, events in enumerate(arrivals):
-        for e in events:
-            if e.ts is None:
+        for position, e in enumerate(events):
+            if e.ts is None or (number, position) in left_out:
                 continue
             start = e.ts - e.ts % MINUTE
             end = start + MINUTE

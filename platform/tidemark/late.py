@@ -30,7 +30,7 @@ def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
     lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
     seq = F.lit(marker.seq).cast("bigint")
     rows = (
-        events.where(verdict >= judge.TOO_LATE)
+        events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
         .drop("verdict", "admitted", "happened_at")
     )
@@ -62,7 +62,12 @@ def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Mark
     if not isinstance(transform.window, Session):
         lacking = stored.where(gone).select(F.struct(*on).alias("_window")).distinct()
         stored = stored.join(lacking, window.eqNullSafe(F.col("_window")), "left_semi")
-    all_in = stored.withColumns({"admitted": F.lit(True), "_missed": F.when(gone, F.col("events"))})
+    all_in = stored.withColumns(
+        {
+            "admitted": F.col("verdict") <= judge.TOO_LATE,
+            "_missed": F.when(gone, F.col("events")),
+        }
+    )
     complete = finished(all_in, transform, log, at, F.sum("_missed").alias("lost"))
     streamed = finished(stored, transform, log, at).select(window.alias("_some"), *values)
     there = complete.where("lost > 0").select(

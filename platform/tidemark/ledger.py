@@ -29,7 +29,8 @@ class RunFacts:
         started_at, ended_at: wall-clock time.
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
         windows: rows published; 0 where an earlier run had published them before it ended.
-        on_time, late, too_late, no_event_time: events by verdict, once for each of their windows.
+        on_time, late, too_late, no_event_time, duplicate: events by verdict, once for each of their
+            windows.
     """
 
     run: str
@@ -49,11 +50,13 @@ class RunFacts:
     late: int
     too_late: int
     no_event_time: int
+    duplicate: int
 
     @property
     def events(self) -> int:
         """All events, once for each of their windows."""
-        return self.on_time + self.late + self.too_late + self.no_event_time
+        admitted = self.on_time + self.late
+        return admitted + self.too_late + self.no_event_time + self.duplicate
 
     @property
     def seconds(self) -> float:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.errors import ConflictError, DefinitionError
 from tidemark.fence import Fence
-from tidemark.instant import INFINITY
+from tidemark.instant import BEGINNING, INFINITY
 from tidemark.source import ARRIVAL_COLUMNS, Source
 from tidemark.warehouse import Warehouse
 
@@ -36,6 +36,7 @@ _TIMELINE = {
     "bytes": "BIGINT",
     "position": "STRING",
     "watermark_state": "STRING",
+    "references": "STRING",
 }
 _FILE_BYTES = 32 << 20
 
@@ -58,6 +59,7 @@ class Arrival:
         bytes: the size of what was read.
         position: where the feed stands after it, as JSON.
         watermark_state: what the watermark strategy remembers, as text.
+        references: the versions that the source's references had, as JSON.
     """
 
     arrival: int
@@ -70,6 +72,7 @@ class Arrival:
     bytes: int
     position: str
     watermark_state: str | None = None
+    references: str = "{}"
 
     @property
     def ends(self) -> bool:
@@ -119,11 +122,35 @@ class Log:
         rows = self.warehouse.read(self.source.timeline_table)
         return next(iter(arrivals(rows.orderBy(F.desc("arrival")).limit(1))), None)
 
-    def read(self, after: int, through: int) -> DataFrame:
-        """The log's rows with `after` < arrival <= `through`, which is in the timeline."""
+    def read(
+        self, after: int, through: int, start: int | None = None, end: int | None = None
+    ) -> DataFrame:
+        """The log's rows with `after` < arrival <= `through`, which is in the timeline.
+
+        Args:
+            start, end: only what happened in [start, end), in microseconds; None is no bound.
+        """
         number = F.col("arrival")
         rows = self.warehouse.read(self.source.log_table)
-        return rows.where((number > after) & (number <= through))
+        rows = rows.where((number > after) & (number <= through))
+        # Written so that Delta passes over files by their least and greatest event time.
+        time = F.col(f"`{self.source.event_time}`")
+        if start is not None and start > BEGINNING:
+            rows = rows.where(time >= F.timestamp_micros(F.lit(start)))
+        if end is not None and end < INFINITY:
+            rows = rows.where(time < F.timestamp_micros(F.lit(end)))
+        return rows
+
+    def span(self, after: int, through: int) -> tuple[int, int] | None:
+        """The earliest and the newest event time, in microseconds, of the arrivals with `after` <
+        number <= `through`; `None` where no event has one."""
+        number = F.col("arrival")
+        rows = self.warehouse.read(self.source.timeline_table)
+        found = rows.where((number > after) & (number <= through)).agg(
+            F.unix_micros(F.min("min_event_time")), F.unix_micros(F.max("max_event_time"))
+        )
+        oldest, newest = found.collect()[0]
+        return None if oldest is None else (oldest, newest)
 
     def reached(self) -> DataFrame:
         """The watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""

@@ -9,9 +9,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import judge, session, slot
+from tidemark import duplicate, judge, rowwise, session, slot
 from tidemark.errors import DefinitionError
 from tidemark.log import Log
+from tidemark.preparation import prepared
 from tidemark.rows import completed, merged
 from tidemark.slot import AsOf
 from tidemark.state import Coverage, Marker, within
@@ -24,37 +25,43 @@ def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame
     at, before = marker.at.arrival, marker.before
     complete = marker.answer == "complete"
     if marker.mode == "incremental":
-        events = judged(log.read(before.at.arrival, at), transform)
+        events = judged(log, transform, before.at.arrival, at)
         if not before.covers:
             return events
         return events.where(F.col("arrival") > before.pick(F.col("window_start"), "arrival"))
-    return judged(log.read(-1, at), transform, marker.start, marker.end, complete=complete)
+    return judged(log, transform, -1, at, marker.start, marker.end, complete=complete)
 
 
 def judged(
-    rows: DataFrame,
+    log: Log,
     transform: WindowedTransform,
+    after: int,
+    through: int,
     start: int | None = None,
     end: int | None = None,
     *,
     complete: bool = False,
 ) -> DataFrame:
-    """Log rows, prepared, one for each of their windows that starts in [start, end).
+    """The rows of the arrivals (after, through], prepared, one for each of their windows that
+    starts in [start, end).
 
     Adds `window_start` and `window_end`; `verdict`; `admitted`, whether it counts (with
     `complete`, too-late events count as well); `happened_at`, the event time.
     """
     source, window = transform.source, transform.window
-    if start is not None and end is not None:
-        time = F.unix_micros(source.event_time)
-        rows = rows.where((time >= start) & (time < end + window.reach))
-    assigned = window.assign(transform.prepare(rows), source.event_time)
-    verdict = judge.verdict(F.col("window_end"), F.col("watermark"), transform.allowed_lateness)
+    until = None if end is None else end + window.reach
+    rows = prepared(log, transform, after, through, start, until)
+    assigned = window.assign(rows, source.event_time)
+    again = F.col(duplicate.MARK) if transform.unique else None
+    verdict = judge.verdict(
+        F.col("window_end"), F.col("watermark"), transform.allowed_lateness, again
+    )
     admitted = F.col("verdict") <= (judge.TOO_LATE if complete else judge.LATE)
     return (
         assigned.where(within(start, end))
         .withColumns({"verdict": verdict, "happened_at": F.col(source.event_time)})
         .withColumn("admitted", admitted)
+        .drop(duplicate.MARK)
     )
 
 
@@ -124,11 +131,12 @@ def check(log: Log, transform: WindowedTransform) -> None:
 
     Raises:
         DefinitionError: a column or function that is not there, a key or aggregate of a type that
-            cannot be grouped or added up.
+            cannot be grouped or added up, a function that does not work row by row.
     """
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
-        counted = partials(judged(log.read(0, 0), transform), transform, log)
+        rowwise.check(log, transform)
+        counted = partials(judged(log, transform, 0, 0), transform, log)
         _ = finished(counted, transform, log, start).schema
     except AnalysisException as error:
         reason = str(error).strip().splitlines()[0]

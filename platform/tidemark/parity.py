@@ -126,7 +126,7 @@ def _bounded(
     if isinstance(transform.window, Session):
         # A session may reach across any bound.
         start, end = None, None
-    events = judged(log.read(-1, through), transform, start, end)
+    events = judged(log, transform, -1, through, start, end)
     known = F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival")
     return partials(events.where(known), transform, log)
 

@@ -31,10 +31,10 @@ def events(
     """
     if not timeline:
         return pd.DataFrame(columns=["arrival", "position", "event_time", "verdict"])
-    rows = Log(warehouse, transform.source).read(timeline[0].arrival - 1, timeline[-1].arrival)
+    log, first, last = Log(warehouse, transform.source), timeline[0].arrival, timeline[-1].arrival
     time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
     best = (
-        judged(rows, transform)
+        judged(log, transform, first - 1, last)
         .where(F.col("verdict") < judge.NO_EVENT_TIME)
         .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
         .agg(F.min("verdict").alias("verdict"))

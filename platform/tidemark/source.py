@@ -1,7 +1,7 @@
 """A source: what its events look like, when they happened, and how its watermark moves."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemark.errors import DefinitionError
@@ -20,7 +20,7 @@ ARRIVAL_COLUMNS = {
 
 RUN_COLUMNS = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
-    *("lag_seconds", "reason", "seq"),
+    *("lag_seconds", "reason", "seq", "duplicate"),
 )
 """What a run adds to an event."""
 
@@ -37,17 +37,20 @@ class Source:
         columns: the events' columns and their Spark DDL types.
         event_time: the column that says when an event happened, a `timestamp`.
         watermark: the strategy by which the source's watermark moves.
+        references: Delta tables with which transforms may join its events: names in the
+            warehouse's database, or paths. Each arrival records the versions that they have then.
 
     Raises:
         DefinitionError: a name that cannot be a table's, an event-time column that is not there
             or not a timestamp, a column of the watermark's that is not there, a column that bears
-            the name of an arrival's fact or of what a run adds.
+            the name of an arrival's fact or of what a run adds, a reference without a name.
     """
 
     name: str
     columns: Mapping[str, str]
     event_time: str
     watermark: Watermark
+    references: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -76,6 +79,15 @@ class Source:
                     f"({', '.join(reserved)}); rename it."
                 )
 
+        names = [reference_name(r) for r in self.references]
+        for name in names:
+            if not NAME.fullmatch(name) or names.count(name) > 1:
+                raise DefinitionError(
+                    f"Source '{self.name}': functions can't take the reference '{name}' by that "
+                    "name: use lower-case letters, digits and underscores, a letter first, and "
+                    "each name once."
+                )
+
     @property
     def log_table(self) -> str:
         return f"{self.name}_log"
@@ -83,6 +95,11 @@ class Source:
     @property
     def timeline_table(self) -> str:
         return f"{self.name}_timeline"
+
+
+def reference_name(reference: str) -> str:
+    """The name by which functions take a reference: the table's, or the last part of its path."""
+    return reference.rstrip("/").rpartition("/")[2]
 
 
 def check_name(what: str, name: str) -> None:

@@ -13,9 +13,10 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 
 from tidemark.aggregate import Aggregate
+from tidemark.duplicate import MARK, Unique
 from tidemark.errors import DefinitionError
 from tidemark.instant import duration
-from tidemark.source import ARRIVAL_COLUMNS, NAME, Source, check_name
+from tidemark.source import ARRIVAL_COLUMNS, NAME, Source, check_name, reference_name
 from tidemark.trigger import Trigger
 from tidemark.window import Window
 
@@ -40,9 +41,10 @@ class WindowedTransform:
     window: Window
     allowed_lateness: int
     aggregates: Mapping[str, Aggregate]
-    function: Callable[[DataFrame], DataFrame]
+    function: Callable[..., DataFrame]
     trigger: Trigger = field(default_factory=Trigger)
     accumulation: str | None = None
+    unique: Unique | None = None
 
     def __post_init__(self) -> None:
         check_name("asset", self.name)
@@ -66,6 +68,25 @@ class WindowedTransform:
                 f"Asset '{self.name}': the accumulation is one of {', '.join(ACCUMULATIONS)}, or "
                 f"none, not '{self.accumulation}'."
             )
+        odd = [c for c in (self.unique.by if self.unique else ()) if c not in self.source.columns]
+        if odd:
+            raise DefinitionError(
+                f"Asset '{self.name}': its events are unique by '{odd[0]}', which is not among the "
+                f"columns of source '{self.source.name}': {', '.join(self.source.columns)}."
+            )
+
+        known = [reference_name(r) for r in self.source.references]
+        unknown = [name for name in self.references if name not in known]
+        if unknown:
+            raise DefinitionError(
+                f"Asset '{self.name}': its function takes '{unknown[0]}', which is not among the "
+                f"references of source '{self.source.name}': {', '.join(known) or 'none'}."
+            )
+
+    @property
+    def references(self) -> list[str]:
+        """The references that the function takes beside the rows, by name."""
+        return list(inspect.signature(self.function).parameters)[1:]
 
     def _check_column(self, column: str) -> None:
         if not NAME.fullmatch(column):
@@ -109,14 +130,20 @@ class WindowedTransform:
         """Windows that lack too-late events: the answer as streamed beside the complete one."""
         return f"{self.name}_late_loss"
 
-    def prepare(self, rows: DataFrame) -> DataFrame:
+    def prepare(
+        self, rows: DataFrame, references: Mapping[str, DataFrame] | None = None
+    ) -> DataFrame:
         """The row-level preparation, checked to keep each event's time and arrival.
+
+        Args:
+            references: what the function takes beside the rows, by name.
 
         Raises:
             DefinitionError: the function drops a column that judging needs, or a key is missing.
         """
-        prepared = self.function(rows)
-        needed = [self.source.event_time, *ARRIVAL_COLUMNS, *self.keys]
+        prepared = self.function(rows, **(references or {}))
+        marks = [MARK] if self.unique else []
+        needed = [self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.keys]
         missing = [c for c in needed if c not in prepared.columns]
         if missing:
             raise DefinitionError(
@@ -136,11 +163,13 @@ def windowed_asset(
     allowed_lateness: str | timedelta = "0 seconds",
     trigger: Trigger | None = None,
     accumulation: str | None = None,
-) -> Callable[[Callable[[DataFrame], DataFrame]], WindowedTransform]:
+    unique: Unique | None = None,
+) -> Callable[[Callable[..., DataFrame]], WindowedTransform]:
     """Define a windowed aggregation; the decorated function prepares the source's rows.
 
-    The function gets the log's rows and gives rows: it may add, cast and filter, without changing
-    the event time. Its name names the asset and its docstring describes it.
+    The function gets the log's rows and gives rows. It works row by row: it may add, cast, filter
+    and explode, without changing the event time, and join the source's references, which it takes
+    as further parameters by their names. Its name names the asset and its docstring describes it.
 
     Args:
         source: where the events come from.
@@ -153,12 +182,14 @@ def windowed_asset(
         accumulation: keep a table of panes, a row for each firing, that holds the events of that
             firing alone (`discarding`), all events so far (`accumulating`), or these and before
             them the previous row again as a retraction (`retracting`).
+        unique: what tells that an event is one that came before, which counts no second time; by
+            default every event counts.
 
     Raises:
         DefinitionError: a definition that no run could follow, in one sentence.
     """
 
-    def define(function: Callable[[DataFrame], DataFrame]) -> WindowedTransform:
+    def define(function: Callable[..., DataFrame]) -> WindowedTransform:
         return WindowedTransform(
             name=function.__name__,
             description=inspect.getdoc(function) or "",
@@ -170,6 +201,7 @@ def windowed_asset(
             function=function,
             trigger=trigger or Trigger(),
             accumulation=accumulation,
+            unique=unique,
         )
 
     return define

@@ -5,6 +5,7 @@ which saves the catalog's part of each write. Every write carries an application
 version: Delta skips a version that it already has, so a write repeated after a crash counts once.
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
     "NON_EMPTY_LOCATION",
 )
+_GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
 _PATIENCE = 5.0
 """Seconds in which a table that another process is creating should be there."""
 _UNWRITABLE = {
@@ -273,6 +275,11 @@ def translated(what: str) -> Iterator[None]:
             raise DataError(
                 f"Can't {what}: its columns are not those of the definition any more; give the "
                 "changed asset a new name, or drop the tables that bear its name."
+            ) from error
+        if gone := _GONE.search(text):
+            raise DataError(
+                f"Can't {what}: the file '{gone[1]}' is gone, which it reads; a reference keeps "
+                "the versions that arrivals recorded only while nobody vacuums them away."
             ) from error
         for sign, reason in _UNWRITABLE.items():
             if sign in text:

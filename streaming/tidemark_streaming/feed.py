@@ -114,11 +114,16 @@ class Inlet:
         source: the source.
         feed: makes its feed for a landing folder.
         play: replays its recorded data into a landing folder, if it has any.
+        references: by name, what reads a reference of the source that the domain brings along; the
+            table is made of it where it is not there yet, and is the user's from then on.
     """
 
     source: Source
     feed: Callable[[Path], Feed]
     play: Player | None = None
+    references: Mapping[str, Callable[[SparkSession], DataFrame]] = field(
+        default_factory=dict[str, Callable[[SparkSession], DataFrame]]
+    )
 
 
 @dataclass(frozen=True)

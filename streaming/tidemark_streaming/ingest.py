@@ -6,6 +6,7 @@ them and goes on after the timeline's last arrival. There is no other memory to 
 """
 
 import fcntl
+import json
 import os
 import tempfile
 import time
@@ -22,6 +23,7 @@ from pyspark.sql import functions as F
 from tidemark.errors import ConflictError, DataError, DefinitionError
 from tidemark.instant import INFINITY
 from tidemark.log import Arrival, Log
+from tidemark.reference import current
 from tidemark.source import Source
 from tidemark.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
@@ -67,9 +69,19 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
             return last
         position = "{}" if last is None else last.position
         clock = time.time_ns() // 1000 if last is None else last.arrived_at
-        arrivals = _fold(source, last, [Chunk(position, clock, end=True)], {})
+        versions = json.dumps(current(warehouse, source))
+        arrivals = _fold(source, last, [Chunk(position, clock, end=True)], {}, versions)
         log.append(log.read(-1, -1), arrivals)
         return arrivals[0]
+
+
+def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
+    """Make the tables that an inlet brings along, those that are not there yet."""
+    for name, load in inlet.references.items():
+        if not warehouse.exists(name):
+            rows = load(warehouse.spark)
+            warehouse.create(name, rows.schema, f"What {inlet.source.name} are joined with.")
+            warehouse.append(rows, name, "furnish", 0)
 
 
 def replay(
@@ -87,6 +99,7 @@ def replay(
     """
     if inlet.play is None:
         raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
+    furnish(warehouse, inlet)
     landed = inlet.play(landing, excerpt)
     if excerpt.speed is None:
         deque(landed, maxlen=0)
@@ -129,8 +142,9 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
 
 def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:
     try:
+        versions = json.dumps(current(log.warehouse, log.source))
         rows = feed.read(log.warehouse.spark, chunks)
-        arrivals = _fold(log.source, last, chunks, _facts(log.source, rows))
+        arrivals = _fold(log.source, last, chunks, _facts(log.source, rows), versions)
         number = F.col("chunk") + arrivals[0].arrival
         log.append(rows.withColumn("arrival", number), arrivals)
     except PySparkException as error:
@@ -181,7 +195,11 @@ def _facts(source: Source, rows: DataFrame) -> dict[int, _Facts]:
 
 
 def _fold(
-    source: Source, last: Arrival | None, chunks: Sequence[Chunk], facts: dict[int, _Facts]
+    source: Source,
+    last: Arrival | None,
+    chunks: Sequence[Chunk],
+    facts: dict[int, _Facts],
+    versions: str,
 ) -> list[Arrival]:
     """The chunks as arrivals that follow `last`: the watermark folded over what they brought."""
     arrivals: list[Arrival] = []
@@ -203,6 +221,7 @@ def _fold(
             bytes=chunk.bytes,
             position=chunk.position,
             watermark_state=state,
+            references=versions,
         )
         arrivals.append(last)
     return arrivals

@@ -24,7 +24,7 @@ from tidemark.source import Source
 from tidemark.warehouse import Warehouse
 from tidemark.watermark import Manual, PerPartition, Punctuated, Watermark
 from tidemark_streaming.feed import Chunk, Excerpt, FileFeed, Inlet, Landed
-from tidemark_streaming.ingest import end, ingest, replay
+from tidemark_streaming.ingest import end, furnish, ingest, replay
 
 MINUTE = 60_000_000
 FILES = 7
@@ -326,3 +326,35 @@ def test_a_replay_with_a_speed_ingests_each_file_as_it_lands(
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
         list(replay(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))
+
+
+def test_each_arrival_records_the_versions_of_references(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    source = replace(SOURCE, references=("places",))
+    came = FileFeed(source, tmp_path / "in", options={"header": True})
+    places = warehouse.spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
+
+    def load(_: SparkSession) -> DataFrame:
+        return places
+
+    def versions() -> list[str]:
+        return [a.references for a in Log(warehouse, source).timeline()]
+
+    for number in range(3):
+        land(tmp_path / "in", f"{number}.csv", HEADER + f"2023-11-14,a,{number}\n", number)
+    with pytest.raises(DataError, match="'sensors' refers to 'places', but there is no Delta tab"):
+        list(ingest(warehouse, came))
+    assert versions() == []
+    # A domain's own table is made where there is none, and is left alone where there is one.
+    inlet = Inlet(source, lambda _: came, references={"places": load})
+    furnish(warehouse, inlet)
+    commits = ingest(warehouse, came, batch=2)
+    next(commits)
+    places.write.format("delta").mode("append").save(warehouse.path("places"))
+    furnish(warehouse, inlet)
+    assert warehouse.read("places").count() == 2
+    list(commits)
+    end(warehouse, source)
+    first, last = (f'{{"places": {version}}}' for version in (1, 2))
+    assert versions() == [first, first, last, last]

@@ -105,6 +105,7 @@ def _show(done: "RunFacts", json: bool) -> None:
         "late, admitted": f"{done.late:,}",
         "too late": f"{done.too_late:,}",
         "no event time": f"{done.no_event_time:,}",
+        "duplicates": f"{done.duplicate:,}",
         "watermark": iso(done.watermark),
         "took": seconds(done.seconds),
     }

@@ -51,7 +51,7 @@ def command(
     """
     from tidemark_streaming import domains
     from tidemark_streaming.feed import Excerpt
-    from tidemark_streaming.ingest import ingest, replay
+    from tidemark_streaming.ingest import furnish, ingest, replay
 
     bounds(begin, end)
     if days is not None and end is not None:
@@ -63,6 +63,7 @@ def command(
     place, store = settings.landing / source, warehouse(settings)
     batch = None if bulk else 1
     if inlet.play is None:
+        furnish(store, inlet)
         commits = ingest(store, inlet.feed(place), batch=batch)
     else:
         part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from tidemark import watermark as watermarks
+from tidemark.duplicate import Unique
 from tidemark.instant import duration
 from tidemark.source import ARRIVAL_COLUMNS, NAME, Source
 from tidemark.transform import ACCUMULATIONS, RESERVED, WindowedTransform
@@ -60,7 +61,7 @@ def transform(
     given = node.fields(
         "a transform",
         ("window", "aggregates"),
-        ("keys", "allowed_lateness", "trigger", "accumulation"),
+        ("keys", "allowed_lateness", "trigger", "accumulation", "unique"),
     )
     computed = aggregates(given["aggregates"], types)
     keys = given["keys"].items("'keys'") if "keys" in given else []
@@ -83,6 +84,7 @@ def transform(
             function=same,
             trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
             accumulation=accumulation,
+            unique=_unique(given["unique"], types) if "unique" in given else None,
         )
     return found, {name: gives for name, (_, gives) in computed.items()}
 
@@ -156,6 +158,20 @@ def _trigger(node: Node) -> Trigger:
     given = node.fields("a trigger", (), ("early", "late"))
     fires: dict[str, Any] = {name: _firing(value) for name, value in given.items()}
     return Trigger(**fires)
+
+
+def _unique(node: Node, types: Mapping[str, Kind]) -> Unique:
+    given = node.fields("what makes an event unique", ("by", "within"))
+    by = given["by"]
+    columns = by.items("'by'") if by.several else [by]
+    for column in columns:
+        if column.text("a column") not in types:
+            raise column.wrong(
+                f"{column} is not a column of the source; there are {', '.join(types)}."
+            )
+    within = given["within"].duration("the horizon")
+    with by.blamed():
+        return Unique([column.raw.value for column in columns], within)
 
 
 def _firing(node: Node) -> Firing:

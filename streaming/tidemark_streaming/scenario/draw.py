@@ -35,6 +35,7 @@ GLYPHS = {
     judged.TOO_LATE: "✕",
     judged.SOME_LATE: "◐",
     judged.NO_TIME: "∅",
+    judged.DUPLICATE: "○",
 }
 _WATERMARK = "┊"
 

@@ -18,6 +18,7 @@ from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival
 from tidemark_streaming.scenario.values import plain
 
 ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "late for some", "none"
+DUPLICATE = "duplicate"
 Span = tuple[int, int]
 
 
@@ -33,17 +34,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Judged:
-    """An event of a step, with its key and its verdict for each of its windows."""
+    """An event of a step, with its key and its verdict for each of its windows.
+
+    A duplicate has none.
+    """
 
     step: Step
     row: tuple[Any, ...]
     time: int | None
     key: tuple[Any, ...]
     windows: dict[Span, str]
+    duplicate: bool = False
 
     @property
     def verdict(self) -> str:
         """The verdict where all windows agree, otherwise that some are late."""
+        if self.duplicate:
+            return DUPLICATE
         found = set(self.windows.values())
         return found.pop() if len(found) == 1 else SOME_LATE if found else NO_TIME
 
@@ -76,15 +83,34 @@ def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
     columns = list(scenario.source.columns.items())
     keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in scenario.transform.keys]
     found: list[Judged] = []
+    seen: dict[tuple[Any, ...], list[int]] = {}
     for step in arrivals:
         for row in step.arrival.rows:
             at = _event_time(scenario, row)
-            windows = [] if at is None else spans(scenario.transform.window, at)
+            again = at is not None and _again(scenario, row, at, seen)
+            windows = [] if at is None or again else spans(scenario.transform.window, at)
             lateness = scenario.transform.allowed_lateness
             verdicts = {w: _verdict(w[1], step.before, lateness) for w in windows}
             key = tuple(plain(row[i], columns[i][1]) for i in keys)
-            found.append(Judged(step, row, at, key, verdicts))
+            found.append(Judged(step, row, at, key, verdicts, again))
     return found
+
+
+def _again(
+    scenario: Scenario, row: tuple[Any, ...], at: int, seen: dict[tuple[Any, ...], list[int]]
+) -> bool:
+    """Whether an event had come before, of all that were `seen`; then it is one of them."""
+    unique = scenario.transform.unique
+    if unique is None:
+        return False
+    columns = list(scenario.source.columns)
+    told = tuple(row[columns.index(c)] for c in unique.by)
+    if None in told:
+        return False
+    times = seen.setdefault(told, [])
+    again = any(abs(at - t) <= unique.within for t in times)
+    times.append(at)
+    return again
 
 
 def spans(window: Window, at: int) -> list[Span]:

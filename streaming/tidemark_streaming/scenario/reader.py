@@ -57,6 +57,11 @@ class Node:
         """Whether it is null: `null`, `~` or nothing at all."""
         return self.raw.tag == f"{_TAG}null"
 
+    @property
+    def several(self) -> bool:
+        """Whether it is a list."""
+        return isinstance(self.raw, yaml.SequenceNode)
+
     def entries(self, what: str) -> list[tuple["Node", "Node"]]:
         """The keys and values of a mapping, in their order; no key is there twice."""
         if not isinstance(self.raw, yaml.MappingNode):

@@ -29,6 +29,7 @@ text {{ font-family: {FONT}; fill: #1f2933; }}
 .some-late {{ fill: none; stroke: #e69f00; stroke-width: 2.5; }}
 .too-late {{ fill: none; stroke: #d55e00; stroke-width: 2.5; stroke-linecap: round; }}
 .none {{ fill: none; stroke: #5b6572; stroke-width: 1.5; stroke-dasharray: 2 2; }}
+.again {{ fill: none; stroke: #5b6572; stroke-width: 2; }}
 .bar {{ fill: #0072b2; fill-opacity: 0.14; stroke: #0072b2; }}
 .bar.LATE {{ fill: #e69f00; fill-opacity: 0.2; stroke: #b97f00; }}
 .bar.EARLY {{ fill: #009e73; fill-opacity: 0.14; stroke: #00805d; }}
@@ -59,6 +60,7 @@ CLASSES = {
     judged.TOO_LATE: "too-late",
     judged.SOME_LATE: "some-late",
     judged.NO_TIME: "none",
+    judged.DUPLICATE: "again",
 }
 
 

@@ -18,6 +18,7 @@ MEANING = {
     verdicts.TOO_LATE: "too late",
     verdicts.SOME_LATE: "late for some of its windows",
     verdicts.NO_TIME: "no event time",
+    verdicts.DUPLICATE: "duplicate",
 }
 """What is said of the verdicts."""
 
@@ -92,6 +93,7 @@ def _about(scenario: Scenario) -> str:
             f"lateness {describe(t.allowed_lateness)}",
             f"fires {t.trigger}",
             f"{t.accumulation}",
+            *([f"unique {t.unique}"] if t.unique else []),
         ]
     )
 

@@ -19,8 +19,10 @@ STREAMED = {
     "early-every-at-the-edge": 2,
     "session-late-event-merges-two": 1,
     "retracting-late": 3,
+    "duplicates-within-the-horizon": 1,
 }
-"""Scenarios that are run as streams too, in runs of so many arrivals: one for each way to fire."""
+"""Scenarios that are run as streams too, in runs of so many arrivals: one for each way to fire, and
+one whose duplicates are of earlier runs."""
 
 
 def named(name: str) -> Path:

@@ -1,0 +1,201 @@
+"""Joins at a recorded version: a table that changes gives no arrival another answer later on."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from support import (
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    minutes,
+    published,
+    reference,
+    renamed,
+    some_arrivals,
+)
+from tidemark.duplicate import Unique
+from tidemark.errors import DataError, DefinitionError
+from tidemark.log import Log
+from tidemark.parity import parity
+from tidemark.reference import current, recorded
+from tidemark.run import backfill, incremental
+from tidemark.settings import Settings
+from tidemark.source import Source
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+SOURCE = replace(READINGS, references=("places",))
+ARRIVALS = some_arrivals(seed=4)
+CHANGES = {0: {"a": "east", "b": "east"}, 3: {"a": "west", "b": "east"}, 6: {"a": "west"}}
+"""By the arrival before which the table is written: where each sensor is."""
+
+
+def at_places(readings: DataFrame, places: DataFrame) -> DataFrame:
+    placed = readings.join(places, "sensor", "left")
+    return placed.withColumn("sensor", F.coalesce("place", "sensor")).drop("place")
+
+
+def then(arrival: int) -> dict[str, str]:
+    return CHANGES[max(n for n in CHANGES if n <= arrival)]
+
+
+def placed(at: int | None = None) -> dict[tuple[int, str | None], dict[str, object]]:
+    """What must come out; with `at`, as if the table had always been as before that arrival."""
+    return reference(
+        [
+            [replace(e, key=then(n if at is None else at).get(e.key or "", e.key)) for e in events]
+            for n, events in enumerate(ARRIVALS)
+        ]
+    )
+
+
+ASSET = replace(PER_MINUTE, source=SOURCE, function=at_places)
+WANT = placed()
+
+
+def write(warehouse: Warehouse, rows: dict[str, str]) -> None:
+    table = warehouse.spark.createDataFrame(list(rows.items()), "sensor STRING, place STRING")
+    table.write.format("delta").mode("overwrite").save(warehouse.path("places"))
+
+
+def fill(warehouse: Warehouse, source: Source = SOURCE) -> None:
+    """The log, with a table of places that changes between its arrivals, and once after them."""
+    for number, events in enumerate(ARRIVALS):
+        if number in CHANGES:
+            write(warehouse, CHANGES[number])
+        versions = json.dumps(current(warehouse, source))
+        ends = number == len(ARRIVALS) - 1
+        ingest(warehouse, source, [events], ends=ends, versions=versions)
+    write(warehouse, {"a": "nowhere", "b": "nowhere"})
+
+
+@pytest.fixture(scope="module")
+def logged(engine: Settings, spark: SparkSession) -> Warehouse:
+    """A warehouse with such a log; every test names an asset of its own."""
+    name = f"test_references_{random.SystemRandom().randrange(1 << 32):x}"
+    warehouse = Warehouse(spark, location=engine.warehouse, database=name)
+    fill(warehouse)
+    return warehouse
+
+
+def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None) -> None:
+    while incremental(warehouse, transform, limit=limit) is not None:
+        pass
+
+
+def test_the_version_matters() -> None:
+    assert len({json.dumps(sorted(map(str, placed(at)))) for at in CHANGES}) > 1
+    assert all(placed(at) != WANT for at in CHANGES)
+
+
+@pytest.mark.parametrize("limit", [1, 2, None])
+def test_any_cut_into_runs_joins_the_same_versions(logged: Warehouse, limit: int | None) -> None:
+    asset = renamed(ASSET, f"cut_{limit}".lower())
+    run_all(logged, asset, limit)
+    assert published(logged, asset) == WANT
+
+
+def test_backfills_and_replays_join_what_the_stream_joined(logged: Warehouse) -> None:
+    asset = renamed(ASSET, "filled")
+    incremental(logged, asset, limit=4)
+    backfill(logged, asset, *minutes(-10, 4))
+    run_all(logged, asset, 3)
+    assert published(logged, asset) == WANT
+    assert parity(logged, asset).equal
+    backfill(logged, asset)
+    assert published(logged, asset) == WANT
+
+
+def test_arrivals_of_the_same_versions_are_read_at_once(logged: Warehouse) -> None:
+    spans = recorded(Log(logged, SOURCE), ["places"], -1, 8)
+    assert [(s.after, s.through, s.versions["places"]) for s in spans] == [
+        (-1, 2, 0),
+        (2, 5, 1),
+        (5, 8, 2),
+    ]
+
+
+def test_a_function_that_takes_no_reference_needs_none(logged: Warehouse) -> None:
+    asset = renamed(replace(PER_MINUTE, source=SOURCE), "without")
+    run_all(logged, asset, None)
+    assert published(logged, asset) == reference(ARRIVALS)
+
+
+def test_duplicates_are_told_before_anything_is_joined(logged: Warehouse) -> None:
+    once = Unique(("sensor", "value"), within="0 seconds")
+    asset = renamed(replace(ASSET, unique=once), "once")
+    run_all(logged, asset, 2)
+    assert published(logged, asset) == WANT
+    backfill(logged, asset)
+    assert published(logged, asset) == WANT
+
+
+def test_earlier_arrivals_go_by_the_first_version_recorded(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
+    with pytest.raises(DataError, match=r"No arrival .* has recorded a version .* 'places' yet"):
+        backfill(warehouse, replace(ASSET, function=outer))
+    write(warehouse, CHANGES[0])
+    write(warehouse, CHANGES[3])
+    versions = json.dumps(current(warehouse, SOURCE))
+    ingest(warehouse, SOURCE, ARRIVALS[4:6], ends=False, versions=versions)
+    write(warehouse, CHANGES[6])
+    ingest(warehouse, SOURCE, ARRIVALS[6:], versions=json.dumps(current(warehouse, SOURCE)))
+    run_all(warehouse, ASSET, 5)
+    places = [CHANGES[3]] * 6 + [CHANGES[6]] * 2
+    assert published(warehouse, ASSET) == reference(
+        [
+            [replace(e, key=here.get(e.key or "", e.key)) for e in events]
+            for here, events in zip(places, ARRIVALS, strict=True)
+        ]
+    )
+
+
+def test_a_version_that_is_gone_is_one_sentence(warehouse: Warehouse) -> None:
+    fill(warehouse)
+    path, spark = warehouse.path("places"), warehouse.spark
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    spark.conf.set(check, "false")
+    spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS").collect()
+    spark.conf.unset(check)
+    with pytest.raises(DataError, match=r"the file '.*places.*\.parquet' is gone") as caught:
+        backfill(warehouse, ASSET)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_version_that_never_was_is_one_sentence(warehouse: Warehouse) -> None:
+    write(warehouse, CHANGES[0])
+    ingest(warehouse, SOURCE, ARRIVALS[:1], versions='{"places": 7}')
+    with pytest.raises(DataError, match="does not have version 7 any more") as caught:
+        backfill(warehouse, ASSET)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reference_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
+    said = "'readings' refers to 'places', but there is no Delta table at .*: create it, then inge"
+    with pytest.raises(DataError, match=said):
+        current(warehouse, SOURCE)
+
+
+def test_a_reference_may_be_a_path_and_is_named_by_its_last_part(warehouse: Warehouse) -> None:
+    write(warehouse, CHANGES[0])
+    source = replace(READINGS, references=(warehouse.path("places"),))
+    assert current(warehouse, source) == {"places": 0}
+    assert replace(ASSET, source=source).references == ["places"]
+
+
+def test_a_function_may_take_only_what_is_declared() -> None:
+    with pytest.raises(DefinitionError, match=r"takes .places., which is not among .*: none"):
+        replace(ASSET, source=READINGS)
+    with pytest.raises(DefinitionError, match="can't take the reference 'My Places'"):
+        replace(READINGS, references=("/lake/My Places",))
+    with pytest.raises(DefinitionError, match="each name once"):
+        replace(READINGS, references=("places", "/lake/places"))
+
+
+def outer(readings: DataFrame, places: DataFrame) -> DataFrame:
+    return at_places(readings, places)
