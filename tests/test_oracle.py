@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracle import Row, micros, moment, simulate, windows_of
-from random_scenarios import SESSIONS, scenarios
+from random_scenarios import ABSENT, SESSIONS, scenarios
 
 CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.yaml"))
@@ -384,7 +384,7 @@ def test_the_accumulations_tell_the_same_in_their_own_ways(scenario: Row) -> Non
 
 
 @few
-@given(scenarios(windows=SESSIONS, opens=st.just(False)))
+@given(scenarios(windows=SESSIONS, opens=st.just(False), uniques=ABSENT))
 def test_every_row_of_an_ended_stream_is_in_one_session_or_late(scenario: Row) -> None:
     found = simulate(scenario)
     rows = sum(len(item.get("rows", [])) for item in scenario["arrivals"])

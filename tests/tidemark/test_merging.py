@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from oracle import simulate
-from random_scenarios import SESSIONS, scenarios
+from random_scenarios import ABSENT, SESSIONS, scenarios
 from tidemark.instant import INFINITY, iso
 from tidemark.merging import Fragment, Replay
 from tidemark.slot import EARLY, FINAL, LATE, ON_TIME
@@ -85,7 +85,7 @@ def fragments(scenario: Scenario) -> dict[Key, list[tuple[Fragment, int]]]:
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(scenarios(windows=SESSIONS))
+@given(scenarios(windows=SESSIONS, uniques=ABSENT))
 def test_fragments_replayed_fire_as_events_taken_one_by_one(told: dict[str, Any]) -> None:
     told["transform"]["accumulation"] = "accumulating"
     with NamedTemporaryFile("w", suffix=".yaml") as file:

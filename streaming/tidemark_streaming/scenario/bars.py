@@ -120,8 +120,9 @@ def _fired(
     at: dict[int, int] = {}
     for timing in set(timings.values()):
         panes = [pane for pane in fresh if timings[pane] == timing]
-        if len(panes) == len(when.get(timing, [])):
-            at |= zip(panes, when[timing], strict=True)
+        fired = when.get(timing, [])
+        if len(panes) == len(fired):
+            at |= zip(panes, fired, strict=True)
     alone = published is not None and len(rows) == 1
     return tuple(
         Fired(timings[pane], "" if alone else cut(", ".join(given), _LONGEST), at.get(pane))
