@@ -59,8 +59,9 @@ def test_links_lead_somewhere(document: str) -> None:
         assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
 
 
-def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
-    env = {
+def environment(engine: Settings, tmp_path: Path, domain: str) -> dict[str, str]:
+    """Of a user whose package lies in the folder, and whose tables are in a database of its own."""
+    return {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(tmp_path),
@@ -69,8 +70,12 @@ def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
         "TIDEMARK_ENGINE_MEMORY": engine.engine_memory,
         "TIDEMARK_LANDING": str(tmp_path / ".tidemark" / "landing"),
         "TIDEMARK_DATABASE": f"tutorial_{uuid4().hex[:12]}",
-        "TIDEMARK_DOMAINS": "sensors",
+        "TIDEMARK_DOMAINS": domain,
     }
+
+
+def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
+    env = environment(engine, tmp_path, "sensors")
 
     def run(*command: str) -> str:
         done = subprocess.run(
@@ -92,6 +97,14 @@ def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
     assert re.search(r"a\|\s+3\|\s*22\.0\|\s+1\|\s+LATE\|\s+true", said), said
     assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+4620\.0", said), said
     run(sys.executable, "-c", "import sensors.definitions")
+
+
+def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
+    (_, file, definition), (_, _, trial) = blocks("docs/preparation.md")
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(definition)
+    env = environment(engine, tmp_path, "trips")
+    subprocess.run([sys.executable, "-c", trial], cwd=tmp_path, env=env, check=True)
 
 
 def test_the_scenario_shown_comes_out_as_it_says(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -17,14 +17,14 @@ from dagster import AssetExecutionContext, ResourceParam
 from tidemark import run
 from tidemark.instant import instant
 from tidemark.log import Log
-from tidemark.source import Source
+from tidemark.source import Source, reference_name
 from tidemark.transform import WindowedTransform
 from tidemark_assets import describe, report
 from tidemark_assets.describe import Metadata
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import BackfillConfig, IngestConfig, check_arrived, one_sentence
 from tidemark_streaming.feed import Excerpt, Inlet
-from tidemark_streaming.ingest import ingest, replay
+from tidemark_streaming.ingest import furnish, ingest, replay
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 KINDS = {"spark", "deltalake"}
@@ -57,6 +57,21 @@ def feed_asset(source: Source, group: str, show: Presentation) -> dg.AssetSpec:
         tags=_tags(source, show),
         kinds={"file"},
     )
+
+
+def reference_assets(source: Source, group: str, show: Presentation) -> list[dg.AssetSpec]:
+    """The tables with which a source's events are joined: whoever writes them, not Tidemark."""
+    return [
+        dg.AssetSpec(
+            reference_name(reference),
+            description=f"Joined with {source.name}, as it was when each of its events came in.",
+            group_name=group,
+            owners=show.owners,
+            tags=_tags(source, show),
+            kinds={"deltalake"},
+        )
+        for reference in source.references
+    ]
 
 
 def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefinition:
@@ -99,6 +114,7 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
                     warehouse, inlet, landing, Excerpt(days=config.play_days), batch=None
                 )
             else:
+                furnish(warehouse, inlet)
                 commits = ingest(warehouse, inlet.feed(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
             context.log.info(f"{len(arrivals)} arrivals brought in.")
@@ -131,7 +147,7 @@ def transform_assets(
 
     published = spec(
         transform.table,
-        [source.log_table, source.timeline_table],
+        [source.log_table, source.timeline_table, *transform.references],
         transform.description,
         describe.windows(transform),
     )

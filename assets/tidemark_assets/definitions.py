@@ -8,7 +8,13 @@ import dagster as dg
 from tidemark.errors import DefinitionError
 from tidemark.settings import Settings
 from tidemark_assets.automation import automation
-from tidemark_assets.build import Presentation, feed_asset, source_assets, transform_assets
+from tidemark_assets.build import (
+    Presentation,
+    feed_asset,
+    reference_assets,
+    source_assets,
+    transform_assets,
+)
 from tidemark_assets.resources import resource
 from tidemark_streaming import domains as packages
 
@@ -47,6 +53,7 @@ def _parts(domain: str) -> Iterator[dg.Definitions]:
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for inlet in found.inlets.values():
         assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]
+        assets += reference_assets(inlet.source, group, show)
     assets += [transform_assets(t, group, show) for t in found.transforms.values()]
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show)

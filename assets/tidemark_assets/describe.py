@@ -36,6 +36,7 @@ MEANINGS = {
     "seq": "Number of the run's commit",
     "lag_seconds": "How far the event was behind the watermark",
     "reason": "too_late, no_event_time or unparsable",
+    "references": "The versions that the source's references had, by name, as JSON",
     "lost": "Events that came too late for the window",
 }
 """What the columns that Tidemark adds mean."""
@@ -65,6 +66,7 @@ def windows(transform: WindowedTransform) -> Metadata:
         "keys": ", ".join(transform.keys) or "none",
         "allowed lateness": span(transform.allowed_lateness),
         "watermark": str(transform.source.watermark),
+        **({"unique": str(transform.unique)} if transform.unique else {}),
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
     }
 
@@ -101,6 +103,7 @@ def code_version(transform: WindowedTransform) -> str:
         "allowed lateness": transform.allowed_lateness,
         "trigger": str(transform.trigger),
         "accumulation": transform.accumulation,
+        "unique": str(transform.unique),
         "aggregates": {name: str(value) for name, value in transform.aggregates.items()},
     }
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:12]

@@ -70,6 +70,7 @@ def computed(
     lost: Metadata = {
         "run too late": facts.too_late,
         "run no event time": facts.no_event_time,
+        "run duplicates": facts.duplicate,
     }
     meanings = describe.meanings(transform)
     measures: dict[str, dict[str, Column]] = {

@@ -6,9 +6,11 @@ have no air time: a cancelled flight is known `CANCELLED_AFTER` its scheduled de
 diverted one `DIVERTED_AFTER` its actual departure.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
 
 from tidemark_assets import nycflights13
 from tidemark_assets.flights.sources import flights
@@ -34,5 +36,11 @@ def _minutes(column: "pd.Series[float]") -> "pd.Series[pd.Timedelta]":
     return pd.to_timedelta(column, unit="min")
 
 
+def _airlines(spark: SparkSession) -> DataFrame:
+    airlines = nycflights13.read("airlines.csv")
+    return spark.createDataFrame(airlines.rename(columns={"name": "airline"}))
+
+
 recording = Recording(flights, _records)
-play, inlet = recording.play, recording.inlet
+play = recording.play
+inlet = replace(recording.inlet, references={"airlines": _airlines})

@@ -29,6 +29,7 @@ flights = Source(
     },
     event_time="departure",
     watermark=BoundedOutOfOrderness("3 hours"),
+    references=("airlines",),
 )
 """Each flight is an event at its departure, and is known when it has landed.
 

@@ -98,6 +98,7 @@ def aircraft_days(flights: DataFrame) -> DataFrame:
     trigger=Trigger(early=Every("1 day")),
     accumulation="accumulating",
     aggregates={
+        "airline": agg.last("airline"),
         "flights": agg.count(),
         "cancelled": agg.count(where="dep_time is null"),
         "delayed": agg.count(where=DELAYED),
@@ -107,9 +108,12 @@ def aircraft_days(flights: DataFrame) -> DataFrame:
         "top_destinations": agg.top_k("dest", 3),
     },
 )
-def carrier_months(flights: DataFrame) -> DataFrame:
-    """A carrier's calendar month in New York, also each day while it lasts."""
-    return flights
+def carrier_months(flights: DataFrame, airlines: DataFrame) -> DataFrame:
+    """A carrier's calendar month in New York, also each day while it lasts.
+
+    The airline is what the carrier was called when its newest flight came in.
+    """
+    return flights.join(airlines, "carrier", "left")
 
 
 @windowed_asset(

@@ -110,6 +110,9 @@ def test_a_carrier_s_month_is_that_of_new_york(days: Warehouse, records: pd.Data
     january = found[found["window_end"] == "2013-02-01T05:00Z"]
     assert january["final"].all()
     assert (january["timing"] == "ON_TIME").all()
+    airlines = january.set_index("carrier")["airline"]
+    assert airlines["UA"] == "United Air Lines Inc."
+    assert airlines.notna().all()
     by_hand = records[records["departure"] < "2013-02-01T05:00Z"].groupby("carrier")
     for row in january.to_dict("records"):
         of_month = by_hand.get_group(row["carrier"])
