@@ -15,6 +15,7 @@ from tidemark import run
 from tidemark.errors import TidemarkError
 from tidemark.instant import iso
 from tidemark.ledger import RunFacts
+from tidemark.log import Log
 from tidemark.parity import ParityReport, parity
 from tidemark.state import State
 from tidemark.transform import WindowedTransform
@@ -126,7 +127,11 @@ def _closed(
     count: int,
 ) -> list[Span]:
     watermark = State(warehouse, transform).last().after.at.watermark
-    return [] if watermark is None else last_closed(partitions, transform.window, watermark, count)
+    times = [a.max_event_time for a in Log(warehouse, transform.source).timeline()]
+    newest = max((t for t in times if t is not None), default=None)
+    if watermark is None or newest is None:
+        return []
+    return last_closed(partitions, transform.window, watermark, newest, count)
 
 
 def _anew(

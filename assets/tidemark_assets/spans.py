@@ -32,13 +32,20 @@ def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) 
 
 
 def last_closed(
-    partitions: dg.TimeWindowPartitionsDefinition, window: Window, watermark: int, count: int
+    partitions: dg.TimeWindowPartitionsDefinition,
+    window: Window,
+    watermark: int,
+    newest_event: int,
+    count: int,
 ) -> list[Span]:
-    """The newest partitions, at most `count`, of which every window has closed, in order."""
+    """The newest partitions, at most `count`, of which every window has closed, in order.
+
+    Partitions after the newest event have no windows, and don't count.
+    """
     newest = partitions.get_last_partition_window()
-    if newest is None or watermark <= instant(partitions.start):
+    if newest is None or min(watermark, newest_event) < instant(partitions.start):
         return []
-    last = min(watermark, instant(newest.end) - 1)
+    last = min(watermark, newest_event, instant(newest.end) - 1)
     key: str | None = partitions.get_partition_key_for_timestamp(last / 1e6)
     found: list[Span] = []
     while key is not None and len(found) < count:
