@@ -7,6 +7,9 @@ import dagster as dg
 from tidemark.settings import Settings
 from tidemark_assets.resources import TidemarkResource
 
+QUIET = {"telemetry": {"enabled": False}}
+"""What an instance of Dagster in tests is told: call nobody."""
+
 
 @dataclass
 class Ticks:

@@ -64,5 +64,6 @@ def freshness(
             "newest event": moment(newest),
             "watermark now": moment(watermark),
             "allowed": describe(within),
+            "minutes behind": behind // 60_000_000,
         },
     )

@@ -162,7 +162,7 @@ def reports(
     """What to report of closed partitions after a run of the ledger."""
     mark = run["watermark"]
     common = {
-        "reported": "by its runs, not by Dagster",
+        "made by": "a correction" if run["mode"] == "correction" else "a stream or an increment",
         "complete through arrival": run["through_arrival"],
         "watermark now": moment(None if mark is None else instant(mark)),
     }

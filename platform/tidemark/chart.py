@@ -15,7 +15,7 @@ from tidemark.log import Arrival
 from tidemark.picture import BLUE, INK, MUTED, VERMILION
 
 _WIDTH = 720
-_MOST_ARRIVALS = 60
+_MOST_ARRIVALS = 20
 _AXIS = alt.Axis(format="%b %-d, %H:%M", labelOverlap=True, tickCount=8)
 _UTC = alt.Scale(type="utc")
 

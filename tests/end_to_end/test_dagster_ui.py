@@ -145,8 +145,7 @@ def wait_for_runs(page: Page, statuses: list[str]) -> str:
 def switch_on(page: Page, sensor: str) -> None:
     """Turn a sensor on, on its page."""
     page.goto(f"/locations/flights/sensors/{sensor}")
-    page.get_by_role("switch").first.click()
-    page.get_by_text("Running", exact=True).first.wait_for()
+    page.locator("label[class*=formatSwitch]").first.click()
 
 
 def launch(page: Page, job: str, config: str) -> None:
@@ -155,7 +154,7 @@ def launch(page: Page, job: str, config: str) -> None:
     editor = page.locator(".CodeMirror").first
     editor.wait_for()
     editor.evaluate("(e, text) => e.CodeMirror.setValue(text)", config)
-    page.get_by_role("button", name=re.compile("^Launch Run")).click()
+    page.get_by_role("button", name=re.compile("Launch Run")).click()
 
 
 def wait_for_partitions(page: Page, asset: str, count: int) -> None:
@@ -182,9 +181,10 @@ def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> 
     page.goto("/assets/flights_log")
     page.get_by_text("Row count").wait_for()
     look(page, "2 log")
-    page.goto("/assets/flights_timeline")
-    page.get_by_text("Row count").wait_for()
-    look(page, "2 timeline")
+    page.goto("/assets/flights_timeline?view=events")
+    page.get_by_text("[Show Markdown]").first.click()
+    page.get_by_role("img", name="arrivals, drawn").wait_for()
+    look(page, "2 arrivals, drawn")
 
     materialize(page, "departures_hourly", "2013-01-01")
     wait_for_runs(page, ["SUCCESS"] * 2)
@@ -212,11 +212,13 @@ def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Pa
     page.goto("/assets/departures_hourly?view=partitions&partition=2013-02-03")
     page.get_by_text("Materialized (35)").wait_for()
     look(page, "6 days of a stream")
-    page.goto("/assets/departures_hourly?view=events")
-    page.get_by_text("The stream is running").first.wait_for()
-    look(page, "7 stream")
     page.goto("/locations/flights/sensors/flights_supervisor")
-    look(page, "8 supervisor")
+    page.get_by_text("0 runs requested").nth(1).click()
+    page.get_by_text(re.compile("departures_hourly runs since")).first.wait_for()
+    look(page, "7 supervisor")
+    page.goto("/assets/departures_hourly?view=checks")
+    page.get_by_text("fresh_by_event_time").first.wait_for()
+    look(page, "8 checks")
     page.goto("/automation")
     look(page, "9 automation")
     launch(page, "flights_stop_streams", STREAM.format(job="stops"))

@@ -6,6 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from ticks import QUIET
 from tidemark.settings import Settings
 
 
@@ -18,5 +19,5 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     """An empty instance of Dagster."""
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+    with dg.DagsterInstance.local_temp(str(tmp_path), QUIET) as instance:
         yield instance

@@ -15,7 +15,7 @@ from tidemark_assets.resources import TidemarkResource
 
 ARRIVALS = some_arrivals(count=8)
 QUARTERS = dg.TimeWindowPartitionsDefinition(
-    start=as_datetime(T0 - 15 * MINUTE - T0 % (15 * MINUTE)),
+    start=as_datetime(T0 - T0 % (15 * MINUTE)),
     cron_schedule="*/15 * * * *",
     fmt="%Y-%m-%d %H:%M",
 )

@@ -10,15 +10,16 @@ import dagster as dg
 import pytest
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, renamed, some_arrivals
+from ticks import QUIET
 from ticks import of as ticks_of
 from tidemark import engine as spark_engine
 from tidemark.settings import Settings
-from tidemark.state import State
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.streams import streams
 from tidemark_streaming import continuous, supervisor, wishes
+from tidemark_streaming.glance import Glance
 
 ARRIVALS = some_arrivals(count=4)
 ASSETS = {"per_minute": PER_MINUTE}
@@ -49,13 +50,11 @@ def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
 
 
 def through(settings: Settings, arrival: int) -> None:
-    """Wait until the stream has taken an arrival in."""
-    with spark_engine.visit(settings, continuous.session_id(settings)) as spark:
-        warehouse = Warehouse(spark, settings.warehouse, settings.database)
-        deadline = time.monotonic() + 120
-        while State(warehouse, PER_MINUTE).last().after.at.arrival < arrival:
-            assert time.monotonic() < deadline, "the stream does not get on"
-            time.sleep(0.3)
+    """Wait until the stream has taken an arrival in, and published what it fired."""
+    deadline = time.monotonic() + 120
+    while Glance(settings).behind(ASSETS, arrival):
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.3)
 
 
 def test_a_stream_from_its_start_to_its_end(
@@ -155,7 +154,7 @@ def test_of_two_supervisors_one_says_so_and_does_nothing(
     settings: Settings, instance: dg.DagsterInstance, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     wishes.wish(settings, "per_minute")
-    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other"))) as other:
+    with dg.DagsterInstance.local_temp(str(tmp_path_factory.mktemp("other")), QUIET) as other:
         first, second = (ticks_of(streams("some", ASSETS), i, settings) for i in (instance, other))
         assert first.launched() == ["per_minute"]
         said = second.skipped()
