@@ -223,5 +223,6 @@ def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Pa
     look(page, "9 automation")
     launch(page, "flights_stop_streams", STREAM.format(job="stops"))
     wait_for_runs(page, ["SUCCESS"] * 3 + ["FAILURE"] + ["SUCCESS"] * 3)
-    page.goto("/asset-groups")
+    page.goto("/locations/flights/asset-groups/flights")
+    page.get_by_text("departures_hourly", exact=True).first.wait_for()
     look(page, "10 lineage at last")
