@@ -20,6 +20,7 @@ lint: setup
 
 bench: setup
 	$(PYTHON) -m benchmarks
+	$(PYTHON) -m benchmarks.checks
 
 up: setup
 	@.venv/bin/tidemark up

@@ -185,7 +185,7 @@ def published(
     rows = (
         warehouse.read(transform.table)
         .withColumn("start", F.unix_micros("window_start"))
-        .drop("window_start", "window_end", "as_of", "seq")
+        .drop("window_start", "window_end", "as_of", "seq", "quality")
         .withColumn("average", F.round("average", 9))
         .collect()
     )

@@ -17,9 +17,10 @@ from dagster import AssetExecutionContext, ResourceParam
 from tidemark import run
 from tidemark.instant import instant
 from tidemark.log import Log
+from tidemark.quality import results
 from tidemark.source import Source, reference_name
 from tidemark.transform import WindowedTransform
-from tidemark_assets import describe, report
+from tidemark_assets import checks, describe, report
 from tidemark_assets.describe import Metadata
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import BackfillConfig, IngestConfig, check_arrived, one_sentence
@@ -28,6 +29,10 @@ from tidemark_streaming.ingest import furnish, ingest, replay
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 KINDS = {"spark", "deltalake"}
+
+StepEvent = (
+    dg.MaterializeResult[Any] | dg.AssetCheckEvaluation | dg.AssetObservation | dg.Output[None]
+)
 
 
 @dataclass(frozen=True)
@@ -166,9 +171,18 @@ def transform_assets(
         describe.lateness(transform),
     )
 
+    withheld = spec(
+        transform.quarantine_table,
+        [transform.table],
+        f"Windows of {name} that failed what is expected of them, instead of being published; "
+        "the jobs release_quarantined and discard_quarantined decide about them.",
+        describe.quarantine(transform),
+    )
+
     @dg.multi_asset(
         name=name,
-        specs=[published, late, loss],
+        specs=[published, late, loss, *([withheld] if transform.expectations else [])],
+        check_specs=checks.specs(transform, show.partitions),
         partitions_def=show.partitions,
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=ENGINE_POOL,
@@ -177,7 +191,7 @@ def transform_assets(
         context: AssetExecutionContext,
         config: BackfillConfig,
         tidemark: ResourceParam[TidemarkResource],
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    ) -> Iterator[StepEvent]:
         with one_sentence():
             warehouse, asked = tidemark.warehouse, context.partition_time_window
             start, end = instant(asked.start), instant(asked.end)
@@ -188,10 +202,18 @@ def transform_assets(
                 for key in context.partition_keys
             }
             found = report.computed(warehouse, transform, facts, begins, end)
+            judged = results.of_commit(warehouse, name, facts.seq) if transform.expectations else []
+            drawn = checks.history(warehouse, transform, facts.seq) if judged else {}
         for table, partitions in found.items():
             for key, metadata in partitions.items():
                 context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
             yield dg.MaterializeResult(asset_key=table)
+        yield from checks.evaluations(transform, judged, begins)
+        if drawn:
+            yield dg.AssetObservation(transform.quarantine_table, metadata=drawn)
+        # What a check gave was logged by partition; its output only says that it is done.
+        for check in checks.specs(transform, show.partitions):
+            yield dg.Output(None, check.get_python_identifier())
 
     return compute
 

@@ -7,6 +7,7 @@ import dagster as dg
 
 from tidemark.errors import DefinitionError
 from tidemark.settings import Settings
+from tidemark_assets import decisions
 from tidemark_assets.automation import automation
 from tidemark_assets.build import (
     Presentation,
@@ -15,6 +16,7 @@ from tidemark_assets.build import (
     source_assets,
     transform_assets,
 )
+from tidemark_assets.decisions import Judged
 from tidemark_assets.resources import resource
 from tidemark_streaming import domains as packages
 
@@ -39,6 +41,7 @@ def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -
     """
     return dg.Definitions.merge(
         dg.Definitions(
+            jobs=decisions.jobs(judged for domain in domains for judged in _judged(domain)),
             resources=resources,
             # Steps are thin clients of one engine: a process for each would only cost its start.
             executor=dg.in_process_executor,
@@ -57,6 +60,13 @@ def _parts(domain: str) -> Iterator[dg.Definitions]:
     assets += [transform_assets(t, group, show) for t in found.transforms.values()]
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show)
+
+
+def _judged(domain: str) -> Iterator[Judged]:
+    show = _presentation(domain)
+    for transform in packages.load([domain]).transforms.values():
+        if transform.expectations:
+            yield Judged(transform, show.partitions)
 
 
 def _presentation(domain: str) -> Presentation:

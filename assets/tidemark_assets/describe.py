@@ -34,6 +34,10 @@ MEANINGS = {
     "last_arrival": "The newest arrival that is counted in the window",
     "as_of": "The newest arrival that the run which wrote the row had seen",
     "seq": "Number of the run's commit",
+    "quality": "passed, warned (it failed a warning) or released (a person let it through)",
+    "failed": "What the row failed: the expectation, its level, what was observed and expected",
+    "status": "held, or discarded by a person",
+    "run": "The run that withheld it",
     "lag_seconds": "How far the event was behind the watermark",
     "reason": "too_late, no_event_time or unparsable",
     "references": "The versions that the source's references had, by name, as JSON",
@@ -79,6 +83,13 @@ def lateness(transform: WindowedTransform) -> Metadata:
     }
 
 
+def quarantine(transform: WindowedTransform) -> Metadata:
+    """Metadata of a transform's quarantine: what is expected of its rows."""
+    rows = [f"| `{e.name}` | {e.expected} | {e.level} |" for e in transform.expectations]
+    head = ["| expectation | expects | level |", "| --- | --- | --- |"]
+    return {"expectations": dg.MetadataValue.md("\n".join([*head, *rows]))}
+
+
 def meanings(transform: WindowedTransform) -> dict[str, str]:
     """What the columns of a transform's tables mean."""
     values = {name: str(value) for name, value in transform.aggregates.items()}
@@ -105,5 +116,6 @@ def code_version(transform: WindowedTransform) -> str:
         "accumulation": transform.accumulation,
         "unique": str(transform.unique),
         "aggregates": {name: str(value) for name, value in transform.aggregates.items()},
+        "expectations": [(e.name, e.level) for e in transform.expectations],
     }
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:12]

@@ -83,10 +83,14 @@ def computed(
         transform.late_table: {ROWS: F.count("*")},
         transform.late_loss_table: {ROWS: F.count("*"), "lost events": F.sum("lost")},
     }
+    if transform.expectations:
+        measures[transform.quarantine_table] = {ROWS: F.count("*")}
+        counts |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     of_run: dict[str, Metadata] = {
         transform.table: run | counts | lost,
         transform.late_table: run | lost,
         transform.late_loss_table: run,
+        transform.quarantine_table: run,
     }
     found: dict[str, dict[str, Metadata]] = {}
     for table, wanted in measures.items():

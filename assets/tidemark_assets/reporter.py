@@ -20,7 +20,7 @@ from dagster._core.definitions.data_version import CODE_VERSION_TAG
 from tidemark.instant import instant
 from tidemark.transform import WindowedTransform
 from tidemark.window.closing import closing
-from tidemark_assets import describe
+from tidemark_assets import checks, describe
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.fresh import freshness
 from tidemark_assets.report import ROWS, moment
@@ -87,7 +87,8 @@ def windows(
             after = Mark(newest["seq"], None if mark is None else instant(mark))
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions, before, after, others))
-            for event in reports(transform, touched, newest):
+            checked = checks.checked(glance, transform, partitions, before.seq)
+            for event in (*reports(transform, touched, newest), *checked):
                 context.instance.report_runless_asset_event(event)
             marks[name], told[name] = after, len(touched)
         if sum(told.values()) < MOST:
@@ -177,7 +178,8 @@ def reports(
         yield dg.AssetMaterialization(
             transform.table, partition=partition.key, metadata=own | common, tags=tags
         )
-        for table in (transform.late_table, transform.late_loss_table):
+        others = [transform.late_table, transform.late_loss_table]
+        for table in [*others, *([transform.quarantine_table] if transform.expectations else [])]:
             yield dg.AssetMaterialization(
                 table, partition=partition.key, metadata=common, tags=tags
             )

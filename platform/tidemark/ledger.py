@@ -31,6 +31,8 @@ class RunFacts:
         windows: rows published; 0 where an earlier run had published them before it ended.
         on_time, late, too_late, no_event_time, duplicate: events by verdict, once for each of their
             windows.
+        quarantined: rows withheld because they failed an expectation.
+        warned: rows published that failed one of level `warning`.
     """
 
     run: str
@@ -46,6 +48,8 @@ class RunFacts:
     ended_at: int
     watermark: int | None
     windows: int
+    quarantined: int
+    warned: int
     on_time: int
     late: int
     too_late: int

@@ -20,8 +20,8 @@ from tidemark.log import Arrival
 BLUE, ORANGE, VERMILION, INK, MUTED = "#0072B2", "#E69F00", "#D55E00", "#1F2933", "#6B7280"
 VERDICTS = ("on time", "late, admitted", "too late")
 _COLOURS = (BLUE, ORANGE, VERMILION)
-_Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart)
-_WIDTH = 820
+_Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart, alt.FacetChart)
+WIDTH = 820
 _FONT = "DejaVu Sans, Verdana, sans-serif"
 
 
@@ -77,14 +77,14 @@ def arrivals(
     chart = alt.LayerChart(
         layer=[ordinary, steps.encode(x=x, y=y, strokeDash=dash), late.encode(tooltip=tooltip)]
     )
-    chart.width, chart.height = _WIDTH, 500
+    chart.width, chart.height = WIDTH, 500
     subtitle = [
         f"{sum(a.rows for a in timeline):,} events in {len(timeline)} arrivals; each dot is an "
         "event, placed within its arrival by its order.",
         "An event is late when its whole window lies below the watermark as it stood before the "
         "event's arrival.",
     ]
-    return _dressed(chart, title, subtitle)
+    return dressed(chart, title, subtitle)
 
 
 def _placed(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
@@ -160,7 +160,7 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         ticks=False,
         labelFlush=False,
         labelPadding=6,
-        labelOffset=_WIDTH / len(table) / 2,
+        labelOffset=WIDTH / len(table) / 2,
     )
     x = alt.X("utcyearmonthdate(day):T", title="day of the window (UTC)", axis=days_axis)
     day = alt.Tooltip("utcyearmonthdate(day):T", title="day", format="%Y-%m-%d")
@@ -178,13 +178,13 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         color=kind,
         order=order,
         tooltip=[day, "kind:N", "count:Q"],
-    ).properties(width=_WIDTH, height=270)
+    ).properties(width=WIDTH, height=270)
     share = alt.Y("rate:Q", title="share too late", axis=alt.Axis(format=".2%", tickCount=4))
     below = (
         alt.Chart(table)
         .mark_bar(width={"band": 0.8}, color=VERMILION)
         .encode(x=x, y=share, tooltip=[day, alt.Tooltip("rate:Q", format=".3%")])
-        .properties(width=_WIDTH, height=120)
+        .properties(width=WIDTH, height=120)
     )
     lost, total = int(days["too_late"].sum()), int((days["events"] + days["too_late"]).sum())
     subtitle = [
@@ -193,10 +193,12 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         f"{lost:,} ({lost / max(total, 1):.3%}) came {describe(allowed_lateness)} or more after "
         "that: not counted, but kept in the late table.",
     ]
-    return _dressed(alt.vconcat(above, below, spacing=16), title, subtitle)
+    return dressed(alt.vconcat(above, below, spacing=16), title, subtitle)
 
 
-def save(chart: alt.LayerChart | alt.VConcatChart, folder: Path, name: str) -> Picture:
+def save(
+    chart: alt.LayerChart | alt.VConcatChart | alt.FacetChart, folder: Path, name: str
+) -> Picture:
     """Save a chart as `name.png`, at twice the size on screen, and as `name.html`."""
     folder.mkdir(parents=True, exist_ok=True)
     picture = Picture(folder / f"{name}.png", folder / f"{name}.html")
@@ -205,7 +207,8 @@ def save(chart: alt.LayerChart | alt.VConcatChart, folder: Path, name: str) -> P
     return picture
 
 
-def _dressed(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
+def dressed(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
+    """A chart with its words, in the colours and sizes of them all."""
     words = alt.TitleParams(
         title,
         subtitle=subtitle,

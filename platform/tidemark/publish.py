@@ -7,6 +7,7 @@ does nothing that was done before.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from tidemark import late, slot
 from tidemark.log import Log
 from tidemark.pane import as_of, as_of_commit, finished
 from tidemark.panes import panes
+from tidemark.quality.gate import gate
 from tidemark.session import changes
 from tidemark.state import Marker, State, within
 from tidemark.transform import WindowedTransform
@@ -22,16 +24,24 @@ from tidemark.warehouse import Warehouse
 from tidemark.window import Session
 
 
+class Published(NamedTuple):
+    """How many rows a commit published; how many it withheld, and how many it warns of."""
+
+    windows: int
+    quarantined: int = 0
+    warned: int = 0
+
+
 def publish(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker, *, with_late: bool
-) -> int:
+) -> Published:
     """Write the windows that `marker`'s commit fired, their panes, and its late events.
 
     Args:
         with_late: whether the commit has late events.
 
     Returns:
-        How many rows were published; 0 for what had been published before.
+        What was published; no rows where they had been published before.
     """
     whole = marker.mode == "backfill"
     others: list[Callable[[Warehouse, WindowedTransform, Marker], None]] = []
@@ -48,16 +58,20 @@ def publish(
     return windows
 
 
-def _replace_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
+def _replace_windows(
+    warehouse: Warehouse, transform: WindowedTransform, marker: Marker
+) -> Published:
     where, log = within(marker.start, marker.end), Log(warehouse, transform.source)
     stored, _ = _reached(warehouse, transform, marker)
     rows = _stamped(finished(stored, transform, log, as_of_commit(marker)), transform, marker)
     _create(warehouse, transform, rows)
-    done = warehouse.replace(rows, transform.table, where, transform.table, marker.seq)
-    return done["rows"] if done else 0
+    with gate(warehouse, transform, marker, rows) as passed:
+        done = warehouse.replace(passed.rows, transform.table, where, transform.table, marker.seq)
+    windows = done["rows"] - passed.kept if done else 0
+    return Published(windows, passed.quarantined, passed.warned)
 
 
-def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> int:
+def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> Published:
     table, log = transform.table, Log(warehouse, transform.source)
     stored, reach = _reached(warehouse, transform, marker)
     now, then = as_of_commit(marker), as_of(marker.before)
@@ -70,11 +84,16 @@ def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
         changed = rows.where(again | moved).withColumn("gone", F.lit(False))
     rows = _stamped(changed, transform, marker, "gone")
     _create(warehouse, transform, rows.drop("gone"))
-    if marker.seq == 0 or _fires_once(transform):
-        # Every window fires for the first time here: an append takes a third of a merge's time.
-        done = warehouse.append(rows.where("NOT gone").drop("gone"), table, table, marker.seq)
-        return done["rows"] if done else 0
-    return warehouse.merge(rows, table, transform.by_window, reach, table, marker.seq) or 0
+    with gate(warehouse, transform, marker, rows) as passed:
+        if marker.seq == 0 or _fires_once(transform):
+            # Every window fires for the first time here: an append takes a third of a merge's time.
+            new = passed.rows.where("NOT gone").drop("gone")
+            done = warehouse.append(new, table, table, marker.seq)
+            windows = done["rows"] if done else 0
+        else:
+            by = transform.by_window
+            windows = warehouse.merge(passed.rows, table, by, reach, table, marker.seq) or 0
+    return Published(windows, passed.quarantined, passed.warned)
 
 
 def _fires_once(transform: WindowedTransform) -> bool:
@@ -126,6 +145,7 @@ def _stamped(
         "last_arrival",
         F.lit(marker.at.arrival).cast("bigint").alias("as_of"),
         F.lit(marker.seq).cast("bigint").alias("seq"),
+        F.lit(None).cast("string").alias("quality"),
         *others,
     )
 

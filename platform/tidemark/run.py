@@ -168,7 +168,7 @@ def _publish(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker, counts: Counter[int]
 ) -> RunFacts:
     with_late = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
-    windows = publish(warehouse, transform, marker, with_late=with_late)
+    published = publish(warehouse, transform, marker, with_late=with_late)
     facts = RunFacts(
         run=marker.run,
         asset=transform.name,
@@ -182,7 +182,7 @@ def _publish(
         started_at=marker.started,
         ended_at=time.time_ns() // 1000,
         watermark=marker.at.watermark,
-        windows=windows,
+        **published._asdict(),
         **{word: counts[code] for code, word in judge.VERDICTS.items()},
     )
     ledger.append(warehouse, facts)

@@ -16,6 +16,8 @@ from tidemark.aggregate import Aggregate
 from tidemark.duplicate import MARK, Unique
 from tidemark.errors import DefinitionError
 from tidemark.instant import duration
+from tidemark.quality.expectation import Expectation
+from tidemark.quality.general import adapted
 from tidemark.source import ARRIVAL_COLUMNS, NAME, Source, check_name, reference_name
 from tidemark.trigger import Trigger
 from tidemark.window import Window
@@ -24,6 +26,7 @@ RESERVED = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
     *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
     *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
+    *("quality", "failed", "status", "run", "gone"),
     *ARRIVAL_COLUMNS,
 )
 
@@ -45,6 +48,7 @@ class WindowedTransform:
     trigger: Trigger = field(default_factory=Trigger)
     accumulation: str | None = None
     unique: Unique | None = None
+    expectations: tuple[Expectation, ...] = ()
 
     def __post_init__(self) -> None:
         check_name("asset", self.name)
@@ -82,11 +86,23 @@ class WindowedTransform:
                 f"Asset '{self.name}': its function takes '{unknown[0]}', which is not among the "
                 f"references of source '{self.source.name}': {', '.join(known) or 'none'}."
             )
+        self._check_expectations()
 
     @property
     def references(self) -> list[str]:
         """The references that the function takes beside the rows, by name."""
         return list(inspect.signature(self.function).parameters)[1:]
+
+    def _check_expectations(self) -> None:
+        given: Sequence[object] = self.expectations
+        known = tuple(e if isinstance(e, Expectation) else adapted(e) for e in given)
+        object.__setattr__(self, "expectations", known)
+        for n, expectation in enumerate(known):
+            expectation.check(self)
+            if expectation.name in [e.name for e in known[:n]]:
+                raise DefinitionError(
+                    f"Asset '{self.name}': expectation {expectation.name} is given twice."
+                )
 
     def _check_column(self, column: str) -> None:
         if not NAME.fullmatch(column):
@@ -124,6 +140,11 @@ class WindowedTransform:
     def late_table(self) -> str:
         """Events that came too late, or without an event time."""
         return f"{self.name}_late"
+
+    @property
+    def quarantine_table(self) -> str:
+        """Rows that failed an expectation; there where the transform has some."""
+        return f"{self.name}_quarantine"
 
     @property
     def late_loss_table(self) -> str:
@@ -164,6 +185,7 @@ def windowed_asset(
     trigger: Trigger | None = None,
     accumulation: str | None = None,
     unique: Unique | None = None,
+    expectations: Sequence[object] = (),
 ) -> Callable[[Callable[..., DataFrame]], WindowedTransform]:
     """Define a windowed aggregation; the decorated function prepares the source's rows.
 
@@ -184,6 +206,8 @@ def windowed_asset(
             them the previous row again as a retraction (`retracting`).
         unique: what tells that an event is one that came before, which counts no second time; by
             default every event counts.
+        expectations: what the rows must be like to be published: those of `tidemark.quality`, and
+            any expectation of Great Expectations.
 
     Raises:
         DefinitionError: a definition that no run could follow, in one sentence.
@@ -202,6 +226,7 @@ def windowed_asset(
             trigger=trigger or Trigger(),
             accumulation=accumulation,
             unique=unique,
+            expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
         )
 
     return define

@@ -228,6 +228,7 @@ class Warehouse:
         Returns:
             How many rows were written; None where the table had this version already.
         """
+        self._new.discard(table)
         view = f"merge_{table}"
         rows.createOrReplaceTempView(view)
         same = " AND ".join(f"t.`{c}` <=> s.`{c}`" for c in on)

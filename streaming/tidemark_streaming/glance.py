@@ -119,21 +119,21 @@ class Glance:
         there = (ds.field("through_arrival") >= newest) & ds.field("asset").isin(wanted)
         # A backfill of a range says nothing about the windows outside it.
         whole = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
-        table = self._scan("runs", ["asset"], there & whole)
+        table = self.select("runs", ["asset"], there & whole)
         done = set() if table is None else set(table["asset"].to_pylist())
         return [asset for asset in wanted if asset not in done]
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
         """The ledger's rows, of all assets, of runs that ended at `since` or later, in order."""
         ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
-        table = self._scan("runs", None, ended)
+        table = self.select("runs", None, ended)
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         return sorted(rows, key=lambda r: (r["asset"], r["seq"]))
 
     def windows(self, asset: str, after_seq: int, but: Collection[int] = ()) -> list[int]:
         """The starts of the windows last published by a commit after `after_seq`, some apart."""
         fresh = (ds.field("seq") > after_seq) & ~ds.field("seq").isin(list(but))
-        table = self._scan(asset, ["window_start"], fresh)
+        table = self.select(asset, ["window_start"], fresh)
         return [] if table is None else _all_micros(table["window_start"].unique())
 
     def between(
@@ -142,7 +142,7 @@ class Glance:
         """Rows of a table of windows that start in [start, end), and their starts."""
         begin = ds.field("window_start")
         first, last = (pa.scalar(as_datetime(t), pa.timestamp("us", "UTC")) for t in (start, end))
-        found = self._scan(table, ["window_start", *columns], (begin >= first) & (begin < last))
+        found = self.select(table, ["window_start", *columns], (begin >= first) & (begin < last))
         return None if found is None else (_all_micros(found["window_start"]), found)
 
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
@@ -188,21 +188,12 @@ class Glance:
         for name, value in equal.items():
             condition = ds.field(name) == value
             chosen = condition if chosen is None else chosen & condition
-        return self._scan(table, columns, chosen)
+        return self.select(table, columns, chosen)
 
-    def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int:
-        on = ["window_start", "window_end", *keys]
-        chosen = ds.field("window_end").is_valid() & ds.field("admitted")
-        if after is not None:
-            chosen &= ds.field("window_end") > pa.scalar(
-                as_datetime(after), pa.timestamp("us", "UTC")
-            )
-        table = self._scan(f"{asset}_state", on, chosen)
-        return 0 if table is None else table.group_by(on).aggregate([]).num_rows
-
-    def _scan(
+    def select(
         self, table: str, columns: list[str] | None, chosen: ds.Expression | None
     ) -> pa.Table | None:
+        """Rows of a table of which a condition is true; None where there is no such table."""
         found = self._open_tables.get(table)
         try:
             if found is None:
@@ -219,6 +210,16 @@ class Glance:
             rows = data.to_table(columns=columns, filter=chosen)
             self._seen[asked] = (found.version(), str(chosen), rows)
         return rows
+
+    def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int:
+        on = ["window_start", "window_end", *keys]
+        chosen = ds.field("window_end").is_valid() & ds.field("admitted")
+        if after is not None:
+            chosen &= ds.field("window_end") > pa.scalar(
+                as_datetime(after), pa.timestamp("us", "UTC")
+            )
+        table = self.select(f"{asset}_state", on, chosen)
+        return 0 if table is None else table.group_by(on).aggregate([]).num_rows
 
 
 def _newest(column: pa.ChunkedArray) -> int | None:

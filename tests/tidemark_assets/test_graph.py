@@ -101,7 +101,8 @@ def test_a_change_of_the_definition_changes_the_code_version() -> None:
     for changed in (
         replace(departures_hourly, keys=("carrier",)),
         replace(departures_hourly, allowed_lateness=0),
-        replace(departures_hourly, aggregates={"flights": agg.count()}),
+        replace(departures_hourly, expectations=()),
+        replace(departures_hourly, expectations=(), aggregates={"flights": agg.count()}),
     ):
         assert code_version(changed) != code_version(departures_hourly)
 

@@ -24,7 +24,12 @@ from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.domains import load
 
 LOG = ["flights_log", "flights_timeline"]
-WINDOWS = ["departures_hourly", "departures_hourly_late", "departures_hourly_late_loss"]
+WINDOWS = [
+    "departures_hourly",
+    "departures_hourly_late",
+    "departures_hourly_late_loss",
+    "departures_hourly_quarantine",
+]
 RANGE: tuple[str, str] = (
     "dagster/asset_partition_range_start",
     "dagster/asset_partition_range_end",
@@ -149,7 +154,7 @@ def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
     first, last = "2013-01-01", "2013-01-03"
     result = platform.materialize(*WINDOWS, partition_range=(first, last))
     assert result.success
-    assert len(result.asset_materializations_for_node("departures_hourly")) == 9
+    assert len(result.asset_materializations_for_node("departures_hourly")) == 12
     warehouse = platform.resource.warehouse
     assert parity(warehouse, departures_hourly).equal
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark import quality as q
 from tidemark.errors import DataError, EngineError
 from tidemark.parity import parity
 from tidemark.run import incremental
@@ -63,3 +64,15 @@ def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) ->
     query = continuous.start(warehouse, lacking, available_now=True)
     with pytest.raises(StreamingQueryException, match="result has no column 'arrival'"):
         query.awaitTermination(60)
+
+
+def test_a_stream_withholds_what_fails(warehouse: Warehouse) -> None:
+    limit = q.between("most", most=0.9)
+    expecting = replace(PER_MINUTE, expectations=(limit, q.complete()))
+    ingest(warehouse, READINGS, ARRIVALS)
+    continuous.start(warehouse, expecting, available_now=True).awaitTermination(240)
+    withheld = warehouse.read(expecting.quarantine_table).collect()
+    want = [w for w, row in reference(ARRIVALS).items() if row["most"] > 0.9]
+    assert len(withheld) == len(want) > 0
+    assert {f["expectation"] for row in withheld for f in row["failed"]} == {limit.name}
+    assert parity(warehouse, expecting).equal

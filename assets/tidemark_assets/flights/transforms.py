@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 
 from tidemark import aggregate as agg
+from tidemark.quality import between, complete, volume_within
 from tidemark.transform import windowed_asset
 from tidemark.trigger import Every, Trigger
 from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling
@@ -10,6 +11,10 @@ from tidemark_assets.flights.sources import flights
 
 DELAYED = "dep_delay >= 15"
 """From a quarter of an hour on, as the airlines' own statistics have it."""
+
+USUAL_VOLUME = volume_within(0.5, of="the same hour last week", at_least=10, level="warning")
+FEW_CANCELLED = between("cancelled", most=10, level="warning")
+"""Neither is wrong by itself, and both are worth a look: holidays and snow storms."""
 
 
 @windowed_asset(
@@ -23,6 +28,7 @@ DELAYED = "dep_delay >= 15"
         "mean_delay": agg.mean("dep_delay"),
         "worst_delay": agg.max("dep_delay"),
     },
+    expectations=[between("mean_delay", -60, 600), complete(), USUAL_VOLUME, FEW_CANCELLED],
 )
 def departures_hourly(flights: DataFrame) -> DataFrame:
     """Departures and their delay, by airport and hour of departure."""

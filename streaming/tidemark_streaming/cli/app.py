@@ -12,7 +12,16 @@ import typer
 from typer.core import TyperGroup
 
 from tidemark.errors import EngineError, TidemarkError
-from tidemark_streaming.cli import compute, demo, ingest, services, simulate, stream, verify
+from tidemark_streaming.cli import (
+    compute,
+    demo,
+    ingest,
+    quarantine,
+    services,
+    simulate,
+    stream,
+    verify,
+)
 from tidemark_streaming.cli.console import complain
 
 INTERRUPTED = 130
@@ -47,7 +56,7 @@ app = typer.Typer(
     help="One definition of a windowed transform, run as batch and as stream with equal results."
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
 )
-for module in (demo, services, ingest, compute, stream, verify, simulate):
+for module in (demo, services, ingest, compute, stream, verify, quarantine, simulate):
     module.register(app)
 
 

@@ -109,4 +109,8 @@ def _show(done: "RunFacts", json: bool) -> None:
         "watermark": iso(done.watermark),
         "took": seconds(done.seconds),
     }
+    if done.quarantined:
+        rows["withheld"] = f"{done.quarantined:,}: `tidemark quarantine list {done.asset}`"
+    if done.warned:
+        rows["published with a warning"] = f"{done.warned:,}"
     out().print(facts("", rows))

@@ -1,0 +1,208 @@
+"""Expectations as asset checks, and quarantine as an asset with its two actions.
+
+Each expectation of a transform is a check of its published asset, partitioned as that is. What a
+run found is told by partition, from the results that the gate left in the table `checks`: here
+nothing is judged.
+"""
+
+import json
+import re
+import warnings
+from base64 import b64encode
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from io import StringIO
+from itertools import count
+from typing import Any
+
+import dagster as dg
+
+from tidemark import picture_checks
+from tidemark.instant import instant, iso
+from tidemark.quality import WARNING, Expectation, results
+from tidemark.quality.quarantine import HELD
+from tidemark.quality.results import CheckResult
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark_assets.spans import spans
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.judged import results_since, withheld
+
+_SHOWN = 20
+_DRAWN = 60
+"""Runs in a picture of the history."""
+SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
+
+
+def names(transform: WindowedTransform) -> dict[str, str]:
+    """Each expectation's name to that of its check, which has letters, digits and `_` alone."""
+    found: dict[str, str] = {}
+    for expectation in transform.expectations:
+        plain = re.sub(r"\W+", "_", expectation.name).strip("_")
+        numbered = (plain if n == 1 else f"{plain}_{n}" for n in count(1))
+        found[expectation.name] = next(n for n in numbered if n not in found.values())
+    return found
+
+
+def specs(
+    transform: WindowedTransform, partitions: dg.PartitionsDefinition[str]
+) -> list[dg.AssetCheckSpec]:
+    """The checks of a transform's published asset."""
+    with warnings.catch_warnings():
+        # Dagster calls checks by partition a preview.
+        warnings.simplefilter("ignore")
+        return [
+            dg.AssetCheckSpec(
+                name,
+                asset=transform.table,
+                description=_description(expectation),
+                partitions_def=partitions,
+                metadata={"expected": expectation.expected, "level": expectation.level},
+            )
+            for expectation, name in zip(
+                transform.expectations, names(transform).values(), strict=True
+            )
+        ]
+
+
+def evaluations(
+    transform: WindowedTransform,
+    found: Sequence[CheckResult],
+    begins: Mapping[str, int],
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Results of one run, by partition.
+
+    Args:
+        begins: each partition's key and start, in order and without gaps.
+    """
+    checks, keys, starts = names(transform), list(begins), list(begins.values())
+    for result in found:
+        failing: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for failure in result.failures:
+            place = bisect_right(starts, instant(failure["window_start"])) - 1
+            failing[keys[max(place, 0)]].append(failure)
+        # Where all rows fail together none is listed.
+        everywhere = not result.success and not result.failures
+        for key in keys:
+            yield dg.AssetCheckEvaluation(
+                asset_key=dg.AssetKey(transform.table),
+                check_name=checks[result.expectation],
+                passed=not everywhere and not failing[key],
+                metadata=_metadata(result, failing[key]),
+                severity=SEVERITY[result.level == WARNING],
+                description=result.observed if everywhere else _told(failing[key]),
+                partition=key,
+            )
+
+
+def checked(
+    glance: Glance,
+    transform: WindowedTransform,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    after: int,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What runs found that Dagster did not launch, of commits after the number `after`."""
+    if transform.expectations:
+        found = results_since(glance, transform.name, after)
+        told = [r for r in found if r.mode != "backfill"]
+        yield from streamed(transform, told, withheld(glance, transform), partitions)
+
+
+def streamed(
+    transform: WindowedTransform,
+    told: Sequence[CheckResult],
+    held: Sequence[Mapping[str, Any]],
+    partitions: dg.TimeWindowPartitionsDefinition,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """Results of some runs of a stream, together, by the partitions that they judged.
+
+    A check of a partition fails also while a window of it is withheld, as a later run judges only
+    what changed.
+
+    Args:
+        told: of this transform, in the order of their commits.
+        held: the rows in its quarantine.
+    """
+    by_name: dict[str, list[CheckResult]] = defaultdict(list)
+    for result in told:
+        by_name[result.expectation].append(result)
+    for name, found in by_name.items():
+        first = min(instant(result.window_from) for result in found)
+        last = max(instant(result.window_to) for result in found) - 1
+        days = spans(partitions, first, last)
+        if not days:
+            continue
+        failing = [
+            {"window_start": row["window_start"], "keys": _keys(transform, row), **failed}
+            for row in held
+            for failed in row["failed"]
+            if failed["expectation"] == name and row["status"] == HELD
+        ]
+        failing += [failure for result in found for failure in result.failures]
+        failures = {
+            (f["window_start"], f["keys"]): f
+            for f in failing
+            if days[0].start <= instant(f["window_start"]) < days[-1].end
+        }
+        together = replace(
+            found[-1],
+            success=not failures and all(result.success for result in found),
+            failures=[failures[place] for place in sorted(failures)],
+        )
+        yield from evaluations(transform, [together], {day.key: day.start for day in days})
+
+
+def history(
+    warehouse: Warehouse, transform: WindowedTransform, seq: int
+) -> Mapping[str, dg.MarkdownMetadataValue]:
+    """The results of the newest runs up to a commit, as a picture."""
+    found = results.since(warehouse, transform.name, seq - _DRAWN, seq)
+    if not found:
+        return {}
+    chart = picture_checks.history(found, title=f"What was expected of {transform.name}, by run")
+    drawn = StringIO()
+    chart.save(drawn, format="svg")
+    data = b64encode(drawn.getvalue().encode()).decode()
+    return {"history": dg.MetadataValue.md(f"![history](data:image/svg+xml;base64,{data})")}
+
+
+def _keys(transform: WindowedTransform, row: Mapping[str, Any]) -> str:
+    return json.dumps({k: row[k] for k in transform.keys}, default=str, separators=(",", ":"))
+
+
+def _description(expectation: Expectation) -> str:
+    effect = (
+        "a warning: what fails is published, and marked"
+        if expectation.level == WARNING
+        else "what fails is withheld in quarantine"
+    )
+    return f"`{expectation.name}`: expects {expectation.expected}; {effect}."
+
+
+def _metadata(result: CheckResult, failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "expected": result.expected,
+        "failed": len(failures),
+        "through arrival": result.through_arrival,
+        "run": result.run,
+    }
+    if failures:
+        lines = [f"| {_window(f)} | {f['keys']} | {f['observed']} |" for f in failures[:_SHOWN]]
+        more = [f"| … and {len(failures) - _SHOWN:,} more | | |"] if failures[_SHOWN:] else []
+        head = ["| window | keys | observed |", "| --- | --- | --- |"]
+        found["failures"] = dg.MetadataValue.md("\n".join([*head, *lines, *more]))
+    return found
+
+
+def _told(failures: Sequence[Mapping[str, Any]]) -> str:
+    if not failures:
+        return "as expected"
+    return f"{len(failures):,} failed, the first at {_window(failures[0])}: " + str(
+        failures[0]["observed"]
+    )
+
+
+def _window(failure: Mapping[str, Any]) -> str:
+    return str(iso(instant(failure["window_start"])))

@@ -1,0 +1,111 @@
+"""`python -m benchmarks.checks`: what quality gates add to a run of 10,000 window rows.
+
+The same backfill and the same increment with and without expectations, in turn, after a round that
+warms the engine up; medians, and the share that the checks add.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.__main__ import _free_port
+from benchmarks.contenders import PER_MINUTE
+from benchmarks.events import SOURCE, GeneratedFeed
+from benchmarks.measure import Measured
+from tidemark import engine
+from tidemark import quality as q
+from tidemark.quality import Expectation
+from tidemark.run import backfill, incremental
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+from tidemark.window import Tumbling
+from tidemark_streaming.ingest import end, ingest
+
+AIM = 0.3
+EVENTS = 1_000_000
+PLAIN = replace(PER_MINUTE, window=Tumbling("17 minutes"))
+GENERAL = (q.not_null("key"), q.between("average", 0, 100), q.between("n", 1), q.not_null("most"))
+WINDOWED = (q.unique(), q.complete(), q.volume_within(0.9, of="17 minutes", level="warning"))
+SUITES: dict[str, tuple[Expectation, ...]] = {
+    "none": (),
+    "4 of Great Expectations": GENERAL,
+    "4 of them, and unique, complete, volume": GENERAL + WINDOWED,
+}
+MODES = {"backfill": backfill, "incremental": incremental}
+
+console = Console()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.checks", description=__doc__)
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    given = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
+    settings = Settings(home=home, engine_port=_free_port(), engine_memory="4g")
+    try:
+        with console.status("starting an engine"):
+            engine.ensure(settings)
+        figures, rows = _bench(settings, given.events, given.repetitions)
+    finally:
+        engine.stop(settings)
+        shutil.rmtree(home)
+    console.print(_table(figures, rows, given.events))
+    if given.json is not None:
+        plain = {f"{mode}, {suite}": m.seconds for (mode, suite), m in figures.items()}
+        given.json.write_text(json.dumps(plain, indent=2) + "\n")
+    return 0
+
+
+def _bench(
+    settings: Settings, events: int, repetitions: int
+) -> tuple[dict[tuple[str, str], Measured], int]:
+    warehouse = Warehouse(engine.session(settings), settings.warehouse, "bench")
+    with console.status(f"generating {events:,} events"):
+        for _ in ingest(warehouse, GeneratedFeed(events), batch=100):
+            pass
+        end(warehouse, SOURCE)
+    figures = {(mode, suite): Measured() for mode in MODES for suite in SUITES}
+    rows = 0
+    for repetition in range(repetitions + 1):
+        for number, suite in enumerate(SUITES):
+            for mode, run in MODES.items():
+                asset = replace(
+                    PLAIN,
+                    name=f"{mode}_{number}_{repetition}",
+                    expectations=SUITES[suite],
+                )
+                begin = perf_counter()
+                facts = run(warehouse, asset)
+                took = perf_counter() - begin
+                assert facts is not None
+                rows = facts.windows + facts.quarantined
+                console.print(f"  {mode}, {suite}: {took:.1f} s, {facts.quarantined} withheld")
+                if repetition:
+                    figures[mode, suite].seconds.append(took)
+    return figures, rows
+
+
+def _table(figures: dict[tuple[str, str], Measured], rows: int, events: int) -> Table:
+    table = Table(title=f"a run of {rows:,} window rows from {events:,} events, medians")
+    for column in ("run", "expectations", "seconds", "added", "aim"):
+        table.add_column(column, justify="left" if column in ("run", "expectations") else "right")
+    for (mode, suite), measure in figures.items():
+        plain = figures[mode, "none"].median
+        added = f"{measure.median / plain - 1:+.0%}" if suite != "none" else ""
+        aim = f"at most +{AIM:.0%}" if suite != "none" else ""
+        table.add_row(mode, suite, f"{measure.median:.2f}", added, aim)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What is judged: the rows that a commit is about to publish, and what they are judged by."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark import aggregate as agg
+from tidemark import judge, pane
+from tidemark.instant import BEGINNING, INFINITY
+from tidemark.log import Log
+from tidemark.state import Marker, State, within
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+from tidemark.window import Session
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where the rows of one commit come from, and what stood there before."""
+
+    warehouse: Warehouse
+    transform: WindowedTransform
+    marker: Marker
+
+    def published(self, back: int = 0) -> DataFrame:
+        """The published rows of windows that this commit can change.
+
+        Args:
+            back: and of windows that started so many microseconds earlier.
+        """
+        return self._reached(self.transform.table, back)
+
+    def withheld(self, back: int = 0) -> DataFrame:
+        """The rows in quarantine; otherwise as `published`."""
+        return self._reached(self.transform.quarantine_table, back)
+
+    @cached_property
+    def recounted(self) -> DataFrame:
+        """The events of every window that this commit can change, counted anew from the log in
+        one bounded pass that knows nothing of the state: the windows, keys and `events`."""
+        transform, marker = self.transform, self.marker
+        # Any aggregate will do: the events are what is counted.
+        name = next(iter(transform.aggregates))
+        counting = replace(transform, aggregates={name: agg.count()}, expectations=())
+        log, complete = Log(self.warehouse, transform.source), marker.answer == "complete"
+        start, end = (None, None) if isinstance(transform.window, Session) else self._bounds()
+        at = marker.at.arrival
+        events = pane.judged(log, counting, -1, at, start, end, complete=complete)
+        partials = pane.partials(events, counting, log)
+        if marker.mode == "incremental":
+            # What an earlier backfill of the complete answer admitted is no fault.
+            waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
+            state = State(self.warehouse, transform).read().where(within(start, end)).where(waited)
+            partials = partials.unionByName(
+                state.withColumn(name, F.col("events")).select(partials.columns)
+            )
+        found = pane.finished(partials, counting, log, pane.as_of_commit(marker))
+        return found.select(*transform.by_window, "events").persist()
+
+    def forget(self) -> None:
+        """Let the engine drop what was kept."""
+        if "recounted" in self.__dict__:
+            self.recounted.unpersist()
+
+    def same_window(self, left: str, right: str) -> Column:
+        """Whether two named sets of rows agree in window and keys; nulls agree too."""
+        on = self.transform.by_window
+        pairs = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in on]
+        same = pairs[0]
+        for pair in pairs[1:]:
+            same = same & pair
+        return same
+
+    def _reached(self, table: str, back: int) -> DataFrame:
+        start, end = self._bounds()
+        rows = self.warehouse.read(table)
+        if start is None or end is None:
+            return rows
+        return rows.where(within(max(start - back, BEGINNING), end))
+
+    def _bounds(self) -> tuple[int | None, int | None]:
+        """The window starts [start, end) among which the commit's windows are."""
+        marker, transform = self.marker, self.transform
+        if marker.mode == "backfill":
+            return marker.start, marker.end
+        before = marker.before.at.watermark
+        if before is None or isinstance(transform.window, Session):
+            return None, None
+        # No window that ended earlier can have admitted an event of these arrivals.
+        reach = transform.allowed_lateness + transform.window.reach
+        return max(before - reach, BEGINNING), INFINITY

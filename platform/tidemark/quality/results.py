@@ -1,0 +1,162 @@
+"""Results: every judgement of every expectation, as a row of the table `checks`."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from tidemark.instant import iso
+from tidemark.quality.batch import Batch
+from tidemark.quality.expectation import Expectation
+from tidemark.warehouse import Warehouse
+
+TABLE = "checks"
+MOST = 1000
+"""How many failures a result lists; it counts all of them."""
+_OBSERVED = 5
+
+_SCHEMA = """asset STRING, expectation STRING, level STRING, success BOOLEAN, window_from BIGINT,
+    window_to BIGINT, rows_judged BIGINT, rows_failed BIGINT, observed STRING, expected STRING,
+    failures ARRAY<STRUCT<window_start: BIGINT, keys: STRING, observed: STRING>>, run STRING,
+    mode STRING, through_arrival BIGINT, seq BIGINT, at BIGINT"""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A row, or a key without one, that failed an expectation.
+
+    Args:
+        row: the row's number; None where there is no row to withhold.
+        window_start: of the window, microseconds.
+        keys: as JSON.
+        observed: what was found.
+    """
+
+    row: int | None
+    window_start: int
+    keys: str
+    observed: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of an expectation in a run.
+
+    Args:
+        success: whether it holds.
+        count: rows there were to judge.
+        judged: of them, those that it could judge.
+        span: the first window start and the last window end that were judged, microseconds.
+        failures: the rows and keys that fail.
+        observed: where all rows fail, or hold, together: the value observed of them.
+    """
+
+    expectation: Expectation
+    success: bool
+    count: int
+    judged: int
+    span: tuple[int, int]
+    failures: Sequence[Failure] = field(default_factory=list[Failure])
+    observed: str | None = None
+
+    @property
+    def together(self) -> bool:
+        """Whether all rows of the run fail together."""
+        return not self.success and not self.failures
+
+    def text(self) -> str:
+        """What was observed, in a few words."""
+        if self.observed is not None:
+            return self.observed
+        if not self.failures:
+            return f"{self.judged:,} rows as expected"
+        some = [f"{f.observed} ({_place(f)})" for f in self.failures[:_OBSERVED]]
+        more = len(self.failures) - len(some)
+        return "; ".join(some) + (f"; and {more:,} more" if more else "")
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One result of one expectation: a row of the table `checks`.
+
+    Args:
+        window_from, window_to: the first window start and the last window end that were judged.
+        rows_judged, rows_failed: how many rows it judged, and how many of them fail.
+        observed, expected: in a few words.
+        failures: those that fail, the first thousand: `window_start`, `keys` (JSON), `observed`.
+        run, mode, through_arrival, seq: the run, as in the ledger.
+        at: when it was judged.
+    """
+
+    asset: str
+    expectation: str
+    level: str
+    success: bool
+    window_from: datetime
+    window_to: datetime
+    rows_judged: int
+    rows_failed: int
+    observed: str
+    expected: str
+    failures: list[Mapping[str, Any]]
+    run: str
+    mode: str
+    through_arrival: int
+    seq: int
+    at: datetime
+
+
+def append(batch: Batch, results: Sequence[Result]) -> None:
+    """Record the results of a commit, once; nothing where nothing was judged."""
+    if not results:
+        return
+    warehouse, transform, marker = batch.warehouse, batch.transform, batch.marker
+    at = time.time_ns() // 1000
+    rows = [
+        (
+            *(transform.name, r.expectation.name, r.expectation.level, r.success, *r.span),
+            *(r.judged, r.judged if r.together else len(r.failures)),
+            *(r.text(), r.expectation.expected),
+            [(f.window_start, f.keys, f.observed) for f in r.failures[:MOST]],
+            *(marker.run, marker.mode, marker.at.arrival, marker.seq, at),
+        )
+        for r in results
+    ]
+    table = warehouse.spark.createDataFrame(rows, _SCHEMA)
+    table = table.withColumns(
+        {c: F.timestamp_micros(c) for c in ("window_from", "window_to", "at")}
+    )
+    starts = F.transform(
+        "failures",
+        lambda f: F.struct(
+            F.timestamp_micros(f["window_start"]).alias("window_start"),
+            *(f[c].alias(c) for c in ("keys", "observed")),
+        ),
+    )
+    table = table.withColumn("failures", starts).coalesce(1)
+    warehouse.create(TABLE, table.schema, "Every result of every expectation")
+    warehouse.append(table, TABLE, f"{transform.name}_{TABLE}", marker.seq)
+
+
+def of_commit(warehouse: Warehouse, asset: str, seq: int) -> list[CheckResult]:
+    """The results of one commit of an asset's state."""
+    return since(warehouse, asset, seq - 1, seq)
+
+
+def since(
+    warehouse: Warehouse, asset: str, after: int, through: int | None = None
+) -> list[CheckResult]:
+    """The results of the commits `after` < number <= `through`, in their order."""
+    seq = F.col("seq")
+    rows = warehouse.read(TABLE).where((F.col("asset") == asset) & (seq > after))
+    rows = rows if through is None else rows.where(seq <= through)
+    return [CheckResult(**row.asDict(recursive=True)) for row in rows.orderBy("seq").collect()]
+
+
+def _place(failure: Failure) -> str:
+    keys = ", ".join(str(v) for v in json.loads(failure.keys).values())
+    return f"{iso(failure.window_start)}{', ' if keys else ''}{keys}"

@@ -1,0 +1,197 @@
+"""`tidemark quarantine`: the windows that failed an expectation, and what a person does about them.
+
+Looking costs the engine nothing and works when it is down; deciding goes through it.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse
+
+if TYPE_CHECKING:
+    from tidemark.quality.quarantine import Choice
+    from tidemark.transform import WindowedTransform
+    from tidemark.warehouse import Warehouse
+
+Keys = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="NAME=VALUE", help="Only windows of this key; may be repeated."),
+]
+Whole = Annotated[bool, typer.Option("--all", help="Every window that is held.")]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Windows that failed an expectation: see them, publish them as they are, or drop them."
+    "\n\nExample: `tidemark quarantine list departures_hourly`",
+)
+
+
+def register(to: typer.Typer) -> None:
+    """Add the commands."""
+    to.add_typer(app, name="quarantine")
+
+
+@app.command("list")
+def list_(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    key: Keys = None,
+    discarded: Annotated[
+        bool, typer.Option("--discarded", help="Also those that were discarded.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the windows that are withheld, each with what it failed.
+
+    Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
+    """
+    transform, rows = _withheld(asset, begin, end, key, discarded=discarded)
+    if json:
+        emit([_plain(row) for row in rows])
+        return
+    if not rows:
+        err().print(f"No window of '{asset}' is withheld.")
+        return
+    table = Table(title=f"{asset}: {len(rows):,} windows withheld", title_justify="left")
+    for name in ("window start", *transform.keys, "events", "failed", "status"):
+        table.add_column(name)
+    for row in rows:
+        failed = "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row))
+        keys = [NONE if row[k] is None else str(row[k]) for k in transform.keys]
+        start = f"{row['window_start']:%Y-%m-%d %H:%M:%S}"
+        table.add_row(start, *keys, f"{row['events']:,}", failed, row["status"])
+    out().print(table)
+
+
+@app.command("show")
+def show(
+    asset: Asset, begin: From = None, end: To = None, key: Keys = None, json: Json = False
+) -> None:
+    """Show withheld windows whole: their values, and all that was expected of them.
+
+    Example: `tidemark quarantine show departures_hourly --key origin=JFK`
+    """
+    transform, rows = _withheld(asset, begin, end, key, discarded=True)
+    if json:
+        emit([_plain(row) for row in rows])
+        return
+    if not rows:
+        err().print(f"No such window of '{asset}' is withheld.")
+    for row in rows:
+        keys = " ".join(f"{k}={row[k]}" for k in transform.keys)
+        title = f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['status']}[/]"
+        table = Table(title=title, title_justify="left", show_header=False)
+        for name in (*transform.aggregates, "events", "late_events", "timing", "final"):
+            table.add_row(name, NONE if row[name] is None else str(row[name]))
+        for f in row["failed"]:
+            table.add_section()
+            table.add_row(
+                f"[bold]{f['expectation']}[/] ({f['level']})", f"expected {f['expected']}"
+            )
+            table.add_row("", f"observed {f['observed']}")
+        out().print(table)
+
+
+@app.command("release")
+def release(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    key: Keys = None,
+    whole: Whole = False,
+    json: Json = False,
+) -> None:
+    """Publish withheld windows as they are, marked `released`.
+
+    They stay published as long as their values do not change.
+
+    Example: `tidemark quarantine release departures_hourly --from 2013-02-09 --key origin=JFK`
+    """
+    from tidemark.quality import quarantine
+
+    _decide(asset, "release", quarantine.release, (begin, end), key, whole, json)
+
+
+@app.command("discard")
+def discard(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    key: Keys = None,
+    whole: Whole = False,
+    json: Json = False,
+) -> None:
+    """Leave withheld windows out, as long as their values do not change.
+
+    Example: `tidemark quarantine discard departures_hourly --all`
+    """
+    from tidemark.quality import quarantine
+
+    _decide(asset, "discard", quarantine.discard, (begin, end), key, whole, json)
+
+
+def _decide(
+    asset: str,
+    what: str,
+    action: "Callable[[Warehouse, WindowedTransform, Choice], list[int]]",
+    span: tuple[str | None, str | None],
+    key: list[str] | None,
+    whole: bool,
+    json: bool,
+) -> None:
+    from tidemark.quality.quarantine import Choice
+    from tidemark_streaming import domains
+
+    keys, settings = _keys(key), Settings()
+    chosen = Choice(*bounds(*span), keys)
+    if whole == (chosen != Choice()):
+        raise DefinitionError(
+            f"Say which windows to {what}: --from and --to, --key, or --all by itself."
+        )
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    with step(f"{what} windows of {asset}") as work:
+        count = len(action(store, transform, chosen))
+        work.note = f"{count:,} windows"
+    if json:
+        emit({"asset": asset, "action": what, "windows": count})
+
+
+def _withheld(
+    asset: str, begin: str | None, end: str | None, key: list[str] | None, *, discarded: bool
+) -> "tuple[WindowedTransform, list[dict[str, Any]]]":
+    from tidemark.quality.quarantine import Choice
+    from tidemark_streaming import domains
+    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.judged import withheld
+
+    chosen, settings = Choice(*bounds(begin, end), _keys(key)), Settings()
+    transform = domains.transform(settings, asset)
+    rows = withheld(Glance(settings), transform, chosen)
+    return transform, [r for r in rows if discarded or r["status"] == "held"]
+
+
+def _keys(given: list[str] | None) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise DefinitionError(f"'{text}' names no key: write --key NAME=VALUE.")
+        keys[name] = value
+    return keys
+
+
+def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [f for f in row["failed"] if f["level"] == "error"]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items()}

@@ -1,0 +1,45 @@
+"""What the gates found, read without the engine: results as they come, and what is withheld."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from tidemark.instant import instant
+from tidemark.quality.quarantine import Choice
+from tidemark.quality.results import TABLE, CheckResult
+from tidemark.transform import WindowedTransform
+from tidemark_streaming.glance import Glance
+
+
+def results_since(glance: Glance, asset: str, after: int = -1) -> list[CheckResult]:
+    """The results of an asset's commits after the number `after`, in their order."""
+    chosen = (ds.field("asset") == asset) & (ds.field("seq") > after)
+    table = glance.select(TABLE, None, chosen)
+    rows = [] if table is None else table.sort_by([("seq", "ascending")]).to_pylist()
+    return [CheckResult(**row) for row in rows]
+
+
+def withheld(
+    glance: Glance, transform: WindowedTransform, choice: Choice | None = None
+) -> list[dict[str, Any]]:
+    """The rows in quarantine, by window and keys.
+
+    Raises:
+        DefinitionError: a key that the asset has not.
+    """
+    chosen = choice or Choice()
+    chosen.check(transform)
+    table = glance.read(transform.quarantine_table, None)
+    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+
+    def wanted(row: Mapping[str, Any]) -> bool:
+        start = instant(row["window_start"])
+        return (
+            (chosen.start is None or start >= chosen.start)
+            and (chosen.end is None or start < chosen.end)
+            and all(str(row[k]) == v for k, v in chosen.keys.items())
+        )
+
+    keys = ("window_start", *transform.keys)
+    return sorted(filter(wanted, rows), key=lambda r: [str(r[k]) for k in keys])

@@ -1,0 +1,1 @@
+"""A domain for tests: readings of which some fail what is expected of them."""

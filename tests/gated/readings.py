@@ -1,0 +1,16 @@
+"""Readings of three days, a few a day; the second day has a bad one, the third lacks a name."""
+
+from support import MINUTE, T0, Event
+
+DAY = 24 * 60 * MINUTE
+
+
+def reading(day: int, minute: int, sensor: str | None, value: float) -> Event:
+    return Event(T0 + day * DAY + minute * MINUTE, sensor, value)
+
+
+ARRIVALS = [
+    [reading(0, 0, "a", 1), reading(0, 1, "b", 2)],
+    [reading(1, 0, "a", 9), reading(1, 0, "b", 1), reading(1, 1, "a", 3)],
+    [reading(2, 0, "a", 1), reading(2, 0, None, 1)],
+]

@@ -1,0 +1,16 @@
+"""What is computed, and what is expected of it."""
+
+from dataclasses import replace
+
+from support import PER_MINUTE
+from tidemark import quality as q
+
+gated = replace(
+    PER_MINUTE,
+    name="gated",
+    expectations=(
+        q.between("most", most=5),
+        q.not_null("sensor", level="warning"),
+        q.complete(),
+    ),
+)

@@ -1,0 +1,15 @@
+"""Great Expectations, whose imports warn of what other packages deprecate."""
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def gxe() -> Any:  # noqa: ANN401
+    """The module `great_expectations.expectations`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return import_module("great_expectations.expectations")

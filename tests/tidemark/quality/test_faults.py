@@ -1,0 +1,189 @@
+"""Faults, planted one by one: each is found by the expectation that is there for it, in a backfill
+and in increments alike, and by no other; what is sound is published."""
+
+import json
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
+from tidemark import quality as q
+from tidemark import run
+from tidemark.pane import covered
+from tidemark.quality import results
+from tidemark.settings import Settings
+from tidemark.transform import WindowedTransform
+from tidemark.warehouse import Warehouse
+
+MINUTES = 10
+SECOND = 1_000_000
+FAULTY = replace(READINGS, name="faulty")
+SOUND = replace(READINGS, name="sound")
+
+
+def sound(minute: int, sensor: str | None) -> list[Event]:
+    """Three readings of a sensor that is well."""
+    return [
+        Event(T0 + minute * MINUTE + s * SECOND, sensor, round(minute + s / 100, 2))
+        for s in (5, 20, 40)
+    ]
+
+
+def arrivals(*sensors: str | None) -> list[list[Event]]:
+    """The readings of each minute arrive with its end."""
+    return [[e for s in sensors for e in sound(m, s)] for m in range(MINUTES)]
+
+
+def planted() -> list[list[Event]]:
+    """One sensor that is well, and one for each fault that data can have."""
+    found = arrivals("well", "stuck", "silent", "shifted", "twice", None)
+    for minute, events in enumerate(found):
+        for n, e in enumerate(events):
+            assert e.ts is not None
+            if e.key == "stuck":
+                events[n] = replace(e, value=7.0)
+            if e.key == "shifted":
+                events[n] = replace(e, ts=e.ts - 3 * MINUTE)
+        if 4 <= minute < 7:
+            events[:] = [e for e in events if e.key != "silent"]
+    # The arrival of the sixth minute is sent again with the next one.
+    found[7] += [e for e in found[6] if e.key == "twice"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def logged(engine: Settings, spark: SparkSession) -> Warehouse:
+    """A warehouse with a log of sound readings and one with every fault."""
+    warehouse = Warehouse(spark, location=engine.warehouse, database=f"faults_{uuid4().hex[:12]}")
+    ingest(warehouse, SOUND, arrivals("a", "b"))
+    ingest(warehouse, FAULTY, planted())
+    return warehouse
+
+
+def compute(warehouse: Warehouse, asset: WindowedTransform, mode: str) -> None:
+    if mode == "backfill":
+        run.backfill(warehouse, asset)
+        return
+    while run.incremental(warehouse, asset, limit=6) is not None:
+        pass
+
+
+def failing(warehouse: Warehouse, asset: str) -> dict[str, set[tuple[int, str | None]]]:
+    """By expectation, the minute and sensor of all failures in all runs."""
+    rows = warehouse.read(results.TABLE).where(F.col("asset") == asset)
+    found: dict[str, set[tuple[int, str | None]]] = {}
+    for row in rows.collect():
+        failures = found.setdefault(row["expectation"], set())
+        assert row["success"] == (not row["failures"])
+        failures |= {
+            (minute(f["window_start"].timestamp()), json.loads(f["keys"])["sensor"])
+            for f in row["failures"]
+        }
+    return found
+
+
+def minute(seconds: float) -> int:
+    return int(seconds - T0 // SECOND) // 60
+
+
+def windows(warehouse: Warehouse, table: str) -> set[tuple[int, str | None]]:
+    rows = warehouse.read(table).select(F.unix_seconds("window_start"), "sensor").collect()
+    return {(minute(r[0]), r[1]) for r in rows}
+
+
+@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+def test_each_fault_of_the_data_is_found_by_its_expectation(logged: Warehouse, mode: str) -> None:
+    asset = replace(
+        PER_MINUTE,
+        name=f"data_{mode}",
+        source=FAULTY,
+        expectations=(
+            q.not_null("sensor"),
+            q.greater("most", "least"),
+            q.late_share_below(0.5),
+            q.volume_within(0.5, of="1 minute"),
+            q.no_gap(3),
+            q.complete(),
+            q.unique(),
+        ),
+    )
+    compute(logged, asset, mode)
+    found = failing(logged, asset.name)
+    every = range(MINUTES)
+    assert found["not_null(sensor)"] == {(m, None) for m in every}
+    assert found["greater(most, least)"] == {(m, "stuck") for m in every}
+    # Its first readings come before there is a watermark.
+    assert found["late_share_below(0.5)"] == {(m - 3, "shifted") for m in every[1:]}
+    assert found["volume_within(0.5, 1 minute)"] == {(6, "twice")}
+    # A clock that is three minutes behind looks silent for three minutes, too.
+    assert found["no_gap(3)"] == {(3, "silent"), (6, "shifted")}
+    assert found["complete()"] == found["unique()"] == set()
+    withheld = windows(logged, asset.quarantine_table)
+    assert {s for _, s in withheld} == {None, "stuck", "shifted", "twice"}
+    published = windows(logged, asset.table)
+    assert {(m, "well") for m in every} <= published
+    assert published.isdisjoint(withheld)
+
+
+@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
+    logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_fault(*given: object) -> DataFrame:
+        events = covered(*given)  # pyright: ignore[reportArgumentType]
+        doubled = events.where("arrival = 5 AND sensor = 'a'")
+        return events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
+
+    monkeypatch.setattr(run, "covered", at_fault)
+    asset = replace(
+        PER_MINUTE, name=f"engine_{mode}", source=SOUND, expectations=(q.complete(), q.unique())
+    )
+    compute(logged, asset, mode)
+    found = failing(logged, asset.name)
+    assert found == {"complete()": {(3, "b"), (5, "a")}, "unique()": set()}
+    # The window whose events were dropped has no row that could be withheld.
+    assert windows(logged, asset.quarantine_table) == {(5, "a")}
+
+
+@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+def test_a_window_with_two_rows_is_found_out(
+    logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidemark import publish
+
+    finished = publish.finished
+
+    def at_fault(*given: object) -> DataFrame:
+        rows = finished(*given)  # pyright: ignore[reportArgumentType]
+        return rows.unionByName(rows.where(f"window_start = timestamp_micros({T0}) AND n > 0"))
+
+    monkeypatch.setattr(publish, "finished", at_fault)
+    asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique(),))
+    compute(logged, asset, mode)
+    assert failing(logged, asset.name)["unique()"] == {(0, "a"), (0, "b")}
+    assert windows(logged, asset.quarantine_table) == {(0, "a"), (0, "b")}
+    assert len(windows(logged, asset.table)) == 2 * MINUTES - 2
+
+
+@pytest.mark.parametrize("mode", ["backfill", "incremental"])
+def test_a_closed_window_that_moves_keeps_its_last_good_row(
+    warehouse: Warehouse, mode: str
+) -> None:
+    asset = replace(PER_MINUTE, expectations=(q.calm(0.5),))
+    ingest(warehouse, READINGS, arrivals("a", "b")[:6], ends=False)
+    compute(warehouse, asset, mode)
+    # What the sensor sent for the fourth minute comes a second time.
+    ingest(warehouse, READINGS, [sound(3, "a")])
+    compute(warehouse, asset, mode)
+    assert failing(warehouse, asset.name) == {"calm(0.5, events)": {(3, "a")}}
+    (row,) = warehouse.read(asset.table).where("sensor = 'a'").where(at_minute(3)).collect()
+    assert (row["n"], row["quality"]) == (3, "passed")
+    (held,) = warehouse.read(asset.quarantine_table).collect()
+    assert (held["n"], held["failed"][0]["observed"]) == (6, "6.0 after 3.0")
+
+
+def at_minute(number: int) -> str:
+    return f"window_start = timestamp_micros({T0 + number * MINUTE})"

@@ -1,0 +1,258 @@
+"""The gate and the quarantine: what is withheld, what stays, what a person decides, what a crash
+leaves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
+from tidemark import aggregate as agg
+from tidemark import ledger
+from tidemark import quality as q
+from tidemark.errors import DataError, DefinitionError
+from tidemark.parity import parity
+from tidemark.quality import judging, quarantine, results
+from tidemark.quality.quarantine import Choice
+from tidemark.run import backfill, incremental
+from tidemark.transform import WindowedTransform
+from tidemark.trigger import EachArrival, Trigger
+from tidemark.warehouse import Warehouse
+from tidemark.window import Session, Sliding
+
+BELOW_5 = replace(PER_MINUTE, expectations=(q.between("most", most=5),))
+
+
+def reading(minute: float, sensor: str, value: float) -> Event:
+    return Event(T0 + int(minute * MINUTE), sensor, value)
+
+
+def rows(warehouse: Warehouse, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    found = warehouse.read(table).withColumn(
+        "minute", ((F.unix_micros("window_start") - T0) / MINUTE).cast("int")
+    )
+    return sorted(tuple(r) for r in found.select("minute", "sensor", *columns).collect())
+
+
+def published(warehouse: Warehouse) -> list[tuple[Any, ...]]:
+    return rows(warehouse, "per_minute", "n", "most", "quality")
+
+
+def withheld(warehouse: Warehouse) -> list[tuple[Any, ...]]:
+    return rows(warehouse, "per_minute_quarantine", "n", "most", "status")
+
+
+def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse) -> None:
+    """Window 0 of b is bad at first; a correction by a late event does not help, b's window 1 is
+    good at first, and gets bad by a late event; then the stream ends.
+
+        arrival   0              1              2            3
+        a         0:10 1         1:10 1         3:10 1       3:50 1
+        b         0:20 9         1:20 1                      1:30 8 (late)
+    """
+    first = [
+        [reading(0.2, "a", 1), reading(0.4, "b", 9)],
+        [reading(1.2, "a", 1), reading(1.4, "b", 1)],
+        [reading(3.2, "a", 1)],
+    ]
+    ingest(warehouse, READINGS, first, ends=False)
+    facts = incremental(warehouse, BELOW_5)
+    assert facts is not None
+    assert (facts.windows, facts.quarantined) == (3, 1)
+    good = [(0, "a", 1, 1.0, "passed"), (1, "a", 1, 1.0, "passed"), (1, "b", 1, 1.0, "passed")]
+    assert published(warehouse) == good
+    assert withheld(warehouse) == [(0, "b", 1, 9.0, "held")]
+    (held,) = warehouse.read("per_minute_quarantine").collect()
+    assert [f.asDict() for f in held["failed"]] == [
+        {
+            "expectation": "between(most, most=5)",
+            "level": "error",
+            "observed": "9",
+            "expected": "at most 5",
+        }
+    ]
+    assert parity(warehouse, BELOW_5).equal
+
+    # The last good row stays in the place of the revision that fails.
+    ingest(warehouse, READINGS, [[reading(3.8, "a", 1), reading(1.5, "b", 8)]], ends=False)
+    facts = incremental(warehouse, BELOW_5)
+    assert facts is not None
+    assert facts.quarantined == 1
+    assert published(warehouse) == good
+    assert withheld(warehouse) == [(0, "b", 1, 9.0, "held"), (1, "b", 2, 8.0, "held")]
+    assert parity(warehouse, BELOW_5).equal
+
+    # Another limit: what was withheld passes now, and leaves.
+    wider = replace(BELOW_5, expectations=(q.between("most", most=8.5),))
+    facts = backfill(warehouse, wider)
+    assert (facts.windows, facts.quarantined) == (3, 1)
+    assert (1, "b", 2, 8.0, "passed") in published(warehouse)
+    assert withheld(warehouse) == [(0, "b", 1, 9.0, "held")]
+    ingest(warehouse, READINGS, [])
+    incremental(warehouse, replace(BELOW_5, expectations=(q.between("most", most=10),)))
+    assert [r[:2] for r in published(warehouse)] == [
+        *[(0, "a"), (0, "b"), (1, "a"), (1, "b"), (3, "a")]
+    ]
+    assert withheld(warehouse) == []
+
+
+def test_a_backfill_keeps_the_last_good_row_and_a_decision_holds(warehouse: Warehouse) -> None:
+    events = [[reading(0.2, "a", 9), reading(0.4, "b", 1), reading(1, "a", 7)]]
+    ingest(warehouse, READINGS, events)
+    backfill(warehouse, replace(BELOW_5, expectations=()))
+    assert {r[-1] for r in published(warehouse)} == {None}
+
+    facts = backfill(warehouse, BELOW_5)
+    assert (facts.windows, facts.quarantined) == (1, 2)
+    assert published(warehouse) == [
+        (0, "a", 1, 9.0, None),
+        (0, "b", 1, 1.0, "passed"),
+        (1, "a", 1, 7.0, None),
+    ]
+    assert withheld(warehouse) == [(0, "a", 1, 9.0, "held"), (1, "a", 1, 7.0, "held")]
+
+    with pytest.raises(DataError, match="No such window of 'per_minute' is held in quarantine"):
+        quarantine.release(warehouse, BELOW_5, Choice(keys={"sensor": "b"}))
+    with pytest.raises(DefinitionError, match="has no key 'origin'; its keys are sensor"):
+        quarantine.release(warehouse, BELOW_5, Choice(keys={"origin": "b"}))
+    first, second = Choice(end=T0 + MINUTE), Choice(start=T0 + MINUTE)
+    assert quarantine.release(warehouse, BELOW_5, first) == [T0]
+    assert quarantine.discard(warehouse, BELOW_5, second) == [T0 + MINUTE]
+    decided = [(0, "a", 1, 9.0, "released"), (0, "b", 1, 1.0, "passed"), (1, "a", 1, 7.0, None)]
+    assert published(warehouse) == decided
+    assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
+
+    # What did not change is not decided again.
+    assert backfill(warehouse, BELOW_5).quarantined == 1
+    assert published(warehouse) == decided
+    assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
+    assert parity(warehouse, BELOW_5).equal
+
+
+def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
+    warehouse: Warehouse,
+    gxe: Any,  # noqa: ANN401
+) -> None:
+    ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
+    warned = replace(
+        PER_MINUTE,
+        expectations=(
+            q.between("most", most=5, level="warning"),
+            gxe.ExpectColumnMeanToBeBetween(column="most", max_value=10, severity="warning"),
+        ),
+    )
+    facts = backfill(warehouse, warned)
+    assert (facts.windows, facts.quarantined, facts.warned) == (2, 0, 1)
+    assert [r[-1] for r in published(warehouse)] == ["warned", "passed"]
+    found = results.of_commit(warehouse, "per_minute", facts.seq)
+    told = {r.expectation.partition("(")[0]: (r.success, r.observed) for r in found}
+    assert told == {
+        "between": (False, "9 (2023-11-14T22:14:00Z, a)"),
+        "ExpectColumnMeanToBeBetween": (True, "5.0"),
+    }
+    assert [(r.rows_judged, r.rows_failed) for r in found] == [(2, 1), (2, 0)]
+
+    strict = replace(PER_MINUTE, expectations=(gxe.ExpectTableRowCountToBeBetween(max_value=1),))
+    facts = backfill(warehouse, strict)
+    assert (facts.windows, facts.quarantined) == (0, 2)
+    assert [r[-1] for r in published(warehouse)] == ["warned", "passed"]
+
+
+def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asset = replace(BELOW_5, expectations=(*BELOW_5.expectations, q.calm(0.1), q.complete()))
+    ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def die_publishing(rows: DataFrame, table: str, app: str, version: int) -> object:
+        return die() if table == "per_minute" else append(rows, table, app, version)
+
+    append = warehouse.append
+    for place, name, end in (
+        (quarantine, "settle", die),
+        (warehouse, "append", die_publishing),
+        (ledger, "append", die),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, end)
+            with pytest.raises(KeyboardInterrupt):
+                incremental(warehouse, asset)
+    assert ledger.published(warehouse, "per_minute") == -1
+    incremental(warehouse, asset)
+    assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
+    assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
+    found = results.of_commit(warehouse, "per_minute", 0)
+    assert [(r.expectation, r.success) for r in found] == [
+        ("between(most, most=5)", False),
+        ("calm(0.1, events)", True),
+        ("complete()", True),
+    ]
+
+
+KINDS = [
+    PER_MINUTE,
+    replace(PER_MINUTE, window=Sliding("2 minutes", "1 minute"), trigger=Trigger(EachArrival())),
+    replace(PER_MINUTE, window=Session("20 seconds")),
+]
+
+
+@pytest.mark.parametrize("asset", KINDS, ids=["tumbling", "sliding, early", "session"])
+def test_nothing_sound_is_withheld(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    """Late and too-late events, early firings, merging sessions, both answers: all is complete."""
+    asset = replace(asset, expectations=(q.complete(), q.unique()))
+    arrivals: Sequence[Sequence[Event]] = some_arrivals(count=7, size=12)
+    ingest(warehouse, READINGS, arrivals[:4], ends=False)
+    incremental(warehouse, asset, limit=2)
+    incremental(warehouse, asset)
+    backfill(warehouse, asset, answer="complete")
+    ingest(warehouse, READINGS, arrivals[4:])
+    incremental(warehouse, asset, limit=2)
+    incremental(warehouse, asset)
+    backfill(warehouse, asset)
+    failed = [r.asDict() for r in warehouse.read(results.TABLE).where("NOT success").collect()]
+    assert failed == []
+    assert warehouse.read(asset.quarantine_table).isEmpty()
+    assert parity(warehouse, asset).equal
+
+
+def test_many_rows_are_judged_in_the_engine_alike(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asset = replace(
+        BELOW_5,
+        expectations=(
+            q.between("most", most=0.9),
+            q.greater("most", "least", level="warning"),
+            q.complete(),
+        ),
+    )
+    ingest(warehouse, READINGS, some_arrivals(count=4, size=12))
+    backfill(warehouse, asset)
+    few = published(warehouse), withheld(warehouse)
+    told = results.of_commit(warehouse, "per_minute", 0)
+    monkeypatch.setattr(judging, "FEW", 0)
+    backfill(warehouse, asset)
+    assert (published(warehouse), withheld(warehouse)) == few
+    again = results.of_commit(warehouse, "per_minute", 1)
+    for one, other in zip(told, again, strict=True):
+        assert (one.success, one.rows_judged, one.rows_failed, one.window_from) == (
+            other.success,
+            other.rows_judged,
+            other.rows_failed,
+            other.window_from,
+        )
+        assert sorted(map(str, one.failures)) == sorted(map(str, other.failures))
+
+
+def test_an_expectation_that_cannot_be_judged_is_one_sentence(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, [[reading(0.2, "a", 9)]])
+    listed = {"least": agg.min("value"), "all_values": agg.collect("value")}
+    asset = replace(PER_MINUTE, aggregates=listed, expectations=(q.between("all_values", 0, 1),))
+    with pytest.raises(DefinitionError, match=r"between\(all_values, 0, 1\) can't be judged"):
+        backfill(warehouse, asset)

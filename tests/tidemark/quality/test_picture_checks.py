@@ -1,0 +1,55 @@
+"""The history of expectations, on made results."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tidemark import picture, picture_checks
+from tidemark.errors import DataError
+from tidemark.quality.results import CheckResult
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def result(seq: int, expectation: str, level: str, failed: int) -> CheckResult:
+    return CheckResult(
+        asset="hourly",
+        expectation=expectation,
+        level=level,
+        success=not failed,
+        window_from=AT,
+        window_to=AT + timedelta(hours=1),
+        rows_judged=10,
+        rows_failed=failed,
+        observed="",
+        expected="",
+        failures=[],
+        run="r",
+        mode="incremental",
+        through_arrival=seq * 4,
+        seq=seq,
+        at=AT + timedelta(minutes=seq),
+    )
+
+
+@pytest.mark.parametrize("runs", [1, 60])
+def test_each_expectation_is_a_strip_of_its_runs(tmp_path: Path, runs: int) -> None:
+    results = [
+        result(seq, expectation, level, failed=seq % 4 if level == "warning" else 0)
+        for seq in range(runs)
+        for expectation, level in (("complete()", "error"), ("between(n, 1, 2)", "warning"))
+    ]
+    chart = picture_checks.history(results, title="What was expected")
+    saved = picture.save(chart, tmp_path, "history")
+    assert saved.png.stat().st_size > 20_000
+    table = chart.data
+    assert isinstance(table, pd.DataFrame)
+    assert set(table["outcome"]) == ({"as expected", "warning"} if runs > 1 else {"as expected"})
+    assert table["share"].max() == (0.3 if runs > 1 else 0)
+
+
+def test_nothing_judged_is_a_sentence() -> None:
+    with pytest.raises(DataError, match="no result of an expectation to draw"):
+        picture_checks.history([], title="")

@@ -1,0 +1,192 @@
+"""Expectations in Dagster: checks by partition, a quarantine that is an asset, two jobs."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from gated.definitions import presentation
+from gated.readings import ARRIVALS, DAY
+from gated.transforms import gated
+from support import MINUTE, READINGS, T0, ingest
+from tidemark.instant import as_datetime
+from tidemark.quality.results import CheckResult
+from tidemark.settings import Settings
+from tidemark_assets import checks
+from tidemark_assets.definitions import build_definitions
+from tidemark_assets.resources import TidemarkResource
+
+TABLES = ["gated", "gated_late", "gated_late_loss", "gated_quarantine"]
+BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "complete"
+
+
+class OnTestSession(TidemarkResource):
+    """The resource on the session of the tests."""
+
+    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+        super().__init__(settings)
+        self._spark = spark
+
+    @cached_property
+    def session(self) -> SparkSession:
+        return self._spark
+
+
+class Platform:
+    """The domain `gated`, an instance of Dagster and a warehouse."""
+
+    def __init__(self, resource: TidemarkResource, instance: dg.DagsterInstance) -> None:
+        self.warehouse, self.instance = resource.warehouse, instance
+        self.definitions = build_definitions(["gated"], {"tidemark": resource})
+
+    def run(self, job: str, decision: dict[str, object]) -> dg.ExecuteInProcessResult:
+        op = job.removesuffix("_quarantined")
+        return self.definitions.resolve_job_def(job).execute_in_process(
+            run_config={"ops": {op: {"config": decision}}},
+            instance=self.instance,
+            raise_on_error=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def platform(engine: Settings, spark: SparkSession) -> Iterator[Platform]:
+    """Three days of readings, computed by one single-run backfill."""
+    settings = engine.model_copy(update={"database": f"checks_{uuid4().hex[:12]}"})
+    with dg.DagsterInstance.ephemeral() as instance:
+        platform = Platform(OnTestSession(settings, spark), instance)
+        ingest(platform.warehouse, READINGS, ARRIVALS)
+        result = platform.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+            asset_selection=[dg.AssetKey(table) for table in TABLES],
+            instance=instance,
+            tags={
+                "dagster/asset_partition_range_start": "2023-11-14",
+                "dagster/asset_partition_range_end": "2023-11-16",
+            },
+        )
+        assert result.success
+        yield platform
+
+
+def evaluations(platform: Platform, check: str) -> dict[str | None, dg.AssetCheckEvaluation]:
+    """The newest evaluation of a check by partition."""
+    key = dg.AssetCheckKey(dg.AssetKey("gated"), check)
+    found: dict[str | None, dg.AssetCheckEvaluation] = {}
+    records = platform.instance.event_log_storage.get_asset_check_execution_history(key, limit=99)
+    for record in records:
+        assert record.status.value in ("SUCCEEDED", "FAILED"), "a check stays planned"
+        assert record.event is not None
+        event = record.event.dagster_event
+        assert event is not None
+        evaluation = event.asset_check_evaluation_data
+        found.setdefault(evaluation.partition, evaluation)
+    return found
+
+
+def test_each_expectation_is_a_check_by_partition(platform: Platform) -> None:
+    days = ["2023-11-14", "2023-11-15", "2023-11-16"]
+    between, not_null, complete = (
+        evaluations(platform, check) for check in (BETWEEN, NOT_NULL, COMPLETE)
+    )
+    assert {day: e.passed for day, e in between.items()} == dict(
+        zip(days, [True, False, True], strict=True)
+    )
+    assert {day: e.passed for day, e in not_null.items()} == dict(
+        zip(days, [True, True, False], strict=True)
+    )
+    assert {day: e.passed for day, e in complete.items()} == dict.fromkeys(days, True)
+    failed = between["2023-11-15"]
+    assert failed.severity is dg.AssetCheckSeverity.ERROR
+    assert not_null["2023-11-16"].severity is dg.AssetCheckSeverity.WARN
+    assert failed.description == "1 failed, the first at 2023-11-15T22:14:00Z: 9"
+    table = failed.metadata["failures"].value
+    assert '| 2023-11-15T22:14:00Z | {"sensor":"a"} | 9 |' in str(table)
+
+
+def test_the_quarantine_is_an_asset_with_its_rows_by_partition(platform: Platform) -> None:
+    found = platform.instance.fetch_materializations(
+        dg.AssetRecordsFilter(dg.AssetKey("gated_quarantine"), asset_partitions=["2023-11-15"]),
+        limit=1,
+    )
+    materialized = found.records[0].asset_materialization
+    assert materialized is not None
+    assert materialized.metadata["dagster/partition_row_count"].value == 1
+    node = platform.definitions.resolve_asset_graph().get(dg.AssetKey("gated_quarantine"))
+    assert node.parent_keys == {dg.AssetKey("gated")}
+
+
+def test_the_history_is_drawn_with_the_quarantine(platform: Platform) -> None:
+    found = platform.instance.fetch_observations(dg.AssetKey("gated_quarantine"), limit=1)
+    observed = found.records[0].asset_observation
+    assert observed is not None
+    assert str(observed.metadata["history"].value).startswith(
+        "![history](data:image/svg+xml;base64,"
+    )
+
+
+def test_a_release_is_new_data_of_its_partition(platform: Platform) -> None:
+    refused = platform.run("release_quarantined", {"asset": "other"})
+    (failure,) = [e for e in refused.all_events if e.is_step_failure]
+    assert "Asset 'other' has no quarantine; those that have: gated." in str(
+        failure.step_failure_data.error
+    )
+    result = platform.run("release_quarantined", {"asset": "gated", "keys": {"sensor": "a"}})
+    assert result.success
+    released = [e for e in result.all_events if e.is_step_materialization]
+    assert [e.partition for e in released] == ["2023-11-15"]
+    row = platform.warehouse.read("gated").where("most = 9").collect()
+    assert [r["quality"] for r in row] == ["released"]
+    nothing = platform.run("discard_quarantined", {"asset": "gated"})
+    assert not nothing.success
+
+
+def result(seq: int, day: int, *failures: str) -> CheckResult:
+    """A result on the windows of one day; a failure for each of these sensors."""
+    start = as_datetime(T0 + day * DAY)
+    return CheckResult(
+        asset="gated",
+        expectation="between(most, most=5)",
+        level="error",
+        success=not failures,
+        window_from=start,
+        window_to=as_datetime(T0 + day * DAY + MINUTE),
+        rows_judged=3,
+        rows_failed=len(failures),
+        observed="",
+        expected="at most 5",
+        failures=[
+            {"window_start": start, "keys": f'{{"sensor":"{s}"}}', "observed": "9"}
+            for s in failures
+        ],
+        run="r",
+        mode="incremental",
+        through_arrival=seq,
+        seq=seq,
+        at=start,
+    )
+
+
+def test_runs_of_a_stream_are_told_together_and_what_is_withheld_fails() -> None:
+    told = [result(3, 0), result(4, 1, "a"), result(5, 1), result(6, 2)]
+    withheld = {
+        "window_start": as_datetime(T0 + 2 * DAY + MINUTE),
+        "sensor": "b",
+        "status": "held",
+        "failed": [{"expectation": "between(most, most=5)", "observed": "7"}],
+    }
+    days = presentation.partitions
+    found = {e.partition: e for e in checks.streamed(gated, told, [withheld], days)}
+    assert {day: e.passed for day, e in found.items()} == {
+        "2023-11-14": True,
+        "2023-11-15": False,
+        "2023-11-16": False,
+    }
+    assert found["2023-11-16"].description == "1 failed, the first at 2023-11-16T22:15:00Z: 7"
+    left = {e.partition: e.passed for e in checks.streamed(gated, told[2:], [], days)}
+    assert left == {"2023-11-15": True, "2023-11-16": True}
+
+
+def test_checks_have_names_that_dagster_takes() -> None:
+    assert list(checks.names(gated).values()) == [BETWEEN, NOT_NULL, COMPLETE]
