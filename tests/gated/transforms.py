@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from support import PER_MINUTE
+import support
 from tidemark import quality as q
 
 gated = replace(
-    PER_MINUTE,
+    support.PER_MINUTE,
     name="gated",
     expectations=(
         q.between("most", most=5),

@@ -218,7 +218,7 @@ def _observed(row: Mapping[str, Any]) -> str:
     values = {name: value for name, value in row.items() if name != ROW}
     if len(values) == 1:
         return _text(*values.values())
-    return ", ".join(f"{name}={_text(value)}" for name, value in values.items())
+    return ", ".join(f"{name}={_text(values[name])}" for name in sorted(values))
 
 
 def _text(value: Any) -> str:  # noqa: ANN401

@@ -144,20 +144,20 @@ def _windowed(
     failing = look.told[look.told[f"_fails_{number}"].eq(True)]
     columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
     told = zip(*columns, failing[f"_seen_{number}"], strict=True)
-    failures = [Failure(int(row), int(start), keys, seen) for row, start, keys, seen in told]
+    failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
     if expectation.absent is not None:
         absent = expectation.absent(rows, batch).select(
             F.unix_micros("window_start"), keys_of(batch.transform), "observed"
         )
-        failures += [Failure(None, *row) for row in absent.collect()]
+        failures += [Failure(*row) for row in absent.collect()]
     judged = look.judged[number] if expectation.judge else look.count
-    return Result(expectation, not failures, look.count, judged, look.span, failures)
+    return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
 
 
 def _general(
     expectation: General, finding: Finding, look: _Look, places: Mapping[int, Place]
 ) -> Result:
-    failures = [Failure(row, *places[row], text) for row, text in finding.rows or []]
+    failures = sorted(Failure(*places[row], text, row) for row, text in finding.rows or [])
     return Result(
         expectation,
         finding.success,

@@ -25,21 +25,21 @@ _SCHEMA = """asset STRING, expectation STRING, level STRING, success BOOLEAN, wi
     mode STRING, through_arrival BIGINT, seq BIGINT, at BIGINT"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Failure:
     """A row, or a key without one, that failed an expectation.
 
     Args:
-        row: the row's number; None where there is no row to withhold.
         window_start: of the window, microseconds.
         keys: as JSON.
         observed: what was found.
+        row: the row's number; None where there is no row to withhold.
     """
 
-    row: int | None
     window_start: int
     keys: str
     observed: str
+    row: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

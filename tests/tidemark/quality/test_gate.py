@@ -34,7 +34,7 @@ def rows(warehouse: Warehouse, table: str, *columns: str) -> list[tuple[Any, ...
     found = warehouse.read(table).withColumn(
         "minute", ((F.unix_micros("window_start") - T0) / MINUTE).cast("int")
     )
-    return sorted(tuple(r) for r in found.select("minute", "sensor", *columns).collect())
+    return sorted((tuple(r) for r in found.select("minute", "sensor", *columns).collect()), key=str)
 
 
 def published(warehouse: Warehouse) -> list[tuple[Any, ...]]:
