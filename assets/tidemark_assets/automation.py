@@ -20,12 +20,15 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
     for inlet in found.inlets.values():
         yield arrivals.landing(inlet)
     if found.transforms:
-        transforms, days = found.transforms, show.partitions
+        transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
         yield arrivals.arrivals(domain, transforms)
-        yield reporter.windows(domain, transforms, days, within)
+        yield reporter.windows(domain, transforms, partitions, within)
         yield streams.streams(domain, transforms)
-        yield nightly.nightly(domain, transforms, days)
+        yield nightly.nightly(domain, transforms, partitions)
         for transform in transforms.values():
-            checks = [fresh_check(transform, within), nightly.parity_check(transform, days)]
+            checks = [
+                fresh_check(transform, within),
+                nightly.parity_check(transform, partitions(transform.name)),
+            ]
             yield dg.Definitions(asset_checks=checks)

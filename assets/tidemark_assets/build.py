@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 from dagster import AssetExecutionContext, ResourceParam
+from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
 from tidemark import run
 from tidemark.instant import instant
@@ -23,6 +24,7 @@ from tidemark.transform import WindowedTransform
 from tidemark_assets import checks, describe, report
 from tidemark_assets.describe import Metadata
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.spans import spans
 from tidemark_assets.steps import BackfillConfig, IngestConfig, check_arrived, one_sentence
 from tidemark_streaming.feed import Excerpt, Inlet
 from tidemark_streaming.ingest import furnish, ingest, replay
@@ -40,7 +42,9 @@ class Presentation:
     """How a domain appears in Dagster: all that it has to say about Dagster.
 
     Args:
-        partitions: the days, or hours, by which windows are materialized and backfilled.
+        partitions: the days, or hours, by which windows are materialized and backfilled: a window
+            belongs to the partition in which it starts.
+        by_asset: other partitions, for assets by name: months, or days of another time zone.
         owners: e-mail addresses, or teams as `team:<name>`.
         tags: tags of all the domain's assets.
         fresh_within: how far the windows' watermark may stay behind the newest event.
@@ -50,6 +54,13 @@ class Presentation:
     owners: Sequence[str] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     fresh_within: str = "1 day"
+    by_asset: Mapping[str, dg.TimeWindowPartitionsDefinition] = field(
+        default_factory=dict[str, dg.TimeWindowPartitionsDefinition]
+    )
+
+    def partitions_of(self, asset: str) -> dg.TimeWindowPartitionsDefinition:
+        """The partitions by which an asset is materialized."""
+        return self.by_asset.get(asset, self.partitions)
 
 
 def feed_asset(source: Source, group: str, show: Presentation) -> dg.AssetSpec:
@@ -133,8 +144,8 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
 def transform_assets(
     transform: WindowedTransform, group: str, show: Presentation
 ) -> dg.AssetsDefinition:
-    """The published windows, late events and late loss of a transform: one run for any range."""
-    name, source = transform.name, transform.source
+    """What a transform publishes, panes, late events and late loss: one run for any range."""
+    name, source, partitions = transform.name, transform.source, show.partitions_of(transform.name)
     version = describe.code_version(transform)
 
     def spec(table: str, deps: Sequence[str], description: str, metadata: Metadata) -> dg.AssetSpec:
@@ -171,19 +182,30 @@ def transform_assets(
         describe.lateness(transform),
     )
 
-    withheld = spec(
-        transform.quarantine_table,
-        [transform.table],
-        f"Windows of {name} that failed what is expected of them, instead of being published; "
-        "the jobs release_quarantined and discard_quarantined decide about them.",
-        describe.quarantine(transform),
-    )
+    specs = [published, late, loss]
+    if transform.expectations:
+        withheld = spec(
+            transform.quarantine_table,
+            [transform.table],
+            f"Windows of {name} that failed what is expected of them, instead of being published; "
+            "the jobs release_quarantined and discard_quarantined decide about them.",
+            describe.quarantine(transform),
+        )
+        specs.append(withheld)
+    if transform.accumulation is not None:
+        panes = spec(
+            transform.panes_table,
+            [source.log_table],
+            f"Every firing of every window of {name}, in its order.",
+            describe.panes(transform),
+        )
+        specs.append(panes)
 
     @dg.multi_asset(
         name=name,
-        specs=[published, late, loss, *([withheld] if transform.expectations else [])],
-        check_specs=checks.specs(transform, show.partitions),
-        partitions_def=show.partitions,
+        specs=specs,
+        check_specs=checks.specs(transform, partitions),
+        partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=ENGINE_POOL,
     )
@@ -195,27 +217,42 @@ def transform_assets(
         with one_sentence():
             warehouse, asked = tidemark.warehouse, context.partition_time_window
             start, end = instant(asked.start), instant(asked.end)
-            check_arrived(Log(warehouse, source), start, end)
+            oldest, newest = check_arrived(Log(warehouse, source), start, end)
             facts = run.backfill(warehouse, transform, start, end, answer=config.answer.value)
-            begins = {
-                key: instant(show.partitions.time_window_for_partition_key(key).start)
-                for key in context.partition_keys
-            }
-            found = report.computed(warehouse, transform, facts, begins, end)
+            if facts.window_from is None:
+                # A session may reach across any bound, so all were computed, whatever was asked.
+                start, end = min(start, oldest), max(end, newest + 1)
+            done = spans(partitions, start, end - 1)
+            begins = {span.key: span.start for span in done}
+            found = report.computed(warehouse, transform, facts, begins, done[-1].end)
             judged = results.of_commit(warehouse, name, facts.seq) if transform.expectations else []
             drawn = checks.history(warehouse, transform, facts.seq) if judged else {}
-        for table, partitions in found.items():
-            for key, metadata in partitions.items():
-                context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
+        for table, by_partition in found.items():
+            _tell(context, table, by_partition, version)
             yield dg.MaterializeResult(asset_key=table)
         yield from checks.evaluations(transform, judged, begins)
         if drawn:
             yield dg.AssetObservation(transform.quarantine_table, metadata=drawn)
         # What a check gave was logged by partition; its output only says that it is done.
-        for check in checks.specs(transform, show.partitions):
+        for check in checks.specs(transform, partitions):
             yield dg.Output(None, check.get_python_identifier())
 
     return compute
+
+
+def _tell(
+    context: AssetExecutionContext, table: str, by_partition: Mapping[str, Metadata], version: str
+) -> None:
+    """Give a table's partitions their metadata, those too that nobody asked for."""
+    asked = set(context.partition_keys)
+    for key, metadata in by_partition.items():
+        if key in asked:
+            context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
+        else:
+            tags = {CODE_VERSION_TAG: version}
+            context.log_event(
+                dg.AssetMaterialization(table, partition=key, metadata=metadata, tags=tags)
+            )
 
 
 def _feed(source: Source) -> str:

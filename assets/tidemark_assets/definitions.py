@@ -53,6 +53,12 @@ def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -
 def _parts(domain: str) -> Iterator[dg.Definitions]:
     found = packages.load([domain])
     group, show = domain.rpartition(".")[2], _presentation(domain)
+    unknown = [asset for asset in show.by_asset if asset not in found.transforms]
+    if unknown:
+        raise DefinitionError(
+            f"Domain '{domain}' presents partitions of an asset '{unknown[0]}', which it does not "
+            f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
+        )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for inlet in found.inlets.values():
         assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]
@@ -66,7 +72,7 @@ def _judged(domain: str) -> Iterator[Judged]:
     show = _presentation(domain)
     for transform in packages.load([domain]).transforms.values():
         if transform.expectations:
-            yield Judged(transform, show.partitions)
+            yield Judged(transform, show.partitions_of(transform.name))
 
 
 def _presentation(domain: str) -> Presentation:

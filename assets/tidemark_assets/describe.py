@@ -29,7 +29,7 @@ MEANINGS = {
     "events": "Events counted in the window",
     "late_events": "Those of them that came after the watermark had passed the window's end",
     "revision": "0 at the first firing, then one more at each",
-    "timing": "Whether the newest firing was ON_TIME or LATE",
+    "timing": "Whether the newest firing was EARLY, ON_TIME or LATE",
     "final": "Whether nothing can change the window any more",
     "last_arrival": "The newest arrival that is counted in the window",
     "as_of": "The newest arrival that the run which wrote the row had seen",
@@ -42,6 +42,9 @@ MEANINGS = {
     "reason": "too_late, no_event_time or unparsable",
     "references": "The versions that the source's references had, by name, as JSON",
     "lost": "Events that came too late for the window",
+    "pane": "Number of the firing: 0, 1, 2, … of each window and keys",
+    "last": "Whether no firing can follow",
+    "retraction": "Whether the row takes back the one before",
 }
 """What the columns that Tidemark adds mean."""
 
@@ -69,10 +72,16 @@ def windows(transform: WindowedTransform) -> Metadata:
         "window": str(transform.window),
         "keys": ", ".join(transform.keys) or "none",
         "allowed lateness": span(transform.allowed_lateness),
+        "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
         **({"unique": str(transform.unique)} if transform.unique else {}),
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
     }
+
+
+def panes(transform: WindowedTransform) -> Metadata:
+    """Metadata of a transform's panes."""
+    return {"fires": str(transform.trigger), "accumulation": transform.accumulation or "none"}
 
 
 def lateness(transform: WindowedTransform) -> Metadata:

@@ -23,7 +23,7 @@ from tidemark.warehouse import Warehouse
 from tidemark_assets import report
 from tidemark_assets.arrivals import chosen
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.spans import Span, last_closed
+from tidemark_assets.spans import PartitionsOf, Span, last_closed
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -37,7 +37,7 @@ WRONG = ("missing", "extra", "value")
 def nightly(
     domain: str,
     transforms: Mapping[str, WindowedTransform],
-    partitions: dg.TimeWindowPartitionsDefinition,
+    partitions: PartitionsOf,
 ) -> dg.Definitions:
     """The nightly job of a domain, its schedule, and the checks that it fills in."""
 
@@ -63,7 +63,7 @@ def nightly(
         for asset in chosen(config.assets, transforms):
             transform = transforms[asset]
             try:
-                days = _closed(tidemark.warehouse, transform, partitions, config.days)
+                days = _closed(tidemark.warehouse, transform, partitions(asset), config.days)
                 if not days:
                     context.log.info(f"{asset}: no partition has closed yet.")
                     continue

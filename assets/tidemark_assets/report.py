@@ -88,11 +88,14 @@ def computed(
         counts |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     of_run: dict[str, Metadata] = {
         transform.table: run | counts | lost,
+        transform.panes_table: run,
         transform.late_table: run | lost,
         transform.late_loss_table: run,
         transform.quarantine_table: run,
     }
     found: dict[str, dict[str, Metadata]] = {}
+    if transform.accumulation is not None:
+        measures[transform.panes_table] = {ROWS: F.count("*")}
     for table, wanted in measures.items():
         everywhere = of_run[table] | _table(warehouse, table, meanings)
         own = _by_partition(warehouse, table, wanted, begins, end)

@@ -25,7 +25,7 @@ from tidemark_assets.arrivals import EVERY
 from tidemark_assets.fresh import freshness
 from tidemark_assets.report import ROWS, moment
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.spans import spans
+from tidemark_assets.spans import PartitionsOf, spans
 from tidemark_streaming.glance import Glance
 
 MOST = 500
@@ -57,7 +57,7 @@ class Touched:
 def windows(
     domain: str,
     transforms: Mapping[str, WindowedTransform],
-    partitions: dg.TimeWindowPartitionsDefinition,
+    partitions: PartitionsOf,
     fresh_within: int,
 ) -> dg.Definitions:
     """Reports the closed partitions that streams and increments changed, and who is not fresh."""
@@ -86,8 +86,8 @@ def windows(
             mark = newest["watermark"]
             after = Mark(newest["seq"], None if mark is None else instant(mark))
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
-            touched = list(closed(glance, transform, partitions, before, after, others))
-            checked = checks.checked(glance, transform, partitions, before.seq)
+            touched = list(closed(glance, transform, partitions(name), before, after, others))
+            checked = checks.checked(glance, transform, partitions(name), before.seq)
             for event in (*reports(transform, touched, newest), *checked):
                 context.instance.report_runless_asset_event(event)
             marks[name], told[name] = after, len(touched)

@@ -1,5 +1,6 @@
 """Partitions as spans of event time, in microseconds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import dagster as dg
@@ -7,6 +8,9 @@ import dagster as dg
 from tidemark.instant import INFINITY, as_datetime, instant
 from tidemark.window import Window
 from tidemark.window.closing import closing
+
+PartitionsOf = Callable[[str], dg.TimeWindowPartitionsDefinition]
+"""The partitions of each asset, by its name."""
 
 
 @dataclass(frozen=True)

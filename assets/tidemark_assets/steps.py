@@ -49,8 +49,11 @@ def one_sentence() -> Iterator[None]:
         raise dg.Failure(description=str(error), allow_retries=False) from None
 
 
-def check_arrived(log: Log, start: int, end: int) -> None:
+def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
     """Refuse a range of event time from which nothing has arrived.
+
+    Returns:
+        The oldest and the newest event time of all that has arrived.
 
     Raises:
         DataError: no event of [start, end) is in the log.
@@ -61,13 +64,10 @@ def check_arrived(log: Log, start: int, end: int) -> None:
         for a in arrivals
         if a.min_event_time is not None and a.max_event_time is not None
     ]
+    oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
     if any(first < end and last >= start for first, last in times):
-        return
-    there = (
-        f"those that have are of {iso(min(t[0] for t in times))} to {iso(max(t[1] for t in times))}"
-        if times
-        else "none has at all"
-    )
+        return oldest, newest
+    there = f"those that have are of {iso(oldest)} to {iso(newest)}" if times else "none has at all"
     raise DataError(
         f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({there}): "
         "ingest more, or choose other partitions."

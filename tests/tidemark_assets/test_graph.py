@@ -16,6 +16,8 @@ from tidemark.errors import DefinitionError
 from tidemark.settings import Settings
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.describe import code_version
+from tidemark_assets.flights import definitions as flights_definitions
+from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import orchestrator
 
@@ -105,6 +107,15 @@ def test_a_change_of_the_definition_changes_the_code_version() -> None:
         replace(departures_hourly, expectations=(), aggregates={"flights": agg.count()}),
     ):
         assert code_version(changed) != code_version(departures_hourly)
+
+
+def test_partitions_of_an_asset_that_is_not_there_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = replace(presentation, by_asset={"carrier_weeks": presentation.partitions})
+    monkeypatch.setattr(flights_definitions, "presentation", wrong)
+    with pytest.raises(DefinitionError, match=r"'carrier_weeks', which it does not define; it"):
+        build_definitions(["tidemark_assets.flights"], {"tidemark": None})
 
 
 def test_a_domain_without_a_presentation_is_one_sentence() -> None:

@@ -9,6 +9,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from ticks import of as ticks_of
 from tidemark.instant import instant
@@ -191,7 +192,7 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     report = parity(warehouse, departures_hourly)
     assert (report.equal, report.as_of) == (True, 11)
     found = load(["tidemark_assets.flights"])
-    sensor = windows("flights", found.transforms, presentation.partitions, 10**12)
+    sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
     said = ticks_of(sensor, platform.instance, settings).skipped()
     assert "departures_hourly: 0 partitions reported" in said
 
@@ -202,14 +203,35 @@ def test_an_increment_of_an_unknown_asset_is_one_sentence(platform: Platform) ->
     result = job.execute_in_process(
         instance=platform.instance, run_config=config, raise_on_error=False
     )
-    assert "Failure: There is no asset 'departures'; there are: departures_hourly." in failure(
-        result
-    )
+    assert "Failure: There is no asset 'departures'; there are: aircraft_days, " in failure(result)
+
+
+def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
+    tables = ["aircraft_days", "aircraft_days_late", "aircraft_days_late_loss"]
+    assert platform.materialize(*tables, partition_key="2013-01-02").success
+    days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
+    counts = {str(day): count for day, count in days.count().collect()}
+    assert counts.keys() == {"2013-01-01", "2013-01-02", "2013-01-03"}
+    for day, count in counts.items():
+        assert recorded(platform, "aircraft_days", day)["dagster/partition_row_count"] == count
+    status = platform.instance.get_materialized_partitions(dg.AssetKey("aircraft_days"))
+    assert status == counts.keys()
+
+
+def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:
+    tables = [f"carrier_months{suffix}" for suffix in ("", "_panes", "_late", "_late_loss")]
+    assert platform.materialize(*tables, partition_key="2013-01-01").success
+    warehouse = platform.resource.warehouse
+    for table in tables[:2]:
+        facts = recorded(platform, table, "2013-01-01")
+        assert facts["dagster/partition_row_count"] == warehouse.read(table).count() > 10
+    error = failure(platform.materialize(*tables, partition_key="2013-03-01"))
+    assert "from 2013-03-01T05:00:00Z to 2013-04-01T04:00:00Z has arrived" in error
 
 
 def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
-    with pytest.raises(dg.DagsterUnknownPartitionError, match="2014-01-01"):
-        platform.materialize(*WINDOWS, partition_key="2014-01-01")
+    with pytest.raises(dg.DagsterUnknownPartitionError, match="2014-01-02"):
+        platform.materialize(*WINDOWS, partition_key="2014-01-02")
 
 
 def test_an_engine_that_is_not_there_is_one_sentence(platform: Platform, tmp_path: Path) -> None:

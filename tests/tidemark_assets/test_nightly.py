@@ -25,7 +25,7 @@ def night(
     settings: Settings, instance: dg.DagsterInstance, days: int = 3
 ) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions.merge(
-        nightly("some", {"per_minute": PER_MINUTE}, QUARTERS),
+        nightly("some", {"per_minute": PER_MINUTE}, lambda _: QUARTERS),
         dg.Definitions(
             resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
         ),

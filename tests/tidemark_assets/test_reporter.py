@@ -23,7 +23,9 @@ DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
 
 
 def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
-    return ticks_of(windows("some", {"hourly": HOURLY}, DAYS, 24 * HOUR), instance, settings)
+    return ticks_of(
+        windows("some", {"hourly": HOURLY}, lambda _: DAYS, 24 * HOUR), instance, settings
+    )
 
 
 def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[str]:

@@ -6,8 +6,13 @@ from tidemark_assets.build import Presentation
 from tidemark_assets.definitions import domain_definitions
 
 presentation = Presentation(
-    # The year 2013: its first day, and the day after its last one.
-    partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01"),
+    # The year 2013 in New York, whose last evening is 2014 in UTC; the end is exclusive.
+    partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-02"),
+    by_asset={
+        "carrier_months": dg.MonthlyPartitionsDefinition(
+            start_date="2013-01-01", end_date="2014-01-01", timezone="America/New_York"
+        )
+    },
     owners=["team:flights"],
 )
 

@@ -6,8 +6,12 @@ from tidemark_assets.build import Presentation
 from tidemark_assets.definitions import domain_definitions
 
 presentation = Presentation(
-    # The year 2013: its first day, and the day after its last one.
     partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01"),
+    by_asset={
+        "weather_days": dg.DailyPartitionsDefinition(
+            start_date="2013-01-01", end_date="2014-01-01", timezone="America/New_York"
+        )
+    },
     owners=["team:weather"],
 )
 
