@@ -9,8 +9,9 @@ reported here: those of Dagster report their own.
 """
 
 import json
+import sys
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -28,8 +29,8 @@ from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import PartitionsOf, spans
 from tidemark_streaming.glance import Glance
 
-MOST = 500
-"""Partitions reported in a tick, of whole assets: what is left waits for the next one."""
+MOST = 100
+"""Partitions reported in a tick, which takes some seconds; the rest follows in the next ones."""
 
 SLACK = 600_000_000
 """Rows of the ledger come in order but for what two processes append at the same time."""
@@ -37,10 +38,16 @@ SLACK = 600_000_000
 
 @dataclass(frozen=True)
 class Mark:
-    """Through where an asset's runs are reported: its commit and its watermark."""
+    """Through where an asset's runs are reported: its commit and its watermark.
+
+    Where a tick could not report all, `until` is the commit through which it wanted to, and `done`
+    the start of the last partition that it reported.
+    """
 
     seq: int = -1
     watermark: int | None = None
+    until: int = sys.maxsize
+    done: int = -sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Touched:
     """A closed partition that runs changed, as its table stands now."""
 
     key: str
+    start: int
     rows: int
     events: int
     late: int
@@ -79,7 +87,7 @@ def windows(
         for transform in transforms.values():
             name, before = transform.name, marks.get(transform.name, Mark())
             mine = [r for r in runs if r["asset"] == name and r["mode"] != "backfill"]
-            fresh = [r for r in mine if r["seq"] > before.seq]
+            fresh = [r for r in mine if before.seq < r["seq"] <= before.until]
             if not fresh or sum(told.values()) >= MOST:
                 continue
             newest = fresh[-1]
@@ -87,11 +95,16 @@ def windows(
             after = Mark(newest["seq"], None if mark is None else instant(mark))
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
+            touched = [t for t in touched if t.start > before.done]
             checked = checks.checked(glance, transform, partitions(name), before.seq)
+            room = MOST - sum(told.values())
+            if len(touched) > room:
+                touched, checked = touched[:room], iter(())
+                after = replace(before, until=after.seq, done=touched[-1].start)
             for event in (*reports(transform, touched, newest), *checked):
                 context.instance.report_runless_asset_event(event)
             marks[name], told[name] = after, len(touched)
-        if sum(told.values()) < MOST:
+        if sum(told.values()) < MOST:  # Otherwise some runs are still to be told of.
             since = max([since, *(instant(r["ended_at"]) for r in runs)])
         events = {s: glance.newest_event(s) for s in {t.source.name for t in transforms.values()}}
         for name, mark in marks.items():
@@ -150,6 +163,7 @@ def closed(
         if mine and (just_closed or changed):
             yield Touched(
                 key=day.key,
+                start=day.start,
                 rows=len(mine),
                 events=sum(r["events"] for r in mine),
                 late=sum(r["late_events"] for r in mine),

@@ -12,6 +12,7 @@ from ticks import of as ticks_of
 from tidemark.instant import duration, instant
 from tidemark.settings import Settings
 from tidemark.window import Tumbling
+from tidemark_assets import reporter
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.fresh import FRESH
 from tidemark_assets.reporter import windows
@@ -71,6 +72,22 @@ def test_many_runs_since_the_last_look_are_one_report_a_partition(
         run(settings, seq, DAY[0] + (seq + 1) * 3 * HOUR, DAY[0] + seq * 3 * HOUR)
     assert reports(instance, settings).skipped() == "hourly: 3 partitions reported"
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
+
+
+def test_what_is_too_much_for_one_tick_follows_in_the_next(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "MOST", 2)
+    ticks = reports(instance, settings)
+    run(settings, 0, DAY[3] + HOUR, *DAY[:4])
+    assert ticks.skipped() == "hourly: 2 partitions reported"
+    # Meanwhile a late event changes what was reported already.
+    run(settings, 1, DAY[4], DAY[0] + HOUR)
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert ticks.skipped() == "hourly: 2 partitions reported"
+    assert ticks.skipped() == "No run of a stream or an increment since the last look."
+    days = [f"2013-01-0{day}" for day in (1, 2, 3, 1, 4)]
+    assert materialized(instance) == days
 
 
 def test_a_report_says_how_the_partition_stands(
