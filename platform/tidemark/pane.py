@@ -99,19 +99,25 @@ def finished(
     if isinstance(transform.window, Session):
         return session.finished(stored, transform, log, at, *others)
     fired = slot.fired(stored, transform, log, at)
-    punctual = F.when(
-        (F.unix_micros("window_end") <= at.watermark) & (F.min("phase") <= slot.ON_TIME),
-        F.array(F.struct(F.lit(slot.ON_TIME).alias("phase"), F.lit(0).cast("bigint").alias("f"))),
-    )
-    firings = F.collect_set(F.struct("phase", F.col("firing").alias("f")))
+    phase = F.col("phase")
     windows = fired.groupBy(*transform.by_window).agg(
         *merged(transform),
-        F.coalesce(F.array_union(firings, punctual), firings).alias("firings"),
+        F.count_distinct("phase", "firing").alias("_firings"),
+        F.max(phase).alias("phase"),
+        (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
+        F.max(phase == slot.ON_TIME).alias("_closing"),
         *others,
     )
-    newest = F.array_max("firings")["phase"]
-    named = windows.withColumns({"revision": F.size("firings") - 1, "phase": newest})
-    return completed(named.drop("firings"), transform, at)
+    # The end of a window that had on-time events fires, also where none of them waited for it.
+    closed = F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
+    repeats = F.col("_punctual") & ~F.col("_closing") & closed
+    named = windows.withColumns(
+        {
+            "revision": F.col("_firings") - F.when(repeats, 0).otherwise(1),
+            "phase": F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
+        }
+    )
+    return completed(named.drop("_firings", "_punctual", "_closing"), transform, at)
 
 
 def as_of(coverage: Coverage) -> AsOf:
