@@ -89,15 +89,13 @@ LATENESSES = st.sampled_from(_seconds(0, 1, 4, 10, 60))
 KEYS = st.sampled_from([["name"], [], ["name", "part"]])
 CLOCKS = st.sampled_from([None, "2024-01-01", "1969-12-31 23:59:58.5"])
 BOOLEANS = st.booleans()
-UNIQUES: st.SearchStrategy[Part | None] = st.one_of(
-    ABSENT,
-    st.builds(
-        lambda by, within: {"by": by, "within": within},
-        st.sampled_from(["v", ["name", "part"], ["ts", "name"]]),
-        st.sampled_from(_seconds(0, 1, 3, 60)),
-    ),
+AGAIN: Parts = st.builds(
+    lambda by, within: {"by": by, "within": within},
+    st.sampled_from(["v", ["name", "part"], ["ts", "name"]]),
+    st.sampled_from(_seconds(0, 1, 3, 60)),
 )
 """What tells events apart: with so few values, many come again."""
+UNIQUES: st.SearchStrategy[Part | None] = st.one_of(ABSENT, AGAIN)
 
 
 @st.composite

@@ -12,24 +12,34 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from oracle import simulate as oracle
-from random_scenarios import CALENDAR, CUMULATING, GLOBAL, SESSIONS, SLIDING, TUMBLING, scenarios
+from random_scenarios import (
+    AGAIN,
+    CALENDAR,
+    CUMULATING,
+    GLOBAL,
+    SESSIONS,
+    SLIDING,
+    TUMBLING,
+    scenarios,
+)
 from tidemark.warehouse import Warehouse
 from tidemark_streaming.scenario.compare import disagreement
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.simulate import simulate
 
 EXAMPLES = 2
-WINDOWS = {
-    "tumbling": TUMBLING,
-    "sliding": SLIDING,
-    "cumulating": CUMULATING,
-    "calendar": CALENDAR,
-    "session": SESSIONS,
-    "global": GLOBAL,
+KINDS: dict[str, dict[str, Any]] = {
+    "tumbling": {"windows": TUMBLING},
+    "sliding": {"windows": SLIDING},
+    "cumulating": {"windows": CUMULATING},
+    "calendar": {"windows": CALENDAR},
+    "session": {"windows": SESSIONS},
+    "global": {"windows": GLOBAL},
+    "again": {"uniques": AGAIN},
 }
 
 
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_whatever_comes_batch_and_stream_give_what_the_oracle_gives(
     warehouse: Warehouse, tmp_path: Path, kind: str
 ) -> None:
@@ -44,7 +54,7 @@ def test_whatever_comes_batch_and_stream_give_what_the_oracle_gives(
         phases=[Phase.generate],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
-    @given(told=scenarios(windows=WINDOWS[kind], most_rows=4), cut=st.integers(1, 4))
+    @given(told=scenarios(**KINDS[kind], most_rows=4), cut=st.integers(1, 4))
     def comes_out_right(told: dict[str, Any], cut: int) -> None:
         path.write_text(yaml.safe_dump(told))
         want = oracle(told)
