@@ -31,6 +31,8 @@ from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld
 
 _SHOWN = 20
+_RECENT = 31
+"""Partitions of which a stream's checks are told also where they pass: an event each takes time."""
 _DRAWN = 60
 """Runs in a picture of the history."""
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
@@ -116,7 +118,8 @@ def streamed(
     held: Sequence[Mapping[str, Any]],
     partitions: dg.TimeWindowPartitionsDefinition,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Results of some runs of a stream, together, by the partitions that they judged.
+    """Results of some runs of a stream, together, by the partitions that they judged: the newest of
+    them, and every one that fails.
 
     A check of a partition fails also while a window of it is withheld, as a later run judges only
     what changed.
@@ -151,7 +154,10 @@ def streamed(
             success=not failures and all(result.success for result in found),
             failures=[failures[place] for place in sorted(failures)],
         )
-        yield from evaluations(transform, [together], {day.key: day.start for day in days})
+        recent = {day.key for day in days[-_RECENT:]}
+        for evaluation in evaluations(transform, [together], {d.key: d.start for d in days}):
+            if evaluation.partition in recent or not evaluation.passed:
+                yield evaluation
 
 
 def history(
