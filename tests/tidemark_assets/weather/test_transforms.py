@@ -23,7 +23,7 @@ def days(
 ) -> Warehouse:
     """A warehouse with what was transmitted around the spring's change of the clock."""
     warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
-    excerpt = Excerpt(start="2013-03-06", days=7)
+    excerpt = Excerpt(start="2013-03-01", days=12)
     list(replay(warehouse, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return warehouse
 
