@@ -159,7 +159,7 @@ def chosen(assets: Iterable[str], transforms: Mapping[str, WindowedTransform]) -
     asked = list(assets)
     for name in asked:
         if name not in transforms:
-            known = ", ".join(transforms)
+            known = ", ".join(sorted(transforms))
             raise dg.Failure(
                 f"There is no asset '{name}'; there are: {known}.", allow_retries=False
             )
