@@ -209,7 +209,7 @@ def test_an_increment_of_an_unknown_asset_is_one_sentence(platform: Platform) ->
 
 
 def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
-    tables = ["aircraft_days", "aircraft_days_late", "aircraft_days_late_loss"]
+    tables = [f"aircraft_days{end}" for end in ("", "_late", "_late_loss", "_quarantine")]
     assert platform.materialize(*tables, partition_key="2013-01-02").success
     days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
     counts = {str(day): count for day, count in days.count().collect()}
@@ -221,7 +221,8 @@ def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform)
 
 
 def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:
-    tables = [f"carrier_months{suffix}" for suffix in ("", "_panes", "_late", "_late_loss")]
+    ends = ("", "_panes", "_late", "_late_loss", "_quarantine")
+    tables = [f"carrier_months{end}" for end in ends]
     assert platform.materialize(*tables, partition_key="2013-01-01").success
     warehouse = platform.resource.warehouse
     for table in tables[:2]:

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 
 from tidemark import aggregate as agg
-from tidemark.quality import between, complete, volume_within
+from tidemark.quality import between, complete, not_null, volume_within
 from tidemark.transform import windowed_asset
 from tidemark.trigger import Every, Trigger
 from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling
@@ -15,6 +15,9 @@ DELAYED = "dep_delay >= 15"
 USUAL_VOLUME = volume_within(0.5, of="the same hour last week", at_least=10, level="warning")
 FEW_CANCELLED = between("cancelled", most=10, level="warning")
 """Neither is wrong by itself, and both are worth a look: holidays and snow storms."""
+
+LEAST_DELAY, MOST_DELAY = -60, 1440
+"""Minutes. Nobody departs an hour early, and who is a day late is cancelled."""
 
 
 @windowed_asset(
@@ -46,6 +49,7 @@ def departures_hourly(flights: DataFrame) -> DataFrame:
         "delayed": agg.count(where=DELAYED),
         "total_delay": agg.sum("dep_delay"),
     },
+    expectations=[between("flights", 1, 40), FEW_CANCELLED],
 )
 def departures_by_carrier(flights: DataFrame) -> DataFrame:
     """Departures, cancellations and minutes of delay that add up, by airport, carrier and hour."""
@@ -63,6 +67,7 @@ def departures_by_carrier(flights: DataFrame) -> DataFrame:
         "median_delay": agg.quantile("dep_delay", 0.5),
         "p90_delay": agg.quantile("dep_delay", 0.9),
     },
+    expectations=[between("p90_delay", LEAST_DELAY, MOST_DELAY)],
 )
 def congestion_rolling(flights: DataFrame) -> DataFrame:
     """How congested an airport is: its departures of three hours and their delay, each half hour.
@@ -86,6 +91,7 @@ def congestion_rolling(flights: DataFrame) -> DataFrame:
         "last_to": agg.last("dest"),
         "worst_delay": agg.max("dep_delay"),
     },
+    expectations=[not_null("tailnum"), between("legs", 1, 8), between("air_minutes", 0, 1440)],
 )
 def aircraft_days(flights: DataFrame) -> DataFrame:
     """An aircraft's working day, by tail number: departures that are at most six hours apart.
@@ -113,6 +119,7 @@ def aircraft_days(flights: DataFrame) -> DataFrame:
         "miles": agg.sum("distance", where="dep_time is not null"),
         "top_destinations": agg.top_k("dest", 3),
     },
+    expectations=[between("mean_delay", LEAST_DELAY, 120, level="warning")],
 )
 def carrier_months(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     """A carrier's calendar month in New York, also each day while it lasts.
@@ -133,6 +140,7 @@ def carrier_months(flights: DataFrame, airlines: DataFrame) -> DataFrame:
         "delayed": agg.count(where=DELAYED),
         "minutes_lost": agg.sum("greatest(dep_delay, 0)"),
     },
+    expectations=[between("flights", 1, 500)],
 )
 def day_totals(flights: DataFrame) -> DataFrame:
     """An airport's day so far, hour by hour, from 05:00 UTC: midnight in New York's winter."""

@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 
 from tidemark import aggregate as agg
+from tidemark.quality import between
 from tidemark.transform import windowed_asset
 from tidemark.window import Calendar, Tumbling
 from tidemark_assets.weather.sources import weather
@@ -23,6 +24,8 @@ from tidemark_assets.weather.sources import weather
         "visibility": agg.min("visib"),
         "precipitation": agg.sum("precip"),
     },
+    # The strongest wind ever measured on the ground is 253 miles an hour.
+    expectations=[between("readings", 1, 1), between("wind", 0, 200), between("coldest", -40)],
 )
 def temperature_hourly(weather: DataFrame) -> DataFrame:
     """Temperature, wind, visibility and precipitation, by airport and hour."""
@@ -44,6 +47,7 @@ def temperature_hourly(weather: DataFrame) -> DataFrame:
         "wet_hours": agg.count(where="precip > 0"),
         "foggy_hours": agg.count(where="visib < 1"),
     },
+    expectations=[between("readings", 23, 25, level="warning"), between("gust", 0, 200)],
 )
 def weather_days(weather: DataFrame) -> DataFrame:
     """An airport's day as a weather report has it, from midnight to midnight in New York."""

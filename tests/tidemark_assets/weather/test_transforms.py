@@ -1,5 +1,6 @@
 """What is computed from the weather: the same as stream and as batch, and the same in pandas."""
 
+from pathlib import Path
 from uuid import uuid4
 
 import pandas as pd
@@ -61,3 +62,16 @@ def test_the_day_on_which_the_clock_is_changed_has_23_readings(days: Warehouse) 
     assert readings["2013-03-10 05:00:00"] == 23
     assert readings["2013-03-11 04:00:00"] == 24
     assert found["temperature"].between(found["coldest"], found["warmest"]).all()
+
+
+def test_a_wind_that_can_t_be_is_withheld(
+    engine: Settings, spark: SparkSession, tmp_path: Path
+) -> None:
+    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
+    excerpt = Excerpt(start="2013-02-12", days=1)
+    list(replay(warehouse, inlet, tmp_path, excerpt, batch=None))
+    backfill(warehouse, temperature_hourly)
+    (withheld,) = warehouse.read(temperature_hourly.quarantine_table).collect()
+    assert (withheld["origin"], str(withheld["window_start"])) == ("EWR", "2013-02-12 08:00:00")
+    assert withheld["wind"] > 1000
+    assert warehouse.read("temperature_hourly").where("wind > 200").count() == 0
