@@ -44,7 +44,7 @@ def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marke
     An incremental run adds a row for each window that lost events in it: `lost` counts those of
     the run, and the newest row of a window has its values. A backfill leaves one row a window.
     """
-    stored = State(warehouse, transform).read().where(within(marker.start, marker.end))
+    stored = State(warehouse, transform).read().where(within(marker.ranges))
     rows = loss(stored, transform, Log(warehouse, transform.source), marker)
     comment = f"What too-late events would change in {transform.name}"
     _put(warehouse, rows, transform.late_loss_table, comment, marker)
@@ -82,7 +82,7 @@ def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Mark
 
 def _put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
     warehouse.create(table, rows.schema, comment)
-    if marker.mode == "backfill":
-        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
+    if marker.replaces:
+        warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
     else:
         warehouse.append(rows, table, table, marker.seq)

@@ -21,11 +21,12 @@ class RunFacts:
     Args:
         run: the run's id.
         asset: the transform's name.
-        mode: `incremental` or `backfill`.
+        mode: `incremental`, `backfill` or `correction`.
         answer: `as_streamed` or `complete`.
         seq: the number of its commit in the state.
         from_arrival, through_arrival: it covered the arrivals (from, through].
-        window_from, window_to: a backfill's window starts [from, to); None is no bound.
+        window_from, window_to: the windows replaced start in [from, to), a correction's here and
+            there; None is no bound.
         started_at, ended_at: wall-clock time.
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
         windows: rows published; 0 where an earlier run had published them before it ended.

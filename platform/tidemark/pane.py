@@ -15,21 +15,22 @@ from tidemark.log import Log
 from tidemark.preparation import prepared
 from tidemark.rows import completed, merged
 from tidemark.slot import AsOf
-from tidemark.state import Coverage, Marker, within
+from tidemark.state import Coverage, Marker, Ranges, within
 from tidemark.transform import WindowedTransform
 from tidemark.window import Session
 
 
 def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
     """The judged events that a commit of the state counts, of windows and arrivals in its range."""
-    at, before = marker.at.arrival, marker.before
-    complete = marker.answer == "complete"
+    arrival, start = F.col("arrival"), F.col("window_start")
+    before, at = marker.before, marker.at.arrival
     if marker.mode == "incremental":
         events = judged(log, transform, before.at.arrival, at)
-        if not before.covers:
-            return events
-        return events.where(F.col("arrival") > before.pick(F.col("window_start"), "arrival"))
-    return judged(log, transform, -1, at, marker.start, marker.end, complete=complete)
+        return events.where(arrival > before.pick(start, "arrival")) if before.covers else events
+    complete = marker.answer == "complete"
+    events = judged(log, transform, -1, at, marker.ranges, complete=complete)
+    through = marker.after.pick(start, "arrival")
+    return events.where(arrival <= through) if marker.after.covers else events
 
 
 def judged(
@@ -37,20 +38,28 @@ def judged(
     transform: WindowedTransform,
     after: int,
     through: int,
-    start: int | None = None,
-    end: int | None = None,
+    ranges: Ranges = (),
     *,
     complete: bool = False,
 ) -> DataFrame:
     """The rows of the arrivals (after, through], prepared, one for each of their windows that
-    starts in [start, end).
+    starts in one of the ranges.
 
     Adds `window_start` and `window_end`; `verdict`; `admitted`, whether it counts (with
     `complete`, too-late events count as well); `happened_at`, the event time.
     """
     source, window = transform.source, transform.window
-    until = None if end is None else end + window.reach
-    rows = prepared(log, transform, after, through, start, until)
+    held = tuple((start, end + window.reach) for start, end in ranges)
+    rows = prepared(
+        log,
+        transform,
+        after,
+        through,
+        min((start for start, _ in held), default=None),
+        max((end for _, end in held), default=None),
+    )
+    if len(held) > 1:
+        rows = rows.where(within(held, f"`{source.event_time}`"))
     assigned = window.assign(rows, source.event_time)
     again = F.col(duplicate.MARK) if transform.unique else None
     verdict = judge.verdict(
@@ -58,7 +67,7 @@ def judged(
     )
     admitted = F.col("verdict") <= (judge.TOO_LATE if complete else judge.LATE)
     return (
-        assigned.where(within(start, end))
+        assigned.where(within(ranges))
         .withColumns({"verdict": verdict, "happened_at": F.col(source.event_time)})
         .withColumn("admitted", admitted)
         .drop(duplicate.MARK)
@@ -128,8 +137,7 @@ def as_of(coverage: Coverage) -> AsOf:
 
 def as_of_commit(marker: Marker) -> AsOf:
     """The moment through which a commit's windows are complete."""
-    at = marker.at
-    return AsOf(F.lit(at.arrival).cast("bigint"), F.lit(at.watermark).cast("bigint"))
+    return as_of(marker.after)
 
 
 def check(log: Log, transform: WindowedTransform) -> None:

@@ -9,23 +9,19 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from tidemark import judge
+from tidemark.differing import differing, iso, named
 from tidemark.log import Log
 from tidemark.pane import as_of, finished, judged, partials
 from tidemark.quality import quarantine
-from tidemark.state import Coverage, State, within
+from tidemark.state import Coverage, Ranges, State, between, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
 
-TOLERANCE = 1e-9
-"""Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
-
-NULLS = {"ignoreNullFields": "false"}
 FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
 
 
@@ -87,15 +83,16 @@ def parity(
     Raises:
         DataError: the source was never ingested, or the asset never published.
     """
+    ranges = between(start, end)
     # A withheld row is what it should be as well: its values are at fault, not its computation.
-    published = quarantine.computed(warehouse, transform, within(start, end))
+    published = quarantine.computed(warehouse, transform, within(ranges))
     coverage = State(warehouse, transform).last().after
-    stored = _bounded(warehouse, transform, coverage, start, end).persist()
+    stored = _bounded(warehouse, transform, coverage, ranges).persist()
     try:
         log, at = Log(warehouse, transform.source), as_of(coverage)
-        streamed = finished(stored, transform, log, at).where(within(start, end))
+        streamed = finished(stored, transform, log, at).where(within(ranges))
         all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
-        complete = finished(all_in, transform, log, at).where(within(start, end))
+        complete = finished(all_in, transform, log, at).where(within(ranges))
         compared = _compared(published, streamed, complete, transform).persist()
         found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
@@ -120,15 +117,14 @@ def _bounded(
     warehouse: Warehouse,
     transform: WindowedTransform,
     coverage: Coverage,
-    start: int | None,
-    end: int | None,
+    ranges: Ranges,
 ) -> DataFrame:
     through = max([coverage.at.arrival, *(c.at.arrival for c in coverage.covers)])
     log = Log(warehouse, transform.source)
     if isinstance(transform.window, Session):
         # A session may reach across any bound.
-        start, end = None, None
-    events = judged(log, transform, -1, through, start, end)
+        ranges = ()
+    events = judged(log, transform, -1, through, ranges)
     known = F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival")
     return partials(events.where(known), transform, log)
 
@@ -138,7 +134,7 @@ def _compared(
 ) -> DataFrame:
     """One row for each difference, and one with a null `kind` for each row that agrees."""
     columns = [*transform.aggregates, *FACTS]
-    types = {f.name: f.dataType for f in published.schema.fields}
+    types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
 
     def side(rows: DataFrame, name: str) -> DataFrame:
         return rows.select(
@@ -153,14 +149,9 @@ def _compared(
         .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
     )
 
-    def differing(left: str, right: str) -> Column:
-        return F.array_compact(
-            F.array(*[_difference(name, types[name], left, right) for name in columns])
-        )
-
-    late = F.col("c").isNotNull() & (F.size(differing("p", "c")) == 0)
-    nothing = F.array(F.lit(None).cast("struct<column:string,published:string,recomputed:string>"))
-    differences = differing("p", "s")
+    late = F.col("c").isNotNull() & (F.size(differing(types, "p", "c")) == 0)
+    nothing = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
+    differences = differing(types, "p", "s")
     kind = (
         F.when(F.col("p").isNull(), "missing")
         .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), "late_loss")
@@ -168,26 +159,9 @@ def _compared(
         .when(F.size(differences) > 0, "value")
     )
     whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
-    keys = [F.col(f"key.{k}").alias(k) for k in transform.keys]
     return joined.select(
         kind.alias("kind"),
-        F.date_format("key.window_start", "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'").alias("window_start"),
-        (F.to_json(F.struct(*keys), NULLS) if keys else F.lit("{}")).alias("keys"),
+        iso("key.window_start").alias("window_start"),
+        named("key", transform.keys).alias("keys"),
         F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
-    ).select("kind", "window_start", "keys", "d.column", "d.published", "d.recomputed")
-
-
-def _difference(name: str, kind: DataType, left: str, right: str) -> Column:
-    a, b = F.col(f"{left}.{name}"), F.col(f"{right}.{name}")
-    same = a.eqNullSafe(b)
-    if isinstance(kind, DoubleType | FloatType):
-        near = F.abs(a - b) <= TOLERANCE * F.greatest(F.abs(a), F.abs(b))
-        same = same | F.coalesce(near, F.lit(False))
-    return F.when(
-        ~same,
-        F.struct(
-            F.lit(name).alias("column"),
-            a.cast("string").alias("published"),
-            b.cast("string").alias("recomputed"),
-        ),
-    )
+    ).select("kind", "window_start", "keys", "d.*")

@@ -43,12 +43,15 @@ def publish(
     Returns:
         What was published; no rows where they had been published before.
     """
-    whole = marker.mode == "backfill"
+    whole = marker.replaces
     others: list[Callable[[Warehouse, WindowedTransform, Marker], None]] = []
     if transform.accumulation is not None:
         others.append(_write_panes)
     if with_late or (whole and warehouse.exists(transform.late_table)):
-        others += [late.write_events, late.write_loss]
+        others.append(late.write_loss)
+        if marker.mode != "correction":
+            # What came too late stays on record, also when a correction counts it.
+            others.append(late.write_events)
     # Tables of their own: what waits for the engine here leaves it free for the others.
     with ThreadPoolExecutor(4) as pool:
         work = [pool.submit(write, warehouse, transform, marker) for write in others]
@@ -61,7 +64,7 @@ def publish(
 def _replace_windows(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker
 ) -> Published:
-    where, log = within(marker.start, marker.end), Log(warehouse, transform.source)
+    where, log = within(marker.ranges), Log(warehouse, transform.source)
     stored, _ = _reached(warehouse, transform, marker)
     rows = _stamped(finished(stored, transform, log, as_of_commit(marker)), transform, marker)
     _create(warehouse, transform, rows)
@@ -103,8 +106,8 @@ def _fires_once(transform: WindowedTransform) -> bool:
 
 def _write_panes(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
     table, log = transform.panes_table, Log(warehouse, transform.source)
-    whole = marker.mode == "backfill"
-    where = within(marker.start, marker.end)
+    whole = marker.replaces
+    where = within(marker.ranges)
     stored, _ = _reached(warehouse, transform, marker)
     rows = panes(
         stored, transform, log, as_of_commit(marker), None if whole else as_of(marker.before)
@@ -122,8 +125,8 @@ def _reached(
 ) -> tuple[DataFrame, str]:
     """The partials of all windows that a commit can have changed, and a condition on these."""
     stored = State(warehouse, transform).read()
-    if marker.mode == "backfill":
-        return stored.where(within(marker.start, marker.end)), "TRUE"
+    if marker.replaces:
+        return stored.where(within(marker.ranges)), "TRUE"
     before, at, reach = marker.before, marker.after.at, "TRUE"
     if isinstance(transform.window, Session):
         return stored, reach
@@ -143,7 +146,7 @@ def _stamped(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
         "last_arrival",
-        F.lit(marker.at.arrival).cast("bigint").alias("as_of"),
+        marker.after.pick(F.col("window_start"), "arrival").alias("as_of"),
         F.lit(marker.seq).cast("bigint").alias("seq"),
         F.lit(None).cast("string").alias("quality"),
         *others,
@@ -151,4 +154,4 @@ def _stamped(
 
 
 def _create(warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame) -> None:
-    warehouse.create(transform.table, rows.schema, transform.description)
+    warehouse.create(transform.table, rows.schema, transform.description, feed=True)

@@ -3,7 +3,8 @@
 A run takes a range of arrivals, counts their events in the state, and publishes the windows that
 fired. An incremental run takes the arrivals that came since the last one; a continuous query is
 the same again and again; a backfill takes all arrivals so far, for a range of windows, which it
-replaces. Each is safe to repeat, to kill at any point, and to run beside the others.
+replaces; a correction replaces the windows that lack too-late events. Each is safe to repeat, to
+kill at any point, and to run beside the others.
 """
 
 import time
@@ -14,12 +15,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from tidemark import judge, ledger
+from tidemark.correction import Correction, lacking, told
 from tidemark.errors import ConflictError, DataError, DefinitionError
 from tidemark.ledger import RunFacts
 from tidemark.log import Arrival, Log
 from tidemark.pane import check, covered, partials
 from tidemark.publish import publish
-from tidemark.state import Cover, Coverage, Marker, Position, State
+from tidemark.state import Cover, Coverage, Marker, Position, State, between
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
@@ -106,14 +108,46 @@ def backfill(
             raise DataError(f"Source '{transform.source.name}' has no arrivals yet: ingest it.")
         at, before = _position(newest), last.after
         after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
-        marker = Marker(
-            mode="backfill", before=before, after=after, start=start, end=end, answer=answer
-        )
-        return marker, False
+        ranges = between(start, end)
+        return Marker(
+            mode="backfill", before=before, after=after, ranges=ranges, answer=answer
+        ), False
 
     facts = _execute(warehouse, transform, log, plan)
     assert facts is not None
     return facts
+
+
+def correct(
+    warehouse: Warehouse, transform: WindowedTransform, *, most: int = 1000
+) -> Correction | None:
+    """Compute anew just the windows that lack too-late events, with these, and replace them.
+
+    Args:
+        most: how many of the changes to list.
+
+    Returns:
+        What it changed; None where no window lacks an event.
+
+    Raises:
+        ConflictError: other runs of the asset were quicker, time and again.
+    """
+    since = -1
+    # A run that died elsewhere may have left nothing to correct, but something to publish.
+    _published.pop(warehouse.path(transform.state_table), None)
+
+    def plan(last: Marker) -> tuple[Marker, bool] | None:
+        nonlocal since
+        ranges = lacking(warehouse, transform)
+        if ranges is None:
+            return None
+        since, stands = warehouse.version(transform.table), last.after
+        return Marker(
+            mode="correction", before=stands, after=stands, ranges=ranges, answer="complete"
+        ), False
+
+    facts = _execute(warehouse, transform, Log(warehouse, transform.source), plan)
+    return None if facts is None else told(warehouse, transform, facts, since, most)
 
 
 def _execute(
@@ -152,7 +186,7 @@ def _execute(
 
 def _run(warehouse: Warehouse, transform: WindowedTransform, log: Log, marker: Marker) -> RunFacts:
     state = State(warehouse, transform)
-    earlier = None if marker.seq == 0 or marker.mode == "backfill" else state.read()
+    earlier = None if marker.seq == 0 or marker.replaces else state.read()
     rows = partials(covered(log, transform, marker), transform, log, earlier)
     return _publish(warehouse, transform, marker, state.commit(rows, marker))
 
@@ -175,10 +209,10 @@ def _publish(
         mode=marker.mode,
         answer=marker.answer,
         seq=marker.seq,
-        from_arrival=marker.before.at.arrival if marker.mode == "incremental" else -1,
+        from_arrival=-1 if marker.replaces else marker.before.at.arrival,
         through_arrival=marker.at.arrival,
-        window_from=marker.start,
-        window_to=marker.end,
+        window_from=min((start for start, _ in marker.ranges), default=None),
+        window_to=max((end for _, end in marker.ranges), default=None),
         started_at=marker.started,
         ended_at=time.time_ns() // 1000,
         watermark=marker.at.watermark,

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -18,6 +19,9 @@ from tidemark.errors import ConflictError
 from tidemark.judge import VERDICTS
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+
+Ranges = tuple[tuple[int, int], ...]
+"""Ranges [start, end) of instants, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,11 @@ class Marker:
     Args:
         run: the run's id.
         started: when it began, in microseconds.
-        mode: `incremental` or `backfill`.
+        mode: `incremental`, `backfill` or `correction`.
         seq: the commit's number, from 0.
         before: the coverage that the run started from.
         after: the coverage with this commit.
-        start, end: the window starts [start, end) that a backfill replaced; None: no bound.
+        ranges: the window starts, each [start, end), that the commit is about; none is no bound.
         answer: `as_streamed` or `complete`.
     """
 
@@ -107,18 +111,24 @@ class Marker:
     seq: int = -1
     before: Coverage = field(default_factory=Coverage)
     after: Coverage = field(default_factory=Coverage)
-    start: int | None = None
-    end: int | None = None
+    ranges: Ranges = ()
     answer: str = "as_streamed"
 
     @property
+    def replaces(self) -> bool:
+        """Whether the commit put all that it is about in the place of what was there."""
+        return self.mode != "incremental"
+
+    @property
     def at(self) -> Position:
-        """The position through which this commit's windows are complete."""
-        if self.mode == "backfill" and self.start is not None:
-            for c in self.after.covers:
-                if c.start <= self.start < c.end:
-                    return c.at
-        return self.after.at
+        """The position through which this commit's windows are complete; the furthest one where
+        they differ."""
+        ahead = (
+            c.at
+            for c in self.after.covers
+            if any(start < c.end and c.start < end for start, end in self.ranges)
+        )
+        return max((self.after.at, *ahead), key=attrgetter("arrival"))
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -133,6 +143,7 @@ class Marker:
                     Cover(c["start"], c["end"], Position(**c["at"])) for c in plain[side]["covers"]
                 ),
             )
+        plain["ranges"] = tuple((start, end) for start, end in plain["ranges"])
         return cls(**plain)
 
 
@@ -169,8 +180,8 @@ class State:
             [(marker.seq, marker.to_json())], "seq BIGINT, marker STRING"
         )
         rows = rows.unionByName(note, allowMissingColumns=True)
-        if marker.mode == "backfill":
-            where = f"({within(marker.start, marker.end)} AND marker IS NULL) OR seq = {marker.seq}"
+        if marker.replaces:
+            where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
             counts = self.warehouse.replace(
                 rows, self.table, where, self.table, marker.seq, **_by_verdict()
             )
@@ -200,8 +211,15 @@ def _counter(counts: Mapping[str, int | None]) -> Counter[int]:
     return Counter({code: counts.get(word) or 0 for code, word in VERDICTS.items()})
 
 
-def within(start: int | None, end: int | None) -> str:
-    """A SQL condition: the window starts in [start, end), microseconds; None is no bound."""
-    if start is None or end is None:
-        return "TRUE"
-    return f"window_start >= timestamp_micros({start}) AND window_start < timestamp_micros({end})"
+def between(start: int | None, end: int | None) -> Ranges:
+    """The ranges with these bounds; none where there is no bound."""
+    return () if start is None or end is None else ((start, end),)
+
+
+def within(ranges: Ranges, column: str = "window_start") -> str:
+    """A SQL condition: the column, a TIMESTAMP, is in one of the ranges; without any, always."""
+    inside = [
+        f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
+        for start, end in ranges
+    ]
+    return f"({' OR '.join(inside)})" if inside else "TRUE"

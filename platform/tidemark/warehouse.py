@@ -7,7 +7,7 @@ version: Delta skips a version that it already has, so a write repeated after a 
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from tidemark.errors import ConflictError, DataError
 FORMAT = 1
 """The version of the tables' layout that this Tidemark writes."""
 
+_FEED = "delta.enableChangeDataFeed"
 _INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -90,8 +91,14 @@ class Warehouse:
         """Where a table lies."""
         return f"{self.location}/{self.database}/{table}"
 
-    def create(self, table: str, schema: str | StructType, comment: str = "") -> None:
+    def create(
+        self, table: str, schema: str | StructType, comment: str = "", *, feed: bool = False
+    ) -> None:
         """Create a table, unless it is there.
+
+        Args:
+            feed: whether consumers may read its changes (Delta's change data feed): an append
+                costs nothing more, an update or deletion writes its rows once again.
 
         Raises:
             DataError: the warehouse can't be written, or a newer Tidemark wrote the table.
@@ -100,13 +107,14 @@ class Warehouse:
             return
         if not self.exists(table):
             columns = schema if isinstance(schema, str) else _ddl(schema)
+            properties = {"tidemark.format": FORMAT} | ({_FEED: "true"} if feed else {})
             try:
                 with translated(f"create table '{table}' in '{self.location}'"):
                     where = f"LOCATION '{self.path(table)}'" if self.registered else ""
                     self.spark.sql(
                         f"CREATE TABLE IF NOT EXISTS {self._place(table)} ({columns}) USING delta "
                         f"{where} COMMENT '{_quoted(comment)}' "
-                        f"TBLPROPERTIES ('tidemark.format' = '{FORMAT}')"
+                        f"TBLPROPERTIES ({_pairs(properties)})"
                     )
             except ConflictError:
                 # Another process is creating it at the same time, which is as good.
@@ -153,6 +161,19 @@ class Warehouse:
                 raise DataError(f"There is no table '{table}' in '{self.location}' yet.")
             self._check_format(table)
         return self.spark.read.format("delta").load(self.path(table))
+
+    def version(self, table: str) -> int:
+        """The number of the table's newest commit; -1 where there is no table."""
+        if not self.exists(table):
+            return -1
+        newest = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.path(table)}` LIMIT 1").first()
+        return -1 if newest is None else int(newest["version"])
+
+    def changes(self, table: str, since: int) -> DataFrame:
+        """The change feed of a table that keeps one: what its commits after `since` changed."""
+        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
+        rows = reader.option("startingVersion", max(since, 0)).load(self.path(table))
+        return rows.where(F.col("_commit_version") > since)
 
     def add(self, rows: DataFrame, table: str) -> None:
         """Add rows, again whenever it is asked."""
@@ -294,6 +315,10 @@ def _named(columns: dict[str, Column]) -> list[Column]:
 
 def _ddl(schema: StructType) -> str:
     return ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields)
+
+
+def _pairs(properties: Mapping[str, object]) -> str:
+    return ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
 
 
 def _quoted(text: str) -> str:

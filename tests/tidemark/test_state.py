@@ -49,8 +49,7 @@ def test_a_marker_survives_its_text() -> None:
         seq=4,
         before=Coverage(Position(3, None, 5)),
         after=Coverage(Position(3, None, 5)).cover(cover(100, 200, 9)),
-        start=100,
-        end=200,
+        ranges=((100, 200),),
     )
     assert Marker.from_json(marker.to_json()) == marker
     assert marker.at == Position(9, 90, 900)

@@ -10,7 +10,7 @@ from tidemark import aggregate as agg
 from tidemark import judge, pane
 from tidemark.instant import BEGINNING, INFINITY
 from tidemark.log import Log
-from tidemark.state import Marker, State, within
+from tidemark.state import Marker, Ranges, State, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
@@ -45,14 +45,16 @@ class Batch:
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         log, complete = Log(self.warehouse, transform.source), marker.answer == "complete"
-        start, end = (None, None) if isinstance(transform.window, Session) else self._bounds()
-        at = marker.at.arrival
-        events = pane.judged(log, counting, -1, at, start, end, complete=complete)
+        ranges = () if isinstance(transform.window, Session) else self._ranges()
+        events = pane.judged(log, counting, -1, marker.at.arrival, ranges, complete=complete)
+        if marker.after.covers:
+            through = marker.after.pick(F.col("window_start"), "arrival")
+            events = events.where(F.col("arrival") <= through)
         partials = pane.partials(events, counting, log)
         if marker.mode == "incremental":
             # What an earlier backfill of the complete answer admitted is no fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
-            state = State(self.warehouse, transform).read().where(within(start, end)).where(waited)
+            state = State(self.warehouse, transform).read().where(within(ranges)).where(waited)
             partials = partials.unionByName(
                 state.withColumn(name, F.col("events")).select(partials.columns)
             )
@@ -74,20 +76,17 @@ class Batch:
         return same
 
     def _reached(self, table: str, back: int) -> DataFrame:
-        start, end = self._bounds()
-        rows = self.warehouse.read(table)
-        if start is None or end is None:
-            return rows
-        return rows.where(within(max(start - back, BEGINNING), end))
+        held = tuple((max(start - back, BEGINNING), end) for start, end in self._ranges())
+        return self.warehouse.read(table).where(within(held))
 
-    def _bounds(self) -> tuple[int | None, int | None]:
-        """The window starts [start, end) among which the commit's windows are."""
+    def _ranges(self) -> Ranges:
+        """The window starts among which the commit's windows are."""
         marker, transform = self.marker, self.transform
-        if marker.mode == "backfill":
-            return marker.start, marker.end
+        if marker.replaces:
+            return marker.ranges
         before = marker.before.at.watermark
         if before is None or isinstance(transform.window, Session):
-            return None, None
+            return ()
         # No window that ended earlier can have admitted an event of these arrivals.
         reach = transform.allowed_lateness + transform.window.reach
-        return max(before - reach, BEGINNING), INFINITY
+        return ((max(before - reach, BEGINNING), INFINITY),)

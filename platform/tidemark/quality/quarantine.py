@@ -109,8 +109,8 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
         F.lit(marker.run).alias("run"),
     )
     withheld = rows.count()
-    if marker.mode == "backfill":
-        warehouse.replace(rows, table, within(marker.start, marker.end), table, marker.seq)
+    if marker.replaces:
+        warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
         published = batch.published().alias("p")
         kept = published.join(rows.alias("r"), batch.same_window("p", "r"), "left_semi")
         return Settled(withheld, again, kept if withheld else None)

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from tidemark.errors import EngineError, TidemarkError
 from tidemark_streaming.cli import (
     compute,
+    correct,
     demo,
     ingest,
     quarantine,
@@ -56,7 +57,7 @@ app = typer.Typer(
     help="One definition of a windowed transform, run as batch and as stream with equal results."
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
 )
-for module in (demo, services, ingest, compute, stream, verify, quarantine, simulate):
+for module in (demo, services, ingest, compute, correct, stream, verify, quarantine, simulate):
     module.register(app)
 
 

@@ -95,8 +95,7 @@ def backfill(
 
 def _show(done: "RunFacts", json: bool) -> None:
     if json:
-        plain = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
-        emit({**plain, "events": done.events, "seconds": done.seconds})
+        emit(plain(done))
         return
     rows: dict[str, object] = {
         "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
@@ -114,3 +113,9 @@ def _show(done: "RunFacts", json: bool) -> None:
     if done.warned:
         rows["published with a warning"] = f"{done.warned:,}"
     out().print(facts("", rows))
+
+
+def plain(done: "RunFacts") -> dict[str, object]:
+    """A run's facts, instants as text."""
+    told = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
+    return {**told, "events": done.events, "seconds": done.seconds}

@@ -1,0 +1,44 @@
+"""Rows side by side: in which columns do they differ, and how does one write that down?"""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, FloatType
+
+TOLERANCE = 1e-9
+"""Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
+
+
+def differing(columns: Mapping[str, DataType], left: str, right: str) -> Column:
+    """The columns in which the structs `left` and `right` differ, as an array of structs
+    (`column`, `left`, `right`), the values as text; a null struct has nulls."""
+    each = [_difference(name, kind, left, right) for name, kind in columns.items()]
+    return F.array_compact(F.array(*each))
+
+
+def iso(instant: str) -> Column:
+    """A TIMESTAMP column as ISO 8601, UTC."""
+    return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
+
+
+def named(struct: str, keys: Sequence[str]) -> Column:
+    """Fields of a struct column as JSON, nulls too."""
+    if not keys:
+        return F.lit("{}")
+    fields = [F.col(f"{struct}.{key}").alias(key) for key in keys]
+    return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
+
+
+def _difference(name: str, kind: DataType, left: str, right: str) -> Column:
+    a, b = F.col(f"{left}.{name}"), F.col(f"{right}.{name}")
+    same = a.eqNullSafe(b)
+    if isinstance(kind, DoubleType | FloatType):
+        near = F.abs(a - b) <= TOLERANCE * F.greatest(F.abs(a), F.abs(b))
+        same = same | F.coalesce(near, F.lit(False))
+    both = F.struct(
+        F.lit(name).alias("column"),
+        a.cast("string").alias("left"),
+        b.cast("string").alias("right"),
+    )
+    return F.when(~same, both)

@@ -1,0 +1,61 @@
+"""`tidemark correct`: count what came too late."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.settings import Settings
+from tidemark_streaming.cli.compute import plain
+from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.context import Asset, warehouse
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("correct")(correct)
+
+
+def correct(
+    asset: Asset,
+    show: Annotated[int, typer.Option(min=0, help="How many changes to list.")] = 20,
+    json: Json = False,
+) -> None:
+    """Compute just the windows anew that lack too-late events, and say what that changed.
+
+    The events stay in the late table, as a record; the windows have them from now on. A correction
+    takes in no new arrival, and may run while a stream works on the same asset.
+
+    Example: `tidemark correct departures_hourly`
+    """
+    from tidemark import run
+    from tidemark_streaming import domains
+
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    with step(f"correct {asset}") as work:
+        done = run.correct(store, transform, **({} if json else {"most": show}))
+        work.note = f"{done.windows:,} windows" if done else "nothing to correct"
+    if json:
+        emit(done and {**asdict(done), "facts": plain(done.facts)})
+        return
+    if done is None:
+        err().print(f"No window of '{asset}' lacks a late event: there is nothing to correct.")
+        return
+    table = Table(
+        title=f"{asset}: {done.total:,} values of {done.windows:,} windows changed, for "
+        f"{done.facts.too_late:,} events that had come too late",
+        title_justify="left",
+    )
+    for name in ("window start", "window end", "keys", "column", "before", "after"):
+        table.add_column(name)
+    for c in done.changes:
+        keys = ", ".join(f"{k}={v}" for k, v in c.keys.items())
+        table.add_row(
+            c.window_start, c.window_end, keys, c.column, c.before or NONE, c.after or NONE
+        )
+    out().print(table)
+    if done.total > show:
+        out().print(f"… and {done.total - show:,} more; --show lists more of them.")

@@ -1,0 +1,69 @@
+"""The consumer of docs/change_feed.md is right after whatever happens to the windows."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
+from tidemark import aggregate as agg
+from tidemark.run import backfill, correct, incremental
+from tidemark.transform import WindowedTransform
+from tidemark.trigger import EachArrival, Trigger
+from tidemark.warehouse import Warehouse
+from tidemark.window import Session, Tumbling, Window
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "change_feed.md"
+ARRIVALS = some_arrivals()
+
+
+def total() -> Any:  # noqa: ANN401  (the class is the document's)
+    (shown,) = re.findall(r"^```python\n(.*?)^```$", DOCUMENT.read_text(), re.M | re.S)
+    names: dict[str, Any] = {"__name__": "change_feed"}
+    exec(compile(shown, str(DOCUMENT), "exec"), names)
+    return names["Total"]()
+
+
+def published(warehouse: Warehouse, asset: WindowedTransform) -> dict[str | None, int]:
+    rows = warehouse.read(asset.table).groupBy("sensor").sum("n").collect()
+    return {r[0]: r[1] for r in rows}
+
+
+@pytest.mark.parametrize("window", [Tumbling("1 minute"), Session("20 seconds")], ids=str)
+def test_a_running_total_stays_right(warehouse: Warehouse, window: Window) -> None:
+    asset = replace(
+        PER_MINUTE,
+        window=window,
+        aggregates={"n": agg.count()},
+        trigger=Trigger(early=EachArrival()),
+    )
+    kept, seen = total(), set[str]()
+
+    def follows() -> None:
+        before = kept.through
+        kept.follow(warehouse.spark, f"{warehouse.database}.{asset.table}", "sensor", "n")
+        assert kept.of == published(warehouse, asset)
+        feed = warehouse.changes(asset.table, before).select("_change_type").distinct()
+        seen.update(r[0] for r in feed.collect())
+
+    ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
+    incremental(warehouse, asset, limit=2)
+    follows()
+    incremental(warehouse, asset)
+    follows()
+    assert {"insert", "update_preimage", "update_postimage"} <= seen
+    assert ("delete" in seen) == isinstance(window, Session)
+    backfill(warehouse, asset, *minutes(0, 2))
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    follows()
+    incremental(warehouse, asset, limit=3)
+    incremental(warehouse, asset)
+    assert correct(warehouse, asset) is not None
+    follows()
+    assert "delete" in seen
+    assert sum(kept.of.values()) == sum(e.ts is not None for a in ARRIVALS for e in a)
+    through = kept.through
+    follows()
+    assert kept.through == through

@@ -1,0 +1,31 @@
+"""`tidemark correct`: what it says, and that it says it once."""
+
+import json
+
+import pytest
+
+from commands import call
+
+pytestmark = pytest.mark.usefixtures("here")
+ASSET = "departures_hourly"
+
+
+def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> None:
+    assert call("ingest", "flights", "--days", "3", "--bulk").exit_code == 0
+    call("run", ASSET)
+    done = json.loads(call("correct", ASSET, "--json").stdout)
+    assert done["facts"]["mode"] == "correction"
+    assert done["total"] == len(done["changes"]) > 0
+    change = next(c for c in done["changes"] if c["column"] == "flights")
+    assert int(change["after"]) > int(change["before"] or 0)
+    assert json.loads(call("correct", ASSET, "--json").stdout) is None
+    again = call("correct", ASSET)
+    assert again.exit_code == 0
+    assert "lacks a late event: there is nothing to correct" in " ".join(again.stderr.split())
+
+
+def test_a_correction_is_listed() -> None:
+    call("backfill", ASSET)
+    told = call("correct", ASSET, "--show", "1").stdout
+    assert "values of" in told
+    assert "--show lists more of them" in told
