@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tidemark.instant import duration
-from tidemark_assets import arrivals, nightly, reporter, streams
+from tidemark_assets import arrivals, corrections, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
 from tidemark_streaming.domains import Domains
@@ -26,6 +26,7 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
         yield reporter.windows(domain, transforms, partitions, within)
         yield streams.streams(domain, transforms)
         yield nightly.nightly(domain, transforms, partitions)
+        yield corrections.corrections(domain, transforms)
         for transform in transforms.values():
             checks = [
                 fresh_check(transform, within),

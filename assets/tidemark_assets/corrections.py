@@ -1,0 +1,94 @@
+"""The correction job of a domain: windows that lack too-late events are computed anew with them.
+
+What it changed appears in the run, value by value, and as partitions by the sensor of windows.
+"""
+
+from collections.abc import Mapping
+
+import dagster as dg
+from dagster import OpExecutionContext, ResourceParam
+from pydantic import Field
+
+from tidemark import run
+from tidemark.correction import Correction
+from tidemark.errors import TidemarkError
+from tidemark.transform import WindowedTransform
+from tidemark_assets.arrivals import chosen
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+SHOWN = 20
+"""Changes listed of each asset."""
+
+
+def corrections(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
+    """The job that counts what came too late, in just the windows that lack it."""
+
+    class CorrectConfig(dg.Config):
+        """Which assets to correct."""
+
+        assets: list[str] = Field(
+            default=list(transforms), description="The windowed assets; by default all."
+        )
+
+    @dg.op(name=f"{domain}_corrections", pool=ENGINE_POOL)
+    def correct(
+        context: OpExecutionContext,
+        config: CorrectConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> None:
+        done: dict[str, Correction] = {}
+        failed: list[str] = []
+        for asset in chosen(config.assets, transforms):
+            try:
+                found = run.correct(tidemark.warehouse, transforms[asset], most=SHOWN)
+            except TidemarkError as error:
+                failed.append(f"{asset}: {error}")
+                context.log.error(failed[-1])
+                continue
+            if found is None:
+                context.log.info(f"No window of {asset} lacks a late event.")
+            else:
+                done[asset] = found
+        context.add_output_metadata(
+            {"corrected": dg.MetadataValue.md(_table(done)), **_changes(done)}
+        )
+        if failed:
+            raise dg.Failure(" ".join(failed), allow_retries=False)
+
+    @dg.job(
+        name=f"{domain}_correct",
+        description="Computes just the windows anew that lack too-late events, and lists what that "
+        "changed. It takes in no new arrival, and may run beside streams.",
+    )
+    def job() -> None:
+        correct()
+
+    return dg.Definitions(jobs=[job])
+
+
+def _table(done: Mapping[str, Correction]) -> str:
+    if not done:
+        return "No window lacks a late event."
+    rows = ["| asset | windows | values | came too late | seconds |", "| --- " * 5 + "|"]
+    for asset, found in done.items():
+        rows.append(
+            f"| {asset} | {found.windows:,} | {found.total:,} | {found.facts.too_late:,} events | "
+            f"{found.facts.seconds:.1f} |"
+        )
+    return "\n".join(rows)
+
+
+def _changes(done: Mapping[str, Correction]) -> dict[str, dg.MarkdownMetadataValue]:
+    """The first values that changed, of each asset."""
+    told: dict[str, dg.MarkdownMetadataValue] = {}
+    for asset, found in done.items():
+        rows = ["| window | keys | column | before | after |", "| --- " * 5 + "|"]
+        for c in found.changes:
+            keys = ", ".join(f"{k}={v}" for k, v in c.keys.items())
+            cells = (c.window_start, keys, c.column, c.before or "", c.after or "")
+            rows.append(f"| {' | '.join(cells)} |")
+        if found.total > len(found.changes):
+            rows.append(f"| … and {found.total - len(found.changes):,} more | | | | |")
+        told[f"changes of {asset}"] = dg.MetadataValue.md("\n".join(rows))
+    return told
