@@ -134,7 +134,8 @@ def _dressed(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> a
     return (
         chart.properties(width=_WIDTH, height=height, title=words, padding=12, background="white")
         .configure_view(strokeWidth=0)
-        .configure_axis(gridColor="#E5E7EB", labelColor=INK, titleColor=MUTED)
+        # A browser's font may be wider than the one by which labels were measured.
+        .configure_axis(gridColor="#E5E7EB", labelColor=INK, titleColor=MUTED, titlePadding=12)
     )
 
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Page, sync_playwright
@@ -60,15 +61,24 @@ def answers(url: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def page(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """A browser's page on a platform whose landing folder holds four days of flights."""
-    landing, logs = tmp_path_factory.mktemp("landing"), tmp_path_factory.mktemp("logs")
-    list(play(landing / "flights", Excerpt(days=4)))
+def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where files land."""
+    return tmp_path_factory.mktemp("landing")
+
+
+@pytest.fixture(scope="module")
+def page(
+    engine: Settings, landing: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Page]:
+    """A browser's page on a platform whose landing folder holds a month of flights, and a day."""
+    logs = tmp_path_factory.mktemp("logs")
+    list(play(landing / "flights", Excerpt(days=32)))
     environment = {
         **os.environ,
-        **orchestrator.prepare(engine.home),
+        **orchestrator.prepare(tmp_path_factory.mktemp("dagster")),
+        "TIDEMARK_HOME": str(engine.home),
         "TIDEMARK_ENGINE_PORT": str(engine.engine_port),
-        "TIDEMARK_DATABASE": "end_to_end",
+        "TIDEMARK_DATABASE": f"end_to_end_{uuid4().hex[:12]}",
         "TIDEMARK_LANDING": str(landing),
     }
     workspace, port = ROOT / "workspace.yaml", free_port()
@@ -93,7 +103,7 @@ def page(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def look(page: Page, name: str) -> None:
     SCREENSHOTS.mkdir(exist_ok=True)
     # Most of a page comes after its load event.
-    page.wait_for_timeout(3000)
+    page.wait_for_timeout(2000)
     page.screenshot(path=SCREENSHOTS / f"{name}.png")
 
 
@@ -106,52 +116,57 @@ def materialize(page: Page, asset: str, partitions: str | None = None) -> None:
         box = page.get_by_placeholder(re.compile("^ex:"))
         box.fill(partitions)
         box.press("Tab")
-        look(page, "3 partitions chosen")
+        look(page, f"04 partitions of {asset} chosen")
         page.get_by_role("button", name=re.compile("^Launch")).click()
 
 
-def wait_for_runs(page: Page, statuses: list[str]) -> str:
-    """Wait until there are as many runs as `statuses`, newest first, and these are theirs.
-
-    Returns:
-        The newest run's id.
-    """
+def runs(page: Page) -> dict[str, str]:
+    """The statuses of all runs, newest first, by their ids."""
     query = "{runsOrError {... on Runs {results {runId status}}}}"
+    answer = page.request.post("/graphql", data={"query": query}).json()
+    return {run["runId"]: run["status"] for run in answer["data"]["runsOrError"]["results"]}
+
+
+@contextmanager
+def launched(page: Page, status: str = "SUCCESS") -> Iterator[None]:
+    """Wait for the run that the block launches, and see how it ends."""
+    before = runs(page)
+    yield
     deadline = time.monotonic() + SLOW
-    runs: list[dict[str, str]] = []
     found: list[str] = []
-    while time.monotonic() < deadline:
-        answer = page.request.post("/graphql", data={"query": query}).json()
-        runs = answer["data"]["runsOrError"]["results"]
-        found = [run["status"] for run in runs]
-        if len(found) == len(statuses) and set(found) <= {"SUCCESS", "FAILURE", "CANCELED"}:
-            break
+    while time.monotonic() < deadline and not set(found) & {"SUCCESS", "FAILURE", "CANCELED"}:
         time.sleep(1)
-    assert found == statuses
-    return runs[0]["runId"]
+        found = [state for run, state in runs(page).items() if run not in before]
+    assert found == [status]
+
+
+def switch_on(page: Page, sensor: str) -> None:
+    """Turn a sensor on, on its page."""
+    page.goto(f"/locations/flights/sensors/{sensor}")
+    page.locator("label[class*=formatSwitch]").first.click()
 
 
 def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> None:
-    page.goto("/asset-groups")
-    look(page, "1 lineage at first")
-
-    materialize(page, "flights_log")
-    wait_for_runs(page, ["SUCCESS"])
+    with launched(page):
+        switch_on(page, "flights_landing")
+    look(page, "01 sensor of what lands")
     page.goto("/assets/flights_log")
     page.get_by_text("Row count").wait_for()
-    look(page, "2 log")
+    look(page, "02 log")
+    page.goto("/assets/flights_timeline?view=events")
+    page.get_by_text("[Show Markdown]").first.click()
+    page.get_by_role("img", name="arrivals, drawn").wait_for()
+    look(page, "03 arrivals, drawn")
 
-    materialize(page, "departures_hourly", "2013-01-01")
-    wait_for_runs(page, ["SUCCESS"] * 2)
-    materialize(page, "departures_hourly", "[2013-01-02...2013-01-04]")
-    wait_for_runs(page, ["SUCCESS"] * 3)
-    page.goto("/assets/departures_hourly?view=partitions&partition=2013-01-03")
-    page.get_by_text("Materialized (4)").wait_for()
+    with launched(page):
+        materialize(page, "departures_hourly", "[2013-01-01...2013-01-31]")
+    page.goto("/assets/departures_hourly?view=partitions&partition=2013-01-31")
+    page.get_by_text("Materialized (31)").wait_for()
     page.get_by_text("late events", exact=True).first.wait_for()
-    look(page, "4 partition")
+    look(page, "05 month")
 
-    materialize(page, "departures_hourly", "2013-06-01")
-    failed = wait_for_runs(page, ["FAILURE", *["SUCCESS"] * 3])
-    page.goto(f"/runs/{failed}")
+    with launched(page, "FAILURE"):
+        materialize(page, "departures_hourly", "2013-06-01")
+    page.goto(f"/runs/{next(iter(runs(page)))}")
     page.get_by_text("No event of 'flights' from 2013-06-01").first.wait_for()
-    look(page, "5 run without events")
+    look(page, "06 run without events")
