@@ -25,14 +25,18 @@ class TidemarkResource:
         self.settings = settings
 
     @cached_property
-    def session(self) -> SparkSession:
-        """A session of the engine, which is started unless it runs.
+    def address(self) -> str:
+        """The address of the engine, which is started unless it runs; it holds the token.
 
         Raises:
             EngineError: the engine can't be started or reached, in one sentence.
         """
-        address = engine.ensure(self.settings)
-        return LazyPySparkResource(spark_config={"spark.remote": address}).spark_session
+        return engine.ensure(self.settings)
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """A session of the engine."""
+        return LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
 
     @cached_property
     def warehouse(self) -> Warehouse:

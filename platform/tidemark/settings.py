@@ -134,6 +134,13 @@ class Settings(BaseSettings):
         default=("tidemark_assets.flights", "tidemark_assets.weather"),
     )
 
+    marts: Folder = _setting(
+        "The folder of the dbt project of the marts; there are none where it does not exist.",
+        "a folder",
+        default=Path("dbt_project"),
+        validate_default=True,
+    )
+
     TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+")
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 (pydantic's own signature)

@@ -5,12 +5,17 @@ started as a program of its own.
 """
 
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
 
+from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
 from tidemark_streaming import domains as packages
+from tidemark_streaming import marts
+
+MARTS = "marts"
+"""The code location of the marts."""
 
 ENGINE_POOL = "tidemark_engine"
 """The pool of all steps that put load on the engine."""
@@ -69,20 +74,30 @@ def prepare(home: Path) -> dict[str, str]:
     return {"DAGSTER_HOME": str(folder), "TIDEMARK_HOME": str(home.resolve())}
 
 
-def workspace(home: Path, domains: Iterable[str]) -> Path:
-    """Write down what the orchestrator loads, each domain as a code location; the file.
+def workspace(settings: Settings) -> Path:
+    """Write down what the orchestrator loads, each domain and the marts as code locations.
 
     Packages in the working folder are found.
+
+    Returns:
+        The file.
 
     Raises:
         DefinitionError: a domain that can't be loaded so, as `domains.locations` says.
     """
+    found = packages.locations(settings.domains)
+    if marts.present(settings):
+        if MARTS in found:
+            raise DefinitionError(
+                f"A domain can't be called '{MARTS}', as the marts are: rename its package."
+            )
+        found[MARTS] = "tidemark_assets.marts"
     here = {"working_directory": str(Path.cwd())}
     modules = [
         {"python_module": {"module_name": module, "location_name": name, **here}}
-        for name, module in packages.locations(domains).items()
+        for name, module in found.items()
     ]
-    file = home.resolve() / "dagster" / "workspace.yaml"
+    file = settings.home / "dagster" / "workspace.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": modules}))
     return file

@@ -85,8 +85,9 @@ def test_the_workspace_validates(tmp_path: Path) -> None:
 
 def test_the_workspace_is_that_of_the_default_domains(tmp_path: Path) -> None:
     ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
-    defaults = Settings.model_fields["domains"].default
-    written = yaml.safe_load(orchestrator.workspace(tmp_path, defaults).read_text())["load_from"]
+    written = yaml.safe_load(orchestrator.workspace(Settings(home=tmp_path)).read_text())[
+        "load_from"
+    ]
     here = {"working_directory": str(Path.cwd())}
     assert written == [{"python_module": {**each["python_module"], **here}} for each in ours]
 

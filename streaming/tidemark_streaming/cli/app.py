@@ -17,6 +17,7 @@ from tidemark_streaming.cli import (
     correct,
     demo,
     ingest,
+    marts,
     quarantine,
     services,
     simulate,
@@ -57,7 +58,8 @@ app = typer.Typer(
     help="One definition of a windowed transform, run as batch and as stream with equal results."
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
 )
-for module in (demo, services, ingest, compute, correct, stream, verify, quarantine, simulate):
+modules = (demo, services, ingest, compute, correct, stream, verify, quarantine, marts, simulate)
+for module in modules:
     module.register(app)
 
 

@@ -34,7 +34,7 @@ def up() -> None:
     from tidemark_streaming import orchestrator, services
 
     settings = Settings()
-    workspace = orchestrator.workspace(settings.home, settings.domains)
+    workspace = orchestrator.workspace(settings)
     with step("Spark engine") as work:
         engine.ensure(settings, work.tell)
         work.note = engine.status(settings).address

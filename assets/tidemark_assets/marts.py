@@ -1,0 +1,143 @@
+"""The marts in Dagster: the models of the dbt project as assets, its tests as their checks.
+
+A source of the project is the asset of the table that it names, so that lineage runs from the
+outside world through log and windows to the marts. What a build does is dbt's and
+`tidemark_streaming.marts`' business; this is how it appears.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+import dagster as dg
+from dagster import AssetExecutionContext, ResourceParam
+from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, dbt_assets
+from packaging.version import Version, parse
+
+from tidemark.settings import Settings
+from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.resources import TidemarkResource, resource
+from tidemark_assets.steps import one_sentence
+from tidemark_streaming import marts
+from tidemark_streaming.marts import Marts
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+
+@dg.definitions
+def definitions() -> dg.Definitions:
+    """The marts as a code location of their own."""
+    settings = Settings()
+    return dg.Definitions(
+        assets=mart_assets(settings),
+        resources={"tidemark": resource(settings)},
+        executor=dg.in_process_executor,
+    )
+
+
+def mart_assets(settings: Settings) -> list[dg.AssetsDefinition]:
+    """The assets of the dbt project of the settings; none where there is no project.
+
+    Raises:
+        DefinitionError: dbt can't read the project, with what it says of it.
+    """
+    if not marts.present(settings):
+        return []
+    project = Marts(settings)
+    manifest = project.manifest
+    place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.folder)
+
+    @dbt_assets(
+        manifest=manifest,
+        name="marts",
+        dagster_dbt_translator=MartTranslator(),
+        project=place,
+        pool=ENGINE_POOL,
+    )
+    def build(
+        context: AssetExecutionContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> Iterator[Any]:
+        with one_sentence():
+            yield from _build(context, project, tidemark)
+
+    return [build]
+
+
+def _build(
+    context: AssetExecutionContext, project: Marts, tidemark: TidemarkResource
+) -> Iterator[Any]:
+    selected = {key.path[-1] for key in context.selected_asset_keys}
+    missing = project.missing(tidemark.warehouse.exists)
+    lacking = sorted(selected & missing.keys())
+    folder = str(project.folder)
+    dbt = Dbt(project_dir=folder, profiles_dir=folder, dbt_executable=str(marts.DBT))
+    with _variables(project.environment(tidemark.address)):
+        views = project.views(selected - missing.keys()) - selected
+        if views:
+            dbt.cli(["run", "--select", *sorted(views)]).wait()
+        exclude = [part for name in lacking for part in ("--exclude", name)]
+        done = dbt.cli(
+            ["build", *marts.NO_UNIT_TESTS, *exclude], context=context, raise_on_error=False
+        )
+    yield from done.stream()
+    results = marts.outcomes(done.target_path)
+    shutil.rmtree(done.target_path, ignore_errors=True)
+    marts.demand_good(results)
+    marts.demand(missing, lacking)
+
+
+class MartTranslator(DagsterDbtTranslator):
+    """How the models of the project appear: keys, groups by folder, kinds."""
+
+    def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> dg.AssetKey:
+        props = dbt_resource_props
+        table = props["identifier"] if props["resource_type"] == "source" else props["name"]
+        return dg.AssetKey(table)
+
+    def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
+        if dbt_resource_props["resource_type"] == "source":
+            return None
+        return dbt_resource_props["fqn"][1]
+
+    def get_automation_condition(
+        self, dbt_resource_props: Mapping[str, Any]
+    ) -> dg.AutomationCondition[dg.AssetKey] | None:
+        return CARRY_ON
+
+    def get_asset_spec(
+        self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None
+    ) -> dg.AssetSpec:
+        spec = super().get_asset_spec(manifest, unique_id, project)
+        props = self.get_resource_props(manifest, unique_id)
+        kind = "view" if props["config"].get("materialized") == "view" else "deltalake"
+        return spec.replace_attributes(kinds={"dbt", "spark", kind})
+
+
+class Dbt(DbtCliResource):
+    """The dbt command, without what dagster-dbt asks and prepares at each call and is not used
+    here: `dbt --version`, which also asks the package index, and an adapter in this process."""
+
+    @cached_property
+    def _cli_version(self) -> Version:
+        return parse(version("dbt-core"))
+
+    def _initialize_dbt_core_adapter(self, args: object) -> Any:  # noqa: ANN401 (optional there)
+        return None
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process for a while: dbt's process inherits them as it begins."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

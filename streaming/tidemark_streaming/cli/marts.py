@@ -1,0 +1,86 @@
+"""`tidemark marts` and `tidemark dbt`: what people read, built on the published windows."""
+
+import os
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.errors import DefinitionError
+from tidemark.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, out, seconds, step
+from tidemark_streaming.cli.context import warehouse
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("marts")(marts)
+    app.command(
+        "dbt",
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    )(dbt)
+
+
+def marts(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Marts to build; all that can be, if left.")
+    ] = None,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Compute them whole, not just what changed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Build the marts and test them: only the days whose windows changed since the last time.
+
+    Without names, marts whose tables are not there yet are passed over, and named.
+
+    Example: `tidemark marts daily_punctuality`
+    """
+    from tidemark import engine
+    from tidemark_streaming import marts as builder
+
+    settings = Settings()
+    project = builder.Marts(settings)
+    known, asked = project.names(), names or []
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise DefinitionError(f"There is no mart '{unknown[0]}'; there are: {', '.join(known)}.")
+    missing = project.missing(warehouse(settings).exists)
+    there = [name for name in known if name not in missing]
+    builder.demand(missing, asked or ([] if there else known))
+    chosen = asked or there
+    with step(f"build {', '.join(chosen)}") as work:
+        found = project.build(engine.ensure(settings), chosen, full_refresh=full_refresh)
+        tests = Counter(o.status for o in found if o.kind == "test")
+        work.note = f"{tests.total()} tests, {tests['pass']} passed"
+    if json:
+        emit([asdict(o) for o in found])
+    else:
+        table = Table()
+        for column in ("model", "is", "took"):
+            table.add_column(column)
+        for o in found:
+            if o.kind == "model" or not o.good:
+                table.add_row(o.name, o.status, seconds(o.seconds))
+        out().print(table)
+    for name in sorted(set(known) - set(chosen)) if not asked else ():
+        err().print(f"[dim]passed over: {name}, as '{missing[name][0]}' is not there yet[/]")
+    builder.demand_good(found)
+
+
+def dbt(
+    arguments: Annotated[list[str] | None, typer.Argument(help="What dbt is to do.")] = None,
+) -> None:
+    """Run dbt itself on the project of the marts, at Tidemark's engine.
+
+    Example: `tidemark dbt source freshness`
+    """
+    from tidemark import engine
+    from tidemark_streaming.marts import DBT, Marts
+
+    settings = Settings()
+    project = Marts(settings)
+    variables = project.environment(engine.ensure(settings))
+    os.execve(DBT, [str(DBT), *(arguments or ["--help"])], {**os.environ, **variables})

@@ -1,0 +1,259 @@
+"""Marts: what people read, built by dbt on the windows that are published.
+
+dbt is a process of its own, and a client of the engine. The engine's address, with its token, and
+the place of the tables reach it through the environment of that process alone; nothing of them is
+in the project or in dbt's arguments. What the project holds is known from its manifest, which dbt
+makes without the engine, once for each state of the project's files.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tidemark.errors import DataError, DefinitionError
+from tidemark.settings import Settings
+
+DBT = Path(sys.executable).with_name("dbt")
+NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
+"""Unit tests test the project's code: they belong to its tests, not to each build."""
+
+_KEPT = 7 * 86_400.0
+"""Seconds for which the manifest of an earlier state of the project is kept."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a model or test in a build: `status` and `message` are dbt's."""
+
+    name: str
+    kind: str
+    status: str
+    seconds: float
+    message: str
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return self.status in ("success", "pass", "warn")
+
+
+def present(settings: Settings) -> bool:
+    """Whether there is a dbt project at all."""
+    return (settings.marts / "dbt_project.yml").is_file()
+
+
+class Marts:
+    """The dbt project of the settings.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        if not present(settings):
+            raise DefinitionError(
+                f"There is no dbt project in {settings.marts}: set TIDEMARK_MARTS to a folder "
+                "that holds a dbt_project.yml."
+            )
+        self.folder = settings.marts
+        self._settings = settings
+
+    def environment(self, address: str | None = None) -> dict[str, str]:
+        """The variables that dbt's process needs: secret, because of the engine's address.
+
+        Args:
+            address: of the engine; None where dbt asks no engine.
+        """
+        return {
+            **({} if address is None else {"SPARK_REMOTE": address}),
+            "TIDEMARK_DATABASE": self._settings.database,
+            "TIDEMARK_WAREHOUSE": self._settings.warehouse.rstrip("/"),
+            "DBT_PROJECT_DIR": str(self.folder),
+            "DBT_PROFILES_DIR": str(self.folder),
+            "DBT_TARGET_PATH": str(self.target),
+            "DBT_LOG_PATH": str(self._settings.home / "logs"),
+            "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
+            "DBT_VERSION_CHECK": "false",
+        }
+
+    @cached_property
+    def target(self) -> Path:
+        """The folder, in Tidemark's home, of what dbt makes of the project as it is now."""
+        digest = hashlib.sha256()
+        for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
+            digest.update(part.encode())
+        for path in sorted(p for p in self.folder.rglob("*") if p.is_file()):
+            digest.update(str(path.relative_to(self.folder)).encode())
+            digest.update(path.read_bytes())
+        return self._settings.home / "marts" / digest.hexdigest()[:12]
+
+    @cached_property
+    def manifest(self) -> Mapping[str, Any]:
+        """What the project holds, as dbt describes it.
+
+        Raises:
+            DefinitionError: dbt can't read the project, with what it says of it.
+        """
+        path = self.target / "manifest.json"
+        if not path.exists():
+            self._parse()
+        return json.loads(path.read_text())
+
+    def names(self) -> list[str]:
+        """The marts: all models that are tables."""
+        return sorted(node["name"] for node in self._marts())
+
+    def missing(self, exists: Callable[[str], bool]) -> dict[str, list[str]]:
+        """The models that can't be built yet, with the tables that they lack.
+
+        A model whose `meta` says `any_table` does with those of its tables that are there.
+        """
+        known = cache(exists)
+        lacking: dict[str, list[str]] = {}
+        for node in self._models():
+            needed = sorted(set(self._needs(node)))
+            absent = [table for table in needed if not known(table)]
+            some = len(absent) < len(needed) and node["config"]["meta"].get("any_table")
+            if absent and not some:
+                lacking[node["name"]] = absent
+        return lacking
+
+    def views(self, names: Iterable[str]) -> set[str]:
+        """The views that marts read: without data of their own, made anew with each of them."""
+        nodes = self.manifest["nodes"]
+        found: set[str] = set()
+        new = [node for node in self._marts() if node["name"] in names]
+        while new:
+            parents = (nodes[p] for p in new.pop()["depends_on"]["nodes"] if p in nodes)
+            views = [node for node in parents if node["config"]["materialized"] == "view"]
+            found |= {node["name"] for node in views}
+            new += views
+        return found
+
+    def build(
+        self, address: str, names: Sequence[str], *, full_refresh: bool = False
+    ) -> list[Outcome]:
+        """Build marts, with what they read of the project, and test them.
+
+        Returns:
+            What became of each model and test.
+
+        Raises:
+            DefinitionError: dbt did not begin, with what it says of it.
+        """
+        _ = self.manifest
+        selected = ["--select", *(f"+{name}" for name in names)]
+        with tempfile.TemporaryDirectory(dir=self.target, prefix="build-") as scratch:
+            shutil.copy(self.target / "partial_parse.msgpack", scratch)
+            variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
+            refresh = ["--full-refresh"] if full_refresh else []
+            said = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables)
+            return outcomes(Path(scratch), said)
+
+    def _models(self) -> Iterator[Mapping[str, Any]]:
+        nodes = self.manifest["nodes"].values()
+        return (node for node in nodes if node["resource_type"] == "model")
+
+    def _marts(self) -> Iterator[Mapping[str, Any]]:
+        virtual = ("view", "ephemeral")
+        return (n for n in self._models() if n["config"]["materialized"] not in virtual)
+
+    def _needs(self, node: Mapping[str, Any]) -> Iterator[str]:
+        for parent in node["depends_on"]["nodes"]:
+            source = self.manifest["sources"].get(parent)
+            if source is None:
+                yield from self._needs(self.manifest["nodes"][parent])
+            elif source["schema"] == self._settings.database and not source["config"]["meta"].get(
+                "optional"
+            ):
+                yield source["identifier"]
+
+    def _parse(self) -> None:
+        place = self.target.parent
+        place.mkdir(parents=True, exist_ok=True)
+        for old in place.iterdir():
+            if old.stat().st_mtime < time.time() - _KEPT:
+                shutil.rmtree(old, ignore_errors=True)
+        scratch = Path(tempfile.mkdtemp(dir=place, prefix="parse-"))
+        said = run(["parse", "--quiet"], self.environment() | {"DBT_TARGET_PATH": str(scratch)})
+        if not (scratch / "manifest.json").exists():
+            shutil.rmtree(scratch)
+            raise DefinitionError(f"dbt can't read the project in {self.folder}: {said}")
+        try:
+            scratch.rename(self.target)
+        except OSError:
+            # Another process was quicker, and its result is the same.
+            shutil.rmtree(scratch)
+
+
+def outcomes(target: Path, said: str = "") -> list[Outcome]:
+    """What became of each model and test in a build.
+
+    Args:
+        target: dbt's folder of the build.
+        said: what dbt said, for when it did not begin.
+
+    Raises:
+        DefinitionError: dbt did not begin.
+    """
+    results = target / "run_results.json"
+    if not results.exists():
+        raise DefinitionError(f"dbt did not build the marts: {said}")
+    return [_outcome(r) for r in json.loads(results.read_text())["results"]]
+
+
+def demand(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> None:
+    """Refuse to build a mart that lacks a table.
+
+    Raises:
+        DataError: the sentence that says what to materialize first.
+    """
+    for name in names:
+        for table in missing.get(name, ()):
+            raise DataError(
+                f"'{name}' reads the table '{table}', which is not there yet: materialize "
+                f"'{table}' first (`tidemark run {table}`, or in Dagster)."
+            )
+
+
+def demand_good(outcomes: Iterable[Outcome]) -> None:
+    """Refuse to go on after a build in which a model or a test failed.
+
+    Raises:
+        DataError: what failed first, and how many others did.
+    """
+    bad = [o for o in outcomes if o.status in ("error", "fail")]
+    if not bad:
+        return
+    what = "Test" if bad[0].kind == "test" else "Mart"
+    others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
+    raise DataError(f"{what} '{bad[0].name}' failed: {bad[0].message[:300].rstrip('.')}.{others}")
+
+
+def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
+    """Run dbt, and return what it says as one line."""
+    done = subprocess.run(
+        [DBT, *arguments],
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return " ".join(done.stdout.split())
+
+
+def _outcome(result: Mapping[str, Any]) -> Outcome:
+    kind, _, name = result["unique_id"].split(".")[:3]
+    message = " ".join(str(result["message"] or "").split())
+    return Outcome(name, kind, result["status"], result["execution_time"], message)

@@ -1,0 +1,259 @@
+"""The marts, built by dbt from Dagster on the tests' engine: what changed is computed anew."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from uuid import uuid4
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from commands import call
+from tidemark import engine as spark_engine
+from tidemark.errors import DefinitionError
+from tidemark.log import Log
+from tidemark.run import incremental
+from tidemark.settings import Settings
+from tidemark.warehouse import Warehouse
+from tidemark_assets.definitions import build_definitions
+from tidemark_assets.flights.feed import inlet
+from tidemark_assets.flights.transforms import departures_by_carrier
+from tidemark_assets.marts import mart_assets
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.ingest import replay
+from tidemark_streaming.marts import Marts, run
+
+FIRST, STAGING, MART = "2013-01-01", "stg_departures_by_carrier", "daily_punctuality"
+COUNTS = ("day", "origin", "carrier", "flights", "cancelled", "delayed")
+
+
+class OnTestSession(TidemarkResource):
+    """The resource on the session of the tests: one process, one session."""
+
+    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+        super().__init__(settings)
+        self._spark = spark
+
+    @cached_property
+    def session(self) -> SparkSession:
+        return self._spark
+
+
+class Platform:
+    """Flights that arrive, and the marts as Dagster builds them."""
+
+    def __init__(
+        self, settings: Settings, spark: SparkSession, instance: dg.DagsterInstance
+    ) -> None:
+        self.settings, self.instance = settings, instance
+        self.resource = OnTestSession(settings, spark)
+        self.warehouse = self.resource.warehouse
+        self.marts = Warehouse(spark, settings.warehouse, f"{settings.database}_marts")
+        self.definitions = dg.Definitions.merge(
+            build_definitions(settings.domains, {"tidemark": self.resource}),
+            dg.Definitions(assets=mart_assets(settings)),
+        )
+
+    def arrive(self, excerpt: Excerpt) -> None:
+        """Ingest flights, and publish the windows that they fire."""
+        landing = self.settings.landing / inlet.source.name
+        for _ in replay(self.warehouse, inlet, landing, excerpt, batch=None):
+            pass
+        incremental(self.warehouse, departures_by_carrier)
+
+    def build(self, *names: str) -> dg.ExecuteInProcessResult:
+        """Materialize models in process, as the UI would."""
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=[dg.AssetKey(name) for name in names],
+            instance=self.instance,
+            raise_on_error=False,
+        )
+
+    def mart(self) -> list[tuple[object, ...]]:
+        """The counts of the mart."""
+        return sorted((tuple(r) for r in self.marts.read(MART).select(*COUNTS).collect()), key=str)
+
+    def counted(self) -> list[tuple[object, ...]]:
+        """The same from the log, for the hours that are published."""
+        hours = self.warehouse.read(departures_by_carrier.table).select("window_start").distinct()
+        departed = F.from_utc_timestamp("departure", "America/New_York")
+        rows = (
+            Log(self.warehouse, inlet.source)
+            .read(-1, 10**9)
+            .withColumns(
+                {"window_start": F.date_trunc("hour", "departure"), "local": F.to_date(departed)}
+            )
+            .join(hours, "window_start", "left_semi")
+            .groupBy(F.col("local").alias("day"), "origin", "carrier")
+            .agg(
+                F.count("*").alias("flights"),
+                F.count_if("dep_time is null").alias("cancelled"),
+                F.count_if(F.col("dep_delay") >= 15).alias("delayed"),
+            )
+        )
+        return sorted((tuple(r) for r in rows.select(*COUNTS).collect()), key=str)
+
+
+@pytest.fixture(scope="module")
+def platform(
+    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Platform]:
+    """Two days of flights, published and built into marts."""
+    settings = engine.model_copy(
+        update={
+            "database": f"test_{uuid4().hex[:12]}",
+            "landing": tmp_path_factory.mktemp("landing"),
+        }
+    )
+    with dg.DagsterInstance.ephemeral(str(tmp_path_factory.mktemp("dagster"))) as instance:
+        platform = Platform(settings, spark, instance)
+        platform.arrive(Excerpt(days=2))
+        assert platform.build(STAGING, MART, "asset_reliability").success
+        yield platform
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """The error of a run's only failed step, as the UI shows it."""
+    assert not result.success
+    [event] = result.filter_events(lambda e: e.is_step_failure)
+    error = event.step_failure_data.error
+    assert error is not None
+    return error.to_string()
+
+
+def test_a_mart_counts_what_the_log_holds(platform: Platform) -> None:
+    assert len(platform.mart()) > 20
+    assert platform.mart() == platform.counted()
+
+
+def test_a_late_event_of_a_published_window_reaches_the_mart_and_other_days_stay(
+    platform: Platform,
+) -> None:
+    # The first day's rows are marked: they must not be computed again.
+    mark = f"UPDATE {platform.marts.database}.{MART} SET flights = -1 WHERE day = '{FIRST}'"
+    platform.warehouse.spark.sql(mark)
+    published = platform.warehouse.read(departures_by_carrier.table)
+    before = {(r.window_start, r.origin, r.carrier): r for r in published.collect()}
+
+    platform.arrive(Excerpt(start="2013-01-03", end="2013-01-03T06:00:00"))
+    again = [
+        r
+        for r in platform.warehouse.read(departures_by_carrier.table).collect()
+        if r.timing == "LATE" and before.get((r.window_start, r.origin, r.carrier), r) != r
+    ]
+    assert again, "no published window fired again: the excerpt shows nothing"
+
+    result = platform.build(STAGING, MART)
+    assert result.success
+    rows = platform.mart()
+    assert {r[3] for r in rows if str(r[0]) == FIRST} == {-1}
+    others = [r for r in rows if str(r[0]) != FIRST]
+    assert others == [r for r in platform.counted() if str(r[0]) != FIRST]
+
+
+def test_windows_taken_back_leave_the_mart(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = max(str(r[0]) for r in platform.mart())
+    table = f"{platform.settings.database}.{departures_by_carrier.table}"
+    local = "to_date(from_utc_timestamp(window_start, 'America/New_York'))"
+    platform.warehouse.spark.sql(f"DELETE FROM {table} WHERE {local} = '{last}'")
+    for name in ("home", "engine_port", "database", "landing"):
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", str(getattr(platform.settings, name)))
+    result = call("marts", MART)
+    assert result.exit_code == 0
+    assert MART in result.stdout
+    assert last not in {str(r[0]) for r in platform.mart()}
+    assert {r[3] for r in platform.mart() if str(r[0]) == FIRST} == {-1}
+    assert call("marts", MART, "--full-refresh").exit_code == 0
+    assert platform.mart() == platform.counted()
+
+
+def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> None:
+    rows = platform.marts.read("asset_reliability").collect()
+    assert {r.asset for r in rows} == {departures_by_carrier.name}
+    late = platform.warehouse.read(departures_by_carrier.late_loss_table)
+    assert sum(r.lost_events for r in rows) == late.agg({"lost": "sum"}).collect()[0][0]
+
+
+def test_a_mart_over_a_missing_table_says_what_to_materialize_and_spares_the_others(
+    platform: Platform,
+) -> None:
+    result = platform.build("stg_aircraft_days", "aircraft_utilisation", STAGING, MART)
+    error = failure(result)
+    assert "Failure: 'aircraft_utilisation' reads the table 'aircraft_days'" in error
+    assert "materialize 'aircraft_days' first" in error
+    assert "DataError" not in error
+    built = {e.asset_key.path[-1] for e in result.get_asset_materialization_events() if e.asset_key}
+    assert built == {STAGING, MART}
+
+
+def test_a_mart_alone_makes_its_views_anew(platform: Platform) -> None:
+    spark = platform.warehouse.spark
+    spark.sql(f"DROP VIEW {platform.marts.database}.{STAGING}")
+    assert platform.build(MART).success
+    assert spark.catalog.tableExists(f"{platform.marts.database}.{STAGING}")
+
+
+def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(platform: Platform) -> None:
+    graph = platform.definitions.resolve_asset_graph()
+    above = graph.get_ancestor_asset_keys(dg.AssetKey(MART))
+    assert {"flights_feed", "flights_log", "departures_by_carrier", STAGING} <= {
+        key.to_user_string() for key in above
+    }
+    node = graph.get(dg.AssetKey(MART))
+    assert (node.group_name, node.pools) == ("marts", {"tidemark_engine"})
+    assert (node.kinds, node.owners) == ({"dbt", "spark", "deltalake"}, ["team:flights"])
+    [event] = platform.build(MART).asset_materializations_for_node("marts")
+    lineage = event.metadata["dagster/column_lineage"].value
+    assert isinstance(lineage, dg.TableColumnLineage)
+    [origin] = lineage.deps_by_column["delayed"]
+    assert (origin.asset_key, origin.column_name) == (dg.AssetKey(STAGING), "delayed")
+
+
+def test_tests_of_dbt_are_checks_of_their_asset(platform: Platform) -> None:
+    checks = platform.build(MART).get_asset_check_evaluations()
+    assert len(checks) == 2
+    assert {(c.asset_key.path[-1], c.passed) for c in checks} == {(MART, True)}
+
+
+def test_the_unit_tests_of_the_project_pass(platform: Platform) -> None:
+    settings = platform.settings
+    platform.warehouse.create(
+        "temperature_hourly",
+        "window_start TIMESTAMP, origin STRING, temperature DOUBLE, gust DOUBLE, "
+        "visibility DOUBLE, precipitation DOUBLE",
+    )
+    variables = Marts(settings).environment(spark_engine.ensure(settings))
+    run(["run", "--select", "stg_weather"], variables)
+    said = run(["test", "--select", "test_type:unit", "--no-use-colors"], variables)
+    assert "ERROR=0" in said
+    assert "PASS=2" in said, said
+
+
+def test_nothing_that_dbt_or_dagster_writes_holds_the_token(platform: Platform) -> None:
+    token = (platform.settings.home / "token").read_text().strip()
+    home = platform.settings.home
+    written = [p for folder in ("marts", "logs") for p in (home / folder).rglob("*") if p.is_file()]
+    assert any(p.name == "dbt.log" for p in written)
+    assert not [p for p in written if token.encode() in p.read_bytes()]
+    instance = platform.instance
+    told = [str(entry) for r in instance.get_runs() for entry in instance.all_logs(r.run_id)]
+    assert len(told) > 50
+    assert not [text for text in told if token in text]
+
+
+def test_without_a_project_there_are_no_marts(tmp_path: Path) -> None:
+    assert mart_assets(Settings(home=tmp_path, marts=tmp_path / "none")) == []
+
+
+def test_a_project_that_dbt_cannot_read_is_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "dbt_project.yml").write_text("name: broken\nprofile: broken\n")
+    with pytest.raises(DefinitionError, match=r"dbt can't read the project in .*profile"):
+        mart_assets(Settings(home=tmp_path / "home", marts=folder))
