@@ -72,6 +72,8 @@ def _build(
     selected = {key.path[-1] for key in context.selected_asset_keys}
     missing = project.missing(tidemark.warehouse.exists)
     lacking = sorted(selected & missing.keys())
+    if lacking and not selected - missing.keys():
+        marts.demand(missing, lacking)
     folder = str(project.folder)
     dbt = Dbt(project_dir=folder, profiles_dir=folder, dbt_executable=str(marts.DBT))
     with _variables(project.environment(tidemark.address)):
