@@ -82,7 +82,9 @@ def _build(
             dbt.cli(["run", "--select", *sorted(views)]).wait()
         exclude = [part for name in lacking for part in ("--exclude", name)]
         done = dbt.cli(
-            ["build", *marts.NO_UNIT_TESTS, *exclude], context=context, raise_on_error=False
+            ["build", *marts.NO_UNIT_TESTS, *exclude],
+            context=context.op_execution_context,
+            raise_on_error=False,
         )
     yield from done.stream()
     results = marts.outcomes(done.target_path)
