@@ -71,16 +71,16 @@ def _build(
 ) -> Iterator[Any]:
     selected = {key.path[-1] for key in context.selected_asset_keys}
     missing = project.missing(tidemark.warehouse.exists)
-    lacking = sorted(selected & missing.keys())
-    if lacking and not selected - missing.keys():
-        marts.demand(missing, lacking)
+    passed_over = sorted(selected & missing.keys())
+    if not selected - missing.keys():
+        marts.refuse(marts.lacking(missing, passed_over))
     folder = str(project.folder)
     dbt = Dbt(project_dir=folder, profiles_dir=folder, dbt_executable=str(marts.DBT))
     with _variables(project.environment(tidemark.address)):
         views = project.views(selected - missing.keys()) - selected
         if views:
             dbt.cli(["run", "--select", *sorted(views)]).wait()
-        exclude = [part for name in lacking for part in ("--exclude", name)]
+        exclude = [part for name in passed_over for part in ("--exclude", name)]
         done = dbt.cli(
             ["build", *marts.NO_UNIT_TESTS, *exclude],
             context=context.op_execution_context,
@@ -89,8 +89,7 @@ def _build(
     yield from done.stream()
     results = marts.outcomes(done.target_path)
     shutil.rmtree(done.target_path, ignore_errors=True)
-    marts.demand_good(results)
-    marts.demand(missing, lacking)
+    marts.refuse(marts.lacking(missing, passed_over), marts.failed(results))
 
 
 class MartTranslator(DagsterDbtTranslator):

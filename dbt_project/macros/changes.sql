@@ -93,10 +93,10 @@
   {{ return(found) }}
 {% endmacro %}
 
-{#- What a mart computes: its own code and that of the views it reads. A change of it makes all
-    days changed. -#}
+{#- What a mart computes: its own code, that of the views it reads, and what a day is. A change of
+    it makes all days changed. -#}
 {% macro code_of(node) %}
-  {% set parts = [node.raw_code] %}
+  {% set parts = [var('time_zone'), node.raw_code] %}
   {% for id in node.depends_on.nodes if id in graph.nodes %}
     {% do parts.append(code_of(graph.nodes[id])) %}
   {% endfor %}

@@ -120,14 +120,14 @@ class Marts:
         A model whose `meta` says `any_table` does with those of its tables that are there.
         """
         known = cache(exists)
-        lacking: dict[str, list[str]] = {}
+        found: dict[str, list[str]] = {}
         for node in self._models():
             needed = sorted(set(self._needs(node)))
             absent = [table for table in needed if not known(table)]
             some = len(absent) < len(needed) and node["config"]["meta"].get("any_table")
             if absent and not some:
-                lacking[node["name"]] = absent
-        return lacking
+                found[node["name"]] = absent
+        return found
 
     def views(self, names: Iterable[str]) -> set[str]:
         """The views that marts read: without data of their own, made anew with each of them."""
@@ -213,32 +213,36 @@ def outcomes(target: Path, said: str = "") -> list[Outcome]:
     return [_outcome(r) for r in json.loads(results.read_text())["results"]]
 
 
-def demand(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> None:
-    """Refuse to build a mart that lacks a table.
-
-    Raises:
-        DataError: the sentence that says what to materialize first.
-    """
+def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
+    """The sentence that says what to materialize first, if one of the marts lacks a table."""
     for name in names:
         for table in missing.get(name, ()):
-            raise DataError(
+            return (
                 f"'{name}' reads the table '{table}', which is not there yet: materialize "
                 f"'{table}' first (`tidemark run {table}`, or in Dagster)."
             )
+    return ""
 
 
-def demand_good(outcomes: Iterable[Outcome]) -> None:
-    """Refuse to go on after a build in which a model or a test failed.
-
-    Raises:
-        DataError: what failed first, and how many others did.
-    """
+def failed(outcomes: Iterable[Outcome]) -> str:
+    """The sentence that says which model or test failed first in a build, if one did."""
     bad = [o for o in outcomes if o.status in ("error", "fail")]
     if not bad:
-        return
+        return ""
     what = "Test" if bad[0].kind == "test" else "Mart"
     others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
-    raise DataError(f"{what} '{bad[0].name}' failed: {bad[0].message[:300].rstrip('.')}.{others}")
+    return f"{what} '{bad[0].name}' failed: {bad[0].message[:300].rstrip('.')}.{others}"
+
+
+def refuse(*sentences: str) -> None:
+    """Go no further if there is something to say.
+
+    Raises:
+        DataError: all that is said.
+    """
+    said = " ".join(filter(None, sentences))
+    if said:
+        raise DataError(said)
 
 
 def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:

@@ -49,7 +49,7 @@ def marts(
         raise DefinitionError(f"There is no mart '{unknown[0]}'; there are: {', '.join(known)}.")
     missing = project.missing(warehouse(settings).exists)
     there = [name for name in known if name not in missing]
-    builder.demand(missing, asked or ([] if there else known))
+    builder.refuse(builder.lacking(missing, asked or ([] if there else known)))
     chosen = asked or there
     with step(f"build {', '.join(chosen)}") as work:
         found = project.build(engine.ensure(settings), chosen, full_refresh=full_refresh)
@@ -67,7 +67,7 @@ def marts(
         out().print(table)
     for name in sorted(set(known) - set(chosen)) if not asked else ():
         err().print(f"[dim]passed over: {name}, as '{missing[name][0]}' is not there yet[/]")
-    builder.demand_good(found)
+    builder.refuse(builder.failed(found))
 
 
 def dbt(
