@@ -139,6 +139,17 @@ def platform(
         yield platform
 
 
+@pytest.fixture(scope="module")
+def weather(platform: Platform) -> str:
+    """A table of the weather's windows, without any; its name."""
+    columns = {"window_start": "TIMESTAMP", "origin": "STRING"}
+    for measured in ("temperature", "gust", "visibility", "precipitation"):
+        columns[measured] = "DOUBLE"
+    schema = ", ".join(f"{name} {of}" for name, of in columns.items())
+    platform.warehouse.create("temperature_hourly", schema, feed=True)
+    return f"{platform.settings.database}.temperature_hourly"
+
+
 def failure(result: dg.ExecuteInProcessResult) -> str:
     """The error of a run's only failed step, as the UI shows it."""
     assert not result.success
@@ -222,6 +233,20 @@ def test_a_mart_alone_makes_its_views_anew(platform: Platform) -> None:
     assert spark.catalog.tableExists(f"{platform.marts.database}.{STAGING}")
 
 
+def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> None:
+    mart = "delay_by_weather"
+    assert platform.build("stg_weather", STAGING, mart).success
+    unknown = platform.marts.read(mart).count()
+    assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown > 20
+
+    place = f"{platform.marts.database}.{mart}"
+    reading = f"SELECT hour, origin, 40D, 30D, 10D, 0D FROM {place} ORDER BY ALL LIMIT 1"
+    platform.warehouse.spark.sql(f"INSERT INTO {weather} {reading}")
+    assert platform.build(mart).success
+    assert platform.marts.read(mart).where("conditions = 'windy'").count() == 1
+    assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown - 1
+
+
 def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(platform: Platform) -> None:
     graph = platform.definitions.resolve_asset_graph()
     above = graph.get_ancestor_asset_keys(dg.AssetKey(MART))
@@ -244,13 +269,9 @@ def test_tests_of_dbt_are_checks_of_their_asset(platform: Platform) -> None:
     assert {(c.asset_key.path[-1], c.passed) for c in checks} == {(MART, True)}
 
 
+@pytest.mark.usefixtures("weather")
 def test_the_unit_tests_of_the_project_pass(platform: Platform) -> None:
     settings = platform.settings
-    platform.warehouse.create(
-        "temperature_hourly",
-        "window_start TIMESTAMP, origin STRING, temperature DOUBLE, gust DOUBLE, "
-        "visibility DOUBLE, precipitation DOUBLE",
-    )
     variables = Marts(settings).environment(spark_engine.ensure(settings))
     run(["run", "--select", "stg_weather"], variables)
     said = run(["test", "--select", "test_type:unit", "--no-use-colors"], variables)
