@@ -79,7 +79,7 @@ def _build(
     with _variables(project.environment(tidemark.address)):
         views = project.views(selected - missing.keys()) - selected
         if views:
-            dbt.cli(["run", "--select", *sorted(views)]).wait()
+            dbt.cli(["run", "--select", " ".join(sorted(views))]).wait()
         exclude = [part for name in passed_over for part in ("--exclude", name)]
         done = dbt.cli(
             ["build", *marts.NO_UNIT_TESTS, *exclude],
