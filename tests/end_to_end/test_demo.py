@@ -24,14 +24,16 @@ def test_the_demo_runs_and_a_second_time_goes_on(
         "DATABASE": f"demo_{uuid4().hex[:12]}",
     }.items():
         monkeypatch.setenv(f"TIDEMARK_{name}", str(value))
-    first = call("demo")
+    first = call("demo", "--no-serve")
     assert first.exit_code == 0
     assert "streamed 4 arrivals, until January 5, 2013" in first.stderr
     assert "equal" in first.stdout
     assert "Departures by airport" in first.stdout
+    assert "What was expected of the windows" in first.stdout
+    assert "daily_punctuality" in first.stdout
     for name in ("arrivals.png", "arrivals.html", "late_loss.png", "late_loss.html"):
         assert (engine.home / "pictures" / name).stat().st_size > 10_000
-    second = call("demo")
+    second = call("demo", "--no-serve")
     assert second.exit_code == 0
     assert "the log of flights is there" in second.stderr
     assert "streamed 4 arrivals, until January 6, 2013" in second.stderr

@@ -8,9 +8,11 @@ import pandas as pd
 from rich.table import Table
 
 from tidemark.instant import as_datetime, describe
+from tidemark.quality.results import CheckResult
 from tidemark.settings import Settings
 from tidemark_streaming.cli.console import out, step
 from tidemark_streaming.glance import Glance
+from tidemark_streaming.judged import results_since
 
 if TYPE_CHECKING:
     from tidemark.log import Arrival
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
 
 SHOWN = 12
 """Arrivals in the picture of arrivals: three days."""
+
+PAGES = {
+    "the flights, from feed to windows": "asset-groups/flights@flights",
+    "their hours, and which days are done": "assets/departures_hourly?view=partitions",
+    "what is expected of them": "assets/departures_hourly?view=checks",
+    "where a mart comes from": "assets/daily_punctuality?view=lineage&lineageScope=upstream",
+    "sensors and schedules": "automation",
+}
 
 
 def show(
@@ -31,13 +41,22 @@ def show(
     with step("draw two pictures"):
         pictures = _draw(store, transform, streamed, settings.home / "pictures")
     hours = _published(settings, transform)
-    out().print("", _airports(hours), "", _worst(hours), "", _loss(settings, transform), "")
+    loss, judged = _loss(settings, transform), _judged(settings, transform)
+    out().print("", _airports(hours), "", _worst(hours), "", loss, "", judged, "")
     for text, path in pictures:
         out().print(f"[bold]{text}[/]\n  {path}\n  {path.with_suffix('.html')}", soft_wrap=True)
+
+
+def guide(settings: Settings) -> None:
+    """Say what there is to see on the platform, and how to go on."""
+    url = f"http://127.0.0.1:{settings.webserver_port}"
+    pages = Table(title="Worth a look", title_justify="left", show_header=False)
+    for what, page in PAGES.items():
+        pages.add_row(what, f"{url}/{page}")
+    out().print("", pages)
     out().print(
-        "\n[bold]make up[/] opens the platform, with these tables as assets, on "
-        f"http://127.0.0.1:{settings.webserver_port}; [bold]make demo[/] streams the next days; "
-        "[bold]make down[/] stops everything, the engine too.",
+        "What the stream did appears there within a minute. [bold]make demo[/] streams the next "
+        "days; [bold]make down[/] stops everything, the engine too.",
         soft_wrap=True,
     )
 
@@ -126,5 +145,24 @@ def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
             f"{row.lost}",
             f"{row.mean_delay:.1f} min",
             f"{row.mean_delay_complete:.1f} min",
+        )
+    return table
+
+
+def _judged(settings: Settings, transform: "WindowedTransform") -> Table:
+    table = Table(title="What was expected of the windows", title_justify="left")
+    for name in ("expectation", "level", "windows judged", "failed", "the last that failed"):
+        table.add_column(name, justify="right" if name in ("windows judged", "failed") else "left")
+    found: dict[str, list[CheckResult]] = {}
+    for result in results_since(Glance(settings), transform.name):
+        found.setdefault(result.expectation, []).append(result)
+    for expectation, results in found.items():
+        failed = [r for r in results if not r.success]
+        table.add_row(
+            expectation,
+            results[0].level,
+            f"{sum(r.rows_judged for r in results):,}",
+            f"{sum(r.rows_failed for r in results):,}",
+            failed[-1].observed if failed else "",
         )
     return table
