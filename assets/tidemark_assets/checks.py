@@ -26,13 +26,10 @@ from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
-from tidemark_assets.spans import spans
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld
 
 _SHOWN = 20
-_RECENT = 31
-"""Partitions of which a stream's checks are told also where they pass: an event each takes time."""
 _DRAWN = 60
 """Runs in a picture of the history."""
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
@@ -79,50 +76,35 @@ def evaluations(
     Args:
         begins: each partition's key and start, in order and without gaps.
     """
-    checks, keys, starts = names(transform), list(begins), list(begins.values())
+    keys, starts = list(begins), list(begins.values())
     for result in found:
         failing: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for failure in result.failures:
             place = bisect_right(starts, instant(failure["window_start"])) - 1
             failing[keys[max(place, 0)]].append(failure)
-        # Where all rows fail together none is listed.
-        everywhere = not result.success and not result.failures
         for key in keys:
-            yield dg.AssetCheckEvaluation(
-                asset_key=dg.AssetKey(transform.table),
-                check_name=checks[result.expectation],
-                passed=not everywhere and not failing[key],
-                metadata=_metadata(result, failing[key]),
-                severity=SEVERITY[result.level == WARNING],
-                description=result.observed if everywhere else _told(failing[key]),
-                partition=key,
-            )
+            yield _evaluation(transform, result, failing[key], key)
 
 
 def checked(
-    glance: Glance,
-    transform: WindowedTransform,
-    partitions: dg.TimeWindowPartitionsDefinition,
-    after: int,
+    glance: Glance, transform: WindowedTransform, after: int
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """What runs found that Dagster did not launch, of commits after the number `after`."""
     if transform.expectations:
         found = results_since(glance, transform.name, after)
         told = [r for r in found if r.mode != "backfill"]
-        yield from streamed(transform, told, withheld(glance, transform), partitions)
+        yield from streamed(transform, told, withheld(glance, transform))
 
 
 def streamed(
     transform: WindowedTransform,
     told: Sequence[CheckResult],
     held: Sequence[Mapping[str, Any]],
-    partitions: dg.TimeWindowPartitionsDefinition,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Results of some runs of a stream, together, by the partitions that they judged: the newest of
-    them, and every one that fails.
+    """Results of some runs of a stream, together: one for each expectation.
 
-    A check of a partition fails also while a window of it is withheld, as a later run judges only
-    what changed.
+    A check fails also while a window is withheld, as a later run judges only what changed. It is
+    told without a partition: outside a run Dagster takes one result of a partition, and no second.
 
     Args:
         told: of this transform, in the order of their commits.
@@ -132,11 +114,6 @@ def streamed(
     for result in told:
         by_name[result.expectation].append(result)
     for name, found in by_name.items():
-        first = min(instant(result.window_from) for result in found)
-        last = max(instant(result.window_to) for result in found) - 1
-        days = spans(partitions, first, last)
-        if not days:
-            continue
         failing = [
             {"window_start": row["window_start"], "keys": _keys(transform, row), **failed}
             for row in held
@@ -144,20 +121,32 @@ def streamed(
             if failed["expectation"] == name and row["status"] == HELD
         ]
         failing += [failure for result in found for failure in result.failures]
-        failures = {
-            (f["window_start"], f["keys"]): f
-            for f in failing
-            if days[0].start <= instant(f["window_start"]) < days[-1].end
-        }
+        failures = {(f["window_start"], f["keys"]): f for f in failing}
         together = replace(
             found[-1],
             success=not failures and all(result.success for result in found),
             failures=[failures[place] for place in sorted(failures)],
         )
-        recent = {day.key for day in days[-_RECENT:]}
-        for evaluation in evaluations(transform, [together], {d.key: d.start for d in days}):
-            if evaluation.partition in recent or not evaluation.passed:
-                yield evaluation
+        yield _evaluation(transform, together, together.failures)
+
+
+def _evaluation(
+    transform: WindowedTransform,
+    result: CheckResult,
+    failing: Sequence[Mapping[str, Any]],
+    partition: str | None = None,
+) -> dg.AssetCheckEvaluation:
+    # Where all rows fail together none is listed.
+    everywhere = not result.success and not result.failures
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(transform.table),
+        check_name=names(transform)[result.expectation],
+        passed=not everywhere and not failing,
+        metadata=_metadata(result, failing),
+        severity=SEVERITY[result.level == WARNING],
+        description=result.observed if everywhere else _told(failing),
+        partition=partition,
+    )
 
 
 def history(

@@ -96,7 +96,7 @@ def windows(
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
             touched = [t for t in touched if t.start > before.done]
-            checked = checks.checked(glance, transform, partitions(name), before.seq)
+            checked = checks.checked(glance, transform, before.seq)
             room = MOST - sum(told.values())
             if len(touched) > room:
                 touched, checked = touched[:room], iter(())

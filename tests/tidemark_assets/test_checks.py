@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from gated.definitions import presentation
 from gated.readings import ARRIVALS, DAY
 from gated.transforms import gated
 from support import MINUTE, READINGS, T0, ingest
@@ -176,16 +176,23 @@ def test_runs_of_a_stream_are_told_together_and_what_is_withheld_fails() -> None
         "status": "held",
         "failed": [{"expectation": "between(most, most=5)", "observed": "7"}],
     }
-    days = presentation.partitions
-    found = {e.partition: e for e in checks.streamed(gated, told, [withheld], days)}
-    assert {day: e.passed for day, e in found.items()} == {
-        "2023-11-14": True,
-        "2023-11-15": False,
-        "2023-11-16": False,
-    }
-    assert found["2023-11-16"].description == "1 failed, the first at 2023-11-16T22:15:00Z: 7"
-    left = {e.partition: e.passed for e in checks.streamed(gated, told[2:], [], days)}
-    assert left == {"2023-11-15": True, "2023-11-16": True}
+    (both,) = checks.streamed(gated, told, [withheld])
+    assert (both.passed, both.partition) == (False, None)
+    assert both.description == "2 failed, the first at 2023-11-15T22:14:00Z: 9"
+    (held,) = checks.streamed(gated, told[2:], [withheld])
+    assert held.description == "1 failed, the first at 2023-11-16T22:15:00Z: 7"
+    (left,) = checks.streamed(gated, told[2:], [])
+    assert left.passed
+
+
+def test_a_stream_that_judges_a_day_again_is_told_again(tmp_path: Path) -> None:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        for told in ([result(3, 0)], [result(4, 0, "a")], [result(5, 0)]):
+            for evaluation in checks.streamed(gated, told, []):
+                instance.report_runless_asset_event(evaluation)
+        key = dg.AssetCheckKey(dg.AssetKey("gated"), BETWEEN)
+        records = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
+    assert [r.status.value for r in records] == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
 def test_checks_have_names_that_dagster_takes() -> None:
