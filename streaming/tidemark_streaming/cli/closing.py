@@ -26,7 +26,8 @@ PAGES = {
     "the flights, from feed to windows": "asset-groups/flights@flights",
     "their hours, and which days are done": "assets/departures_hourly?view=partitions",
     "what is expected of them": "assets/departures_hourly?view=checks",
-    "where a mart comes from": "assets/daily_punctuality?view=lineage&lineageScope=upstream",
+    "where a mart comes from": "assets/daily_punctuality"
+    "?view=lineage&lineageScope=upstream&lineageDepth=6",
     "sensors and schedules": "automation",
 }
 
@@ -50,12 +51,11 @@ def show(
 def guide(settings: Settings) -> None:
     """Say what there is to see on the platform, and how to go on."""
     url = f"http://127.0.0.1:{settings.webserver_port}"
-    pages = Table(title="Worth a look", title_justify="left", show_header=False)
+    out().print("\n[bold]Worth a look[/]")
     for what, page in PAGES.items():
-        pages.add_row(what, f"{url}/{page}")
-    out().print("", pages)
+        out().print(f"  {what}: {url}/{page}", soft_wrap=True)
     out().print(
-        "What the stream did appears there within a minute. [bold]make demo[/] streams the next "
+        "\nWhat the stream did appears there within a minute. [bold]make demo[/] streams the next "
         "days; [bold]make down[/] stops everything, the engine too.",
         soft_wrap=True,
     )
@@ -163,6 +163,6 @@ def _judged(settings: Settings, transform: "WindowedTransform") -> Table:
             results[0].level,
             f"{sum(r.rows_judged for r in results):,}",
             f"{sum(r.rows_failed for r in results):,}",
-            failed[-1].observed if failed else "",
+            failed[-1].observed.split("; ")[0] if failed else "",
         )
     return table
