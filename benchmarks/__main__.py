@@ -5,10 +5,7 @@ Three repetitions of each contender, in turn; medians, ratios and peak memory; r
 
 import argparse
 import json
-import shutil
-import socket
 import sys
-import tempfile
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +15,7 @@ from rich.table import Table
 from benchmarks.contenders import BATCH, CONTENDERS, STREAMING
 from benchmarks.events import EVENTS, SOURCE, GeneratedFeed
 from benchmarks.measure import Measured, differing, measured
+from benchmarks.own import own_engine
 from tidemark import engine
 from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
@@ -35,15 +33,8 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
-    settings = Settings(home=home, engine_port=_free_port(), engine_memory="6g")
-    try:
-        with console.status("starting an engine"):
-            engine.ensure(settings)
+    with own_engine(console, "6g") as settings:
         return _bench(settings, given.events, given.repetitions, given.json)
-    finally:
-        engine.stop(settings)
-        shutil.rmtree(home)
 
 
 def _bench(settings: Settings, events: int, repetitions: int, report: Path | None) -> int:
@@ -94,12 +85,6 @@ def _table(figures: dict[str, Measured], events: int) -> Table:
             f"{max(measure.peak_bytes) / 2**30:.1f} GiB",
         )
     return table
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

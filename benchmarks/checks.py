@@ -6,9 +6,7 @@ warms the engine up; medians, and the share that the checks add.
 
 import argparse
 import json
-import shutil
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -16,10 +14,10 @@ from time import perf_counter
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import _free_port
 from benchmarks.contenders import PER_MINUTE
 from benchmarks.events import SOURCE, GeneratedFeed
 from benchmarks.measure import Measured
+from benchmarks.own import own_engine
 from tidemark import engine
 from tidemark import quality as q
 from tidemark.quality import Expectation
@@ -50,15 +48,8 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
-    home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
-    settings = Settings(home=home, engine_port=_free_port(), engine_memory="4g")
-    try:
-        with console.status("starting an engine"):
-            engine.ensure(settings)
+    with own_engine(console, "4g") as settings:
         figures, rows = _bench(settings, given.events, given.repetitions)
-    finally:
-        engine.stop(settings)
-        shutil.rmtree(home)
     console.print(_table(figures, rows, given.events))
     if given.json is not None:
         plain = {f"{mode}, {suite}": m.seconds for (mode, suite), m in figures.items()}

@@ -97,4 +97,14 @@ def spark(engine: Settings) -> Iterator[SparkSession]:
 @pytest.fixture
 def warehouse(engine: Settings, spark: SparkSession) -> Warehouse:
     """An empty warehouse: a database that no other test uses."""
+    return _empty(engine, spark)
+
+
+@pytest.fixture(scope="module")
+def shared(engine: Settings, spark: SparkSession) -> Warehouse:
+    """An empty warehouse for all tests of a module."""
+    return _empty(engine, spark)
+
+
+def _empty(engine: Settings, spark: SparkSession) -> Warehouse:
     return Warehouse(spark, location=engine.warehouse, database=f"test_{uuid4().hex[:12]}")

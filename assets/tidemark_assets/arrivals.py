@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 
 import dagster as dg
 from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
-from pydantic import Field
 
 from tidemark import run
 from tidemark.errors import TidemarkError
@@ -21,6 +20,7 @@ from tidemark.instant import iso
 from tidemark.ledger import RunFacts
 from tidemark.transform import WindowedTransform
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.steps import Failures, chosen, every
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.orchestrator import ENGINE_POOL
@@ -121,9 +121,7 @@ def _catch_up(
     class CatchUpConfig(dg.Config):
         """Which assets to bring up to date."""
 
-        assets: list[str] = Field(
-            default=list(transforms), description="The windowed assets; by default all."
-        )
+        assets: list[str] = every(transforms)
 
     @dg.op(name=_increments(domain), pool=ENGINE_POOL)
     def catch_up(
@@ -132,16 +130,14 @@ def _catch_up(
         tidemark: ResourceParam[TidemarkResource],
     ) -> None:
         done: dict[str, RunFacts | None] = {}
-        failed: list[str] = []
+        failures = Failures(context)
         for asset in chosen(config.assets, transforms):
             try:
                 done[asset] = run.incremental(tidemark.warehouse, transforms[asset])
             except TidemarkError as error:
-                failed.append(str(error))
-                context.log.error(str(error))
+                failures.add(str(error))
         context.add_output_metadata({"runs": dg.MetadataValue.md(_table(done))})
-        if failed:
-            raise dg.Failure(" ".join(failed), allow_retries=False)
+        failures.tell()
 
     @dg.job(
         name=name,
@@ -152,18 +148,6 @@ def _catch_up(
         catch_up()
 
     return job
-
-
-def chosen(assets: Iterable[str], transforms: Mapping[str, WindowedTransform]) -> list[str]:
-    """The names that a user gave, if each is an asset's; otherwise a failure in one sentence."""
-    asked = list(assets)
-    for name in asked:
-        if name not in transforms:
-            known = ", ".join(sorted(transforms))
-            raise dg.Failure(
-                f"There is no asset '{name}'; there are: {known}.", allow_retries=False
-            )
-    return asked
 
 
 def by_source(transforms: Iterable[WindowedTransform]) -> dict[str, list[str]]:

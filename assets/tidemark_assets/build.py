@@ -65,29 +65,30 @@ class Presentation:
 
 def feed_asset(source: Source, group: str, show: Presentation) -> dg.AssetSpec:
     """The outside world from which a source's events come: where lineage begins."""
-    return dg.AssetSpec(
-        _feed(source),
-        description=f"Where the events of {source.name} come from, outside Tidemark.",
-        group_name=group,
-        owners=show.owners,
-        tags=_tags(source, show),
-        kinds={"file"},
-    )
+    told = f"Where the events of {source.name} come from, outside Tidemark."
+    return _outside(_feed(source), told, "file", source, group, show)
 
 
 def reference_assets(source: Source, group: str, show: Presentation) -> list[dg.AssetSpec]:
     """The tables with which a source's events are joined: whoever writes them, not Tidemark."""
+    told = f"Joined with {source.name}, as it was when each of its events came in."
     return [
-        dg.AssetSpec(
-            reference_name(reference),
-            description=f"Joined with {source.name}, as it was when each of its events came in.",
-            group_name=group,
-            owners=show.owners,
-            tags=_tags(source, show),
-            kinds={"deltalake"},
-        )
+        _outside(reference_name(reference), told, "deltalake", source, group, show)
         for reference in source.references
     ]
+
+
+def _outside(
+    key: str, description: str, kind: str, source: Source, group: str, show: Presentation
+) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        description=description,
+        group_name=group,
+        owners=show.owners,
+        tags=_tags(source, show),
+        kinds={kind},
+    )
 
 
 def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefinition:
@@ -146,7 +147,7 @@ def transform_assets(
 ) -> dg.AssetsDefinition:
     """What a transform publishes, panes, late events and late loss: one run for any range."""
     name, source, partitions = transform.name, transform.source, show.partitions_of(transform.name)
-    version = describe.code_version(transform)
+    version, expected = describe.code_version(transform), checks.specs(transform, partitions)
 
     def spec(table: str, deps: Sequence[str], description: str, metadata: Metadata) -> dg.AssetSpec:
         return dg.AssetSpec(
@@ -204,7 +205,7 @@ def transform_assets(
     @dg.multi_asset(
         name=name,
         specs=specs,
-        check_specs=checks.specs(transform, partitions),
+        check_specs=expected,
         partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=ENGINE_POOL,
@@ -234,7 +235,7 @@ def transform_assets(
         if drawn:
             yield dg.AssetObservation(transform.quarantine_table, metadata=drawn)
         # What a check gave was logged by partition; its output only says that it is done.
-        for check in checks.specs(transform, partitions):
+        for check in expected:
             yield dg.Output(None, check.get_python_identifier())
 
     return compute

@@ -8,24 +8,24 @@ nothing is judged.
 import json
 import re
 import warnings
-from base64 import b64encode
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from io import StringIO
 from itertools import count
 from typing import Any
 
 import dagster as dg
 
 from tidemark import picture_checks
+from tidemark.chart import svg
 from tidemark.instant import instant, iso
 from tidemark.quality import WARNING, Expectation, results
 from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark_assets.pictures import embedded
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld
 
@@ -156,11 +156,8 @@ def history(
     found = results.since(warehouse, transform.name, seq - _DRAWN, seq)
     if not found:
         return {}
-    chart = picture_checks.history(found, title=f"What was expected of {transform.name}, by run")
-    drawn = StringIO()
-    chart.save(drawn, format="svg")
-    data = b64encode(drawn.getvalue().encode()).decode()
-    return {"history": dg.MetadataValue.md(f"![history](data:image/svg+xml;base64,{data})")}
+    drawn = picture_checks.history(found, title=f"What was expected of {transform.name}, by run")
+    return {"history": embedded("history", svg(drawn))}
 
 
 def _keys(transform: WindowedTransform, row: Mapping[str, Any]) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 
 import dagster as dg
 from dagster import OpExecutionContext, ResourceParam
-from pydantic import Field
 
 from tidemark import run
 from tidemark.correction import Correction
 from tidemark.errors import TidemarkError
 from tidemark.transform import WindowedTransform
-from tidemark_assets.arrivals import chosen
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.steps import Failures, chosen, every
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
@@ -27,9 +26,7 @@ def corrections(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.
     class CorrectConfig(dg.Config):
         """Which assets to correct."""
 
-        assets: list[str] = Field(
-            default=list(transforms), description="The windowed assets; by default all."
-        )
+        assets: list[str] = every(transforms)
 
     @dg.op(name=f"{domain}_corrections", pool=ENGINE_POOL)
     def correct(
@@ -38,13 +35,12 @@ def corrections(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.
         tidemark: ResourceParam[TidemarkResource],
     ) -> None:
         done: dict[str, Correction] = {}
-        failed: list[str] = []
+        failures = Failures(context)
         for asset in chosen(config.assets, transforms):
             try:
                 found = run.correct(tidemark.warehouse, transforms[asset], most=SHOWN)
             except TidemarkError as error:
-                failed.append(f"{asset}: {error}")
-                context.log.error(failed[-1])
+                failures.add(f"{asset}: {error}")
                 continue
             if found is None:
                 context.log.info(f"No window of {asset} lacks a late event.")
@@ -53,8 +49,7 @@ def corrections(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.
         context.add_output_metadata(
             {"corrected": dg.MetadataValue.md(_table(done)), **_changes(done)}
         )
-        if failed:
-            raise dg.Failure(" ".join(failed), allow_retries=False)
+        failures.tell()
 
     @dg.job(
         name=f"{domain}_correct",

@@ -39,20 +39,25 @@ def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -
     Raises:
         DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster.
     """
+    known = {d: (packages.load([d]), _presentation(d)) for d in domains}
     return dg.Definitions.merge(
         dg.Definitions(
-            jobs=decisions.jobs(judged for domain in domains for judged in _judged(domain)),
+            jobs=decisions.jobs(
+                Judged(transform, show.partitions_of(name))
+                for found, show in known.values()
+                for name, transform in found.transforms.items()
+                if transform.expectations
+            ),
             resources=resources,
             # Steps are thin clients of one engine: a process for each would only cost its start.
             executor=dg.in_process_executor,
         ),
-        *(part for domain in domains for part in _parts(domain)),
+        *(part for domain, given in known.items() for part in _parts(domain, *given)),
     )
 
 
-def _parts(domain: str) -> Iterator[dg.Definitions]:
-    found = packages.load([domain])
-    group, show = domain.rpartition(".")[2], _presentation(domain)
+def _parts(domain: str, found: packages.Domains, show: Presentation) -> Iterator[dg.Definitions]:
+    group = domain.rpartition(".")[2]
     unknown = [asset for asset in show.by_asset if asset not in found.transforms]
     if unknown:
         raise DefinitionError(
@@ -66,13 +71,6 @@ def _parts(domain: str) -> Iterator[dg.Definitions]:
     assets += [transform_assets(t, group, show) for t in found.transforms.values()]
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show)
-
-
-def _judged(domain: str) -> Iterator[Judged]:
-    show = _presentation(domain)
-    for transform in packages.load([domain]).transforms.values():
-        if transform.expectations:
-            yield Judged(transform, show.partitions_of(transform.name))
 
 
 def _presentation(domain: str) -> Presentation:

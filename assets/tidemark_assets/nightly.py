@@ -21,10 +21,9 @@ from tidemark.state import State
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark_assets import report
-from tidemark_assets.arrivals import chosen
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import PartitionsOf, Span, last_closed
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.steps import Failures, chosen, every, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 PARITY = "parity"
@@ -44,9 +43,7 @@ def nightly(
     class NightlyConfig(dg.Config):
         """What to compute anew."""
 
-        assets: list[str] = Field(
-            default=list(transforms), description="The windowed assets; by default all."
-        )
+        assets: list[str] = every(transforms)
         days: int = Field(
             default=DAYS,
             ge=1,
@@ -59,7 +56,7 @@ def nightly(
         config: NightlyConfig,
         tidemark: ResourceParam[TidemarkResource],
     ) -> None:
-        said, failed = [_HEAD, "| --- " * 7 + "|"], list[str]()
+        said, failures = [_HEAD, "| --- " * 7 + "|"], Failures(context)
         for asset in chosen(config.assets, transforms):
             transform = transforms[asset]
             try:
@@ -70,11 +67,9 @@ def nightly(
                 verified, facts = _anew(context, tidemark.warehouse, transform, days)
                 said.append(_row(days, verified, facts))
             except TidemarkError as error:
-                failed.append(f"{asset}: {error}")
-                context.log.error(failed[-1])
+                failures.add(f"{asset}: {error}")
         context.add_output_metadata({"nightly": dg.MetadataValue.md("\n".join(said))})
-        if failed:
-            raise dg.Failure(" ".join(failed), allow_retries=False)
+        failures.tell()
 
     @dg.job(
         name=f"{domain}_nightly",

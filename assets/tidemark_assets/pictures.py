@@ -38,7 +38,7 @@ def of_arrivals(
         # Where no event has an event time, there is no lateness.
         with suppress(DataError):
             found["lateness, drawn"] = chart.lateness(lateness.observe(warehouse, source), bound)
-    return _embedded(found)
+    return _drawn(found)
 
 
 def of_windows(
@@ -58,16 +58,21 @@ def of_windows(
     )
     often = cells.groupBy("key").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "key")
     shown = cells.join(often.limit(KEYS).select("key"), "key").toPandas()
-    return _embedded({"windows, drawn": chart.heat(shown, unit)})
+    return _drawn({"windows, drawn": chart.heat(shown, unit)})
 
 
-def _embedded(
+def _drawn(
     charts: Mapping[str, alt.LayerChart | None],
 ) -> dict[str, dg.MarkdownMetadataValue]:
     found: dict[str, dg.MarkdownMetadataValue] = {}
     for name, drawn in charts.items():
-        image = b"" if drawn is None else chart.svg(drawn).encode()
-        if 0 < len(image) <= LARGEST:
-            data = b64encode(image).decode()
-            found[name] = dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{data})")
+        image = "" if drawn is None else chart.svg(drawn)
+        if 0 < len(image.encode()) <= LARGEST:
+            found[name] = embedded(name, image)
     return found
+
+
+def embedded(name: str, svg: str) -> dg.MarkdownMetadataValue:
+    """An SVG as metadata, which the page shows."""
+    data = b64encode(svg.encode()).decode()
+    return dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{data})")

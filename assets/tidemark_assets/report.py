@@ -142,6 +142,7 @@ def _table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Met
 
 
 def moment(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
+    """A watermark or event time, in microseconds, as metadata; None is minus infinity."""
     if micros is None:
         return dg.MetadataValue.text("-infinity")
     if micros >= INFINITY:

@@ -1,15 +1,18 @@
 """What steps are told, and how they fail."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from typing import Any
 
 import dagster as dg
+from dagster import OpExecutionContext
 from pydantic import Field
 
 from tidemark.errors import DataError, TidemarkError
 from tidemark.instant import iso
 from tidemark.log import Log
+from tidemark.transform import WindowedTransform
 
 
 class Answer(Enum):
@@ -38,6 +41,41 @@ class IngestConfig(dg.Config):
         description="Land so many days of the source's recorded data first, counted from its "
         "first day; 0 takes what has landed.",
     )
+
+
+def every(transforms: Mapping[str, WindowedTransform]) -> Any:  # noqa: ANN401 (Field's own type)
+    """The field of a job's config that says for which assets it is."""
+    return Field(default=list(transforms), description="The windowed assets; by default all.")
+
+
+def chosen(assets: Iterable[str], transforms: Mapping[str, WindowedTransform]) -> list[str]:
+    """The names that a user gave, if each is an asset's; otherwise a failure in one sentence."""
+    asked = list(assets)
+    for name in asked:
+        if name not in transforms:
+            known = ", ".join(sorted(transforms))
+            raise dg.Failure(
+                f"There is no asset '{name}'; there are: {known}.", allow_retries=False
+            )
+    return asked
+
+
+class Failures:
+    """What failed for some assets, a sentence each, while a step goes on with the others."""
+
+    def __init__(self, context: OpExecutionContext) -> None:
+        self._context = context
+        self._sentences: list[str] = []
+
+    def add(self, sentence: str) -> None:
+        """Note, and log, what failed."""
+        self._sentences.append(sentence)
+        self._context.log.error(sentence)
+
+    def tell(self) -> None:
+        """Fail the step with all of them, without a retry, if there are any."""
+        if self._sentences:
+            raise dg.Failure(" ".join(self._sentences), allow_retries=False)
 
 
 @contextmanager

@@ -23,9 +23,10 @@ from tidemark.instant import INFINITY, describe, iso
 from tidemark.settings import Settings
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
-from tidemark_assets.arrivals import EVERY, chosen, under_way
+from tidemark_assets.arrivals import EVERY, under_way
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.steps import Failures, chosen, every
 from tidemark_streaming import continuous, supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
@@ -97,9 +98,7 @@ def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDe
     class StartConfig(dg.Config):
         """Which streams should run."""
 
-        assets: list[str] = Field(
-            default=list(transforms), description="The windowed assets; by default all."
-        )
+        assets: list[str] = every(transforms)
         arrivals_per_run: int | None = Field(
             default=None, ge=1, description="At most so many arrivals a run; all there are if left."
         )
@@ -108,7 +107,7 @@ def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDe
     def begin(
         context: OpExecutionContext, config: StartConfig, tidemark: ResourceParam[TidemarkResource]
     ) -> None:
-        settings, failed = tidemark.settings, list[str]()
+        settings, failures = tidemark.settings, Failures(context)
         assets = chosen(config.assets, transforms)
         wished = wishes.all_of(settings)
         # Before anything else: what is wished holds also where the engine can't be reached now.
@@ -131,10 +130,8 @@ def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDe
                 )
                 context.log.info(f"The stream of {asset} runs: query {query.id}.")
             except (TidemarkError, PySparkException) as error:
-                failed.append(str(error).strip().splitlines()[0])
-                context.log.error(failed[-1])
-        if failed:
-            raise dg.Failure(" ".join(failed), allow_retries=False)
+                failures.add(str(error).strip().splitlines()[0])
+        failures.tell()
 
     @dg.job(
         name=f"{domain}_start_streams",
@@ -151,9 +148,7 @@ def _stop(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDef
     class StopConfig(dg.Config):
         """Which streams should run no more."""
 
-        assets: list[str] = Field(
-            default=list(transforms), description="The windowed assets; by default all."
-        )
+        assets: list[str] = every(transforms)
 
     @dg.op(name=f"{domain}_stream_stops")
     def end(

@@ -120,7 +120,7 @@ def heat(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
     )
 
 
-def svg(chart: alt.LayerChart) -> str:
+def svg(chart: alt.LayerChart | alt.FacetChart) -> str:
     """The chart as an SVG: sharp at any size, and a third of a PNG's bytes."""
     text = io.StringIO()
     chart.save(text, format="svg")

@@ -71,8 +71,7 @@ def lacking(warehouse: Warehouse, transform: WindowedTransform) -> Ranges | None
     if not warehouse.exists(transform.state_table):
         return None
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    missed = (F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted")
-    rows = State(warehouse, transform).read().where(missed)
+    rows = State(warehouse, transform).read().where(judge.missed())
     if isinstance(transform.window, Session):
         return None if rows.isEmpty() else ()
     # Where windows overlap, only a range of one instant holds the starts of no others.
@@ -124,7 +123,7 @@ def told(
         .select(
             iso("key.window_start").alias("start"),
             iso("key.window_end").alias("end"),
-            named("key", transform.keys).alias("keys"),
+            named(transform.keys, "key").alias("keys"),
             "d.*",
         )
         .persist()

@@ -22,11 +22,11 @@ def iso(instant: str) -> Column:
     return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
 
 
-def named(struct: str, keys: Sequence[str]) -> Column:
-    """Fields of a struct column as JSON, nulls too."""
+def named(keys: Sequence[str], of: str | None = None) -> Column:
+    """Columns, or fields of the struct column `of`, as JSON, nulls too."""
     if not keys:
         return F.lit("{}")
-    fields = [F.col(f"{struct}.{key}").alias(key) for key in keys]
+    fields = [F.col(key if of is None else f"{of}.{key}").alias(key) for key in keys]
     return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
 
 

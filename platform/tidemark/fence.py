@@ -12,7 +12,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, Row
 
 from tidemark.errors import ConflictError
-from tidemark.warehouse import Warehouse, translated
+from tidemark.warehouse import Warehouse, newest, translated
 
 _ATTEMPTS = 5
 
@@ -73,5 +73,4 @@ class Fence:
         return self._head().userMetadata == self._token
 
     def _head(self) -> Row:
-        path = self.warehouse.path(self.table)
-        return self.warehouse.spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()[0]
+        return newest(self.warehouse.spark, self.warehouse.path(self.table))

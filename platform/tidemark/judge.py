@@ -26,6 +26,11 @@ VERDICTS = {
 }
 
 
+def missed() -> Column:
+    """Whether stored partials are of events that came too late, and do not count."""
+    return (F.col("verdict") == TOO_LATE) & ~F.col("admitted")
+
+
 def verdict(
     window_end: Column,
     watermark: Column,

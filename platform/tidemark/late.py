@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from tidemark import judge
 from tidemark.log import Log
-from tidemark.pane import as_of_commit, covered, finished
-from tidemark.state import Marker, State, within
+from tidemark.pane import as_of, covered, finished
+from tidemark.state import Marker, State, put, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
@@ -35,7 +35,7 @@ def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
         .drop("verdict", "admitted", "happened_at")
     )
     comment = f"Events too late for {transform.name}, or without time"
-    _put(warehouse, rows, transform.late_table, comment, marker)
+    put(warehouse, rows, transform.late_table, comment, marker)
 
 
 def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
@@ -47,7 +47,7 @@ def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marke
     stored = State(warehouse, transform).read().where(within(marker.ranges))
     rows = loss(stored, transform, Log(warehouse, transform.source), marker)
     comment = f"What too-late events would change in {transform.name}"
-    _put(warehouse, rows, transform.late_loss_table, comment, marker)
+    put(warehouse, rows, transform.late_loss_table, comment, marker)
 
 
 def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker) -> DataFrame:
@@ -55,8 +55,8 @@ def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Mark
     (null where no such window was) beside `x_complete`."""
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
-    at = as_of_commit(marker)
-    gone = (F.col("verdict") == judge.TOO_LATE) & ~F.col("admitted")
+    at = as_of(marker.after)
+    gone = judge.missed()
     if marker.mode == "incremental":
         gone = gone & (F.col("seq") == marker.seq)
     if not isinstance(transform.window, Session):
@@ -78,11 +78,3 @@ def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Mark
         .drop("_all", "_some")
         .withColumn("seq", F.lit(marker.seq).cast("bigint"))
     )
-
-
-def _put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
-    warehouse.create(table, rows.schema, comment)
-    if marker.replaces:
-        warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
-    else:
-        warehouse.append(rows, table, table, marker.seq)

@@ -22,15 +22,33 @@ from tidemark.window import Session
 
 def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
     """The judged events that a commit of the state counts, of windows and arrivals in its range."""
-    arrival, start = F.col("arrival"), F.col("window_start")
-    before, at = marker.before, marker.at.arrival
-    if marker.mode == "incremental":
-        events = judged(log, transform, before.at.arrival, at)
-        return events.where(arrival > before.pick(start, "arrival")) if before.covers else events
-    complete = marker.answer == "complete"
-    events = judged(log, transform, -1, at, marker.ranges, complete=complete)
-    through = marker.after.pick(start, "arrival")
-    return events.where(arrival <= through) if marker.after.covers else events
+    if marker.replaces:
+        complete = marker.answer == "complete"
+        return known(log, transform, marker.after, marker.ranges, complete=complete)
+    before = marker.before
+    events = judged(log, transform, before.at.arrival, marker.at.arrival)
+    if not before.covers:
+        return events
+    return events.where(F.col("arrival") > before.pick(F.col("window_start"), "arrival"))
+
+
+def known(
+    log: Log,
+    transform: WindowedTransform,
+    coverage: Coverage,
+    ranges: Ranges = (),
+    *,
+    complete: bool = False,
+) -> DataFrame:
+    """The judged events of each window, of all arrivals through which it is complete.
+
+    Args:
+        ranges, complete: as `judged` takes them.
+    """
+    events = judged(log, transform, -1, coverage.through, ranges, complete=complete)
+    if not coverage.covers:
+        return events
+    return events.where(F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival"))
 
 
 def judged(
@@ -133,11 +151,6 @@ def as_of(coverage: Coverage) -> AsOf:
     """The moment through which each window is complete."""
     start = F.col("window_start")
     return AsOf(coverage.pick(start, "arrival"), coverage.pick(start, "watermark"))
-
-
-def as_of_commit(marker: Marker) -> AsOf:
-    """The moment through which a commit's windows are complete."""
-    return as_of(marker.after)
 
 
 def check(log: Log, transform: WindowedTransform) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tidemark import judge
 from tidemark.differing import differing, iso, named
 from tidemark.log import Log
-from tidemark.pane import as_of, finished, judged, partials
+from tidemark.pane import as_of, finished, known, partials
 from tidemark.quality import quarantine
 from tidemark.state import Coverage, Ranges, State, between, within
 from tidemark.transform import WindowedTransform
@@ -119,14 +119,11 @@ def _bounded(
     coverage: Coverage,
     ranges: Ranges,
 ) -> DataFrame:
-    through = max([coverage.at.arrival, *(c.at.arrival for c in coverage.covers)])
     log = Log(warehouse, transform.source)
     if isinstance(transform.window, Session):
         # A session may reach across any bound.
         ranges = ()
-    events = judged(log, transform, -1, through, ranges)
-    known = F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival")
-    return partials(events.where(known), transform, log)
+    return partials(known(log, transform, coverage, ranges), transform, log)
 
 
 def _compared(
@@ -162,6 +159,6 @@ def _compared(
     return joined.select(
         kind.alias("kind"),
         iso("key.window_start").alias("window_start"),
-        named("key", transform.keys).alias("keys"),
+        named(transform.keys, "key").alias("keys"),
         F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
     ).select("kind", "window_start", "keys", "d.*")

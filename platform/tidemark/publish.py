@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from tidemark import late, slot
 from tidemark.log import Log
-from tidemark.pane import as_of, as_of_commit, finished
+from tidemark.pane import as_of, finished
 from tidemark.panes import panes
 from tidemark.quality.gate import gate
 from tidemark.session import changes
-from tidemark.state import Marker, State, within
+from tidemark.state import Marker, State, put, settled, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
@@ -66,7 +66,7 @@ def _replace_windows(
 ) -> Published:
     where, log = within(marker.ranges), Log(warehouse, transform.source)
     stored, _ = _reached(warehouse, transform, marker)
-    rows = _stamped(finished(stored, transform, log, as_of_commit(marker)), transform, marker)
+    rows = _stamped(finished(stored, transform, log, as_of(marker.after)), transform, marker)
     _create(warehouse, transform, rows)
     with gate(warehouse, transform, marker, rows) as passed:
         done = warehouse.replace(passed.rows, transform.table, where, transform.table, marker.seq)
@@ -77,7 +77,7 @@ def _replace_windows(
 def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> Published:
     table, log = transform.table, Log(warehouse, transform.source)
     stored, reach = _reached(warehouse, transform, marker)
-    now, then = as_of_commit(marker), as_of(marker.before)
+    now, then = as_of(marker.after), as_of(marker.before)
     if isinstance(transform.window, Session):
         changed = changes(stored, transform, log, now, then)
     else:
@@ -105,19 +105,12 @@ def _fires_once(transform: WindowedTransform) -> bool:
 
 
 def _write_panes(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
-    table, log = transform.panes_table, Log(warehouse, transform.source)
-    whole = marker.replaces
-    where = within(marker.ranges)
+    log = Log(warehouse, transform.source)
     stored, _ = _reached(warehouse, transform, marker)
-    rows = panes(
-        stored, transform, log, as_of_commit(marker), None if whole else as_of(marker.before)
-    )
+    then = None if marker.replaces else as_of(marker.before)
+    rows = panes(stored, transform, log, as_of(marker.after), then)
     rows = rows.withColumn("seq", F.lit(marker.seq).cast("bigint"))
-    warehouse.create(table, rows.schema, f"Every firing of {transform.name}")
-    if whole:
-        warehouse.replace(rows, table, where, table, marker.seq)
-    else:
-        warehouse.append(rows, table, table, marker.seq)
+    put(warehouse, rows, transform.panes_table, f"Every firing of {transform.name}", marker)
 
 
 def _reached(
@@ -127,15 +120,13 @@ def _reached(
     stored = State(warehouse, transform).read()
     if marker.replaces:
         return stored.where(within(marker.ranges)), "TRUE"
-    before, at, reach = marker.before, marker.after.at, "TRUE"
-    if isinstance(transform.window, Session):
-        return stored, reach
-    if before.at.watermark is not None:
-        # No window that ended earlier can have admitted an event of these arrivals.
-        bound = f"window_end > timestamp_micros({before.at.watermark - transform.allowed_lateness})"
+    before, reach = marker.before, "TRUE"
+    if (end := settled(transform, before)) is not None:
+        bound = f"window_end > timestamp_micros({end})"
         stored, reach = stored.where(bound), f"t.{bound}"
     if before.covers:
-        stored = stored.where(before.pick(F.col("window_start"), "arrival") < at.arrival)
+        complete = before.pick(F.col("window_start"), "arrival")
+        stored = stored.where(complete < marker.after.at.arrival)
     return stored, reach
 
 

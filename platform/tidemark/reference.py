@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from tidemark.errors import DataError
 from tidemark.log import Log
 from tidemark.source import Source, reference_name
-from tidemark.warehouse import Warehouse
+from tidemark.warehouse import Warehouse, newest
 
 _ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 
@@ -90,13 +90,12 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
 def _version(warehouse: Warehouse, source: Source, reference: str) -> int:
     path = _path(warehouse, reference)
     try:
-        history = warehouse.spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()
+        return int(newest(warehouse.spark, path).version)
     except AnalysisException:
         raise DataError(
             f"Source '{source.name}' refers to '{reference}', but there is no Delta table at "
             f"'{path}': create it, then ingest."
         ) from None
-    return int(history[0].version)
 
 
 def _first(log: Log, timeline: DataFrame, name: str) -> int:

@@ -19,6 +19,7 @@ from tidemark.errors import ConflictError
 from tidemark.judge import VERDICTS
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark.window import Session
 
 Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
@@ -59,6 +60,11 @@ class Coverage:
 
     at: Position = Position()
     covers: tuple[Cover, ...] = ()
+
+    @property
+    def through(self) -> int:
+        """The newest arrival through which any window is complete."""
+        return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
 
     def advance(self, at: Position) -> "Coverage":
         """After an incremental run: covers that it caught up with are forgotten."""
@@ -200,6 +206,16 @@ class State:
         return _counter(counts.asDict() if counts else {})
 
 
+def put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
+    """Write what a commit gives for a table of windows, once: in the place of all rows of its
+    windows, where it replaces them."""
+    warehouse.create(table, rows.schema, comment)
+    if marker.replaces:
+        warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
+    else:
+        warehouse.append(rows, table, table, marker.seq)
+
+
 def _by_verdict() -> dict[str, Column]:
     events = F.col("events")
     return {
@@ -209,6 +225,15 @@ def _by_verdict() -> dict[str, Column]:
 
 def _counter(counts: Mapping[str, int | None]) -> Counter[int]:
     return Counter({code: counts.get(word) or 0 for code, word in VERDICTS.items()})
+
+
+def settled(transform: WindowedTransform, before: Coverage) -> int | None:
+    """The end, in microseconds, up to which windows are settled when an incremental run begins: no
+    window that ended by then can admit an event of later arrivals. None: no window is."""
+    watermark = before.at.watermark
+    if watermark is None or isinstance(transform.window, Session):
+        return None
+    return watermark - transform.allowed_lateness
 
 
 def between(start: int | None, end: int | None) -> Ranges:

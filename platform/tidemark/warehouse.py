@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -166,8 +166,7 @@ class Warehouse:
         """The number of the table's newest commit; -1 where there is no table."""
         if not self.exists(table):
             return -1
-        newest = self.spark.sql(f"DESCRIBE HISTORY delta.`{self.path(table)}` LIMIT 1").first()
-        return -1 if newest is None else int(newest["version"])
+        return int(newest(self.spark, self.path(table)).version)
 
     def changes(self, table: str, since: int) -> DataFrame:
         """The change feed of a table that keeps one: what its commits after `since` changed."""
@@ -282,6 +281,11 @@ class Warehouse:
                 f"knows up to {FORMAT}): upgrade Tidemark to use it."
             )
         self._known.add(table)
+
+
+def newest(spark: SparkSession, path: str) -> Row:
+    """The newest commit of the Delta table at a path, as its history has it: `version`, …"""
+    return spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()[0]
 
 
 @contextmanager

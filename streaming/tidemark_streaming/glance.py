@@ -20,6 +20,8 @@ from tidemark.log import Arrival
 from tidemark.settings import Settings
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+_WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
+"""Runs after which all windows are complete: one of a range says nothing of those outside it."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,7 @@ class Glance:
         wanted = list(assets)
         # File statistics leave only the runs that got so far to be read, however long the ledger.
         there = (ds.field("through_arrival") >= newest) & ds.field("asset").isin(wanted)
-        # A backfill of a range says nothing about the windows outside it.
-        whole = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
-        table = self.select("runs", ["asset"], there & whole)
+        table = self.select("runs", ["asset"], there & _WHOLE)
         done = set() if table is None else set(table["asset"].to_pylist())
         return [asset for asset in wanted if asset not in done]
 
@@ -147,13 +147,10 @@ class Glance:
 
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
         """How far an asset of these keys and allowed lateness (microseconds) is."""
-        runs = self.read(
-            "runs", ["mode", "seq", "through_arrival", "window_from", "watermark"], asset=name
-        )
+        own = ds.field("asset") == name
+        runs = self.select("runs", ["through_arrival", "watermark"], own & _WHOLE)
         rows = [] if runs is None else runs.to_pylist()
-        # A backfill of a range says nothing about the windows outside it.
-        whole = [r for r in rows if r["mode"] == "incremental" or r["window_from"] is None]
-        newest = max(whole, key=lambda r: r["through_arrival"], default=None)
+        newest = max(rows, key=lambda r: r["through_arrival"], default=None)
         mark = None if newest is None else _micros(newest["watermark"])
         published = self.read(name, ["final", "late_events"])
         missed = self.read(f"{name}_late", ["reason"])

@@ -20,7 +20,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from conftest import free_port
 from tidemark.settings import Settings
-from tidemark_assets.flights.feed import play
+from tidemark_assets.flights.feed import recording
 from tidemark_streaming import orchestrator
 from tidemark_streaming.feed import Excerpt
 
@@ -72,7 +72,7 @@ def page(
 ) -> Iterator[Page]:
     """A browser's page on a platform whose landing folder holds a month of flights, and a day."""
     logs = tmp_path_factory.mktemp("logs")
-    list(play(landing / "flights", Excerpt(days=32)))
+    list(recording.play(landing / "flights", Excerpt(days=32)))
     environment = {
         **os.environ,
         **orchestrator.prepare(tmp_path_factory.mktemp("dagster")),

@@ -8,10 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support import (
@@ -38,14 +36,6 @@ from tidemark.window import Session, Sliding, Window
 ARRIVALS = some_arrivals()
 VALUES = ("n", "high", "total", "average", "least", "most", "events", "late_events")
 Rows = dict[tuple[int, str | None], dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def logged(engine: Settings, spark: SparkSession) -> Warehouse:
-    """A warehouse whose log of readings has ended; every test names an asset of its own."""
-    warehouse = Warehouse(spark, location=engine.warehouse, database=f"test_{uuid4().hex[:12]}")
-    ingest(warehouse, READINGS, ARRIVALS)
-    return warehouse
 
 
 def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None = 4) -> None:

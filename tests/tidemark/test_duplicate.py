@@ -4,7 +4,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support import (
@@ -26,7 +25,6 @@ from tidemark.errors import DefinitionError
 from tidemark.log import Log
 from tidemark.parity import parity
 from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
 from tidemark.state import State
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
@@ -69,12 +67,10 @@ WANT = reference(ARRIVALS, left_out=duplicates(ARRIVALS))
 
 
 @pytest.fixture(scope="module")
-def logged(engine: Settings, spark: SparkSession) -> Warehouse:
+def logged(shared: Warehouse) -> Warehouse:
     """A warehouse with a log in which events come again; every test names an asset of its own."""
-    warehouse = Warehouse(spark, location=engine.warehouse, database="test_duplicates")
-    if not warehouse.exists(READINGS.timeline_table):
-        ingest(warehouse, READINGS, ARRIVALS)
-    return warehouse
+    ingest(shared, READINGS, ARRIVALS)
+    return shared
 
 
 def named(name: str) -> WindowedTransform:

@@ -3,24 +3,21 @@
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from support import PER_MINUTE, READINGS, T0, at, ingest, minutes, published, some_arrivals
 from tidemark.errors import DataError
 from tidemark.parity import parity
 from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
 
 
 @pytest.fixture(scope="module")
-def streamed(engine: Settings, spark: SparkSession) -> Warehouse:
-    warehouse = Warehouse(spark, location=engine.warehouse, database="test_parity")
-    ingest(warehouse, READINGS, some_arrivals(seed=3))
-    incremental(warehouse, PER_MINUTE, limit=5)
-    incremental(warehouse, PER_MINUTE)
-    return warehouse
+def streamed(shared: Warehouse) -> Warehouse:
+    ingest(shared, READINGS, some_arrivals(seed=3))
+    incremental(shared, PER_MINUTE, limit=5)
+    incremental(shared, PER_MINUTE)
+    return shared
 
 
 def change(warehouse: Warehouse, statement: str) -> None:

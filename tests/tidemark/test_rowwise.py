@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from support import PER_MINUTE, READINGS, some_arrivals
@@ -13,7 +13,6 @@ from support import ingest as bring
 from tidemark.errors import DefinitionError
 from tidemark.log import Log
 from tidemark.rowwise import check
-from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
 
 Function = Callable[[DataFrame, DataFrame], DataFrame]
@@ -21,13 +20,11 @@ SOURCE = replace(READINGS, references=("places",))
 
 
 @pytest.fixture(scope="module")
-def log(engine: Settings, spark: SparkSession) -> Log:
-    warehouse = Warehouse(spark, location=engine.warehouse, database="test_rowwise")
-    if not warehouse.exists(READINGS.timeline_table):
-        bring(warehouse, READINGS, some_arrivals(count=1))
-        places = spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
-        places.write.format("delta").mode("overwrite").save(warehouse.path("places"))
-    return Log(warehouse, SOURCE)
+def log(shared: Warehouse) -> Log:
+    bring(shared, READINGS, some_arrivals(count=1))
+    places = shared.spark.createDataFrame([("a", "east")], "sensor STRING, place STRING")
+    places.write.format("delta").save(shared.path("places"))
+    return Log(shared, SOURCE)
 
 
 def checked(log: Log, function: Function) -> None:

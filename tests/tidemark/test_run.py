@@ -36,14 +36,6 @@ from tidemark.warehouse import Warehouse
 ARRIVALS = some_arrivals()
 
 
-@pytest.fixture(scope="module")
-def logged(engine: Settings, spark: SparkSession) -> Warehouse:
-    """A warehouse whose log of readings has ended; every test names an asset of its own."""
-    warehouse = Warehouse(spark, location=engine.warehouse, database="test_runs")
-    ingest(warehouse, READINGS, ARRIVALS)
-    return warehouse
-
-
 def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None) -> int:
     runs = 0
     while incremental(warehouse, transform, limit=limit) is not None:

@@ -1,7 +1,6 @@
 """Expectations in Dagster: checks by partition, a quarantine that is an asset, two jobs."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from gated.readings import ARRIVALS, DAY
 from gated.transforms import gated
+from steps import OnTestSession
 from support import MINUTE, READINGS, T0, ingest
 from tidemark.instant import as_datetime
 from tidemark.quality.results import CheckResult
@@ -21,18 +21,6 @@ from tidemark_assets.resources import TidemarkResource
 
 TABLES = ["gated", "gated_late", "gated_late_loss", "gated_quarantine"]
 BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "complete"
-
-
-class OnTestSession(TidemarkResource):
-    """The resource on the session of the tests."""
-
-    def __init__(self, settings: Settings, spark: SparkSession) -> None:
-        super().__init__(settings)
-        self._spark = spark
-
-    @cached_property
-    def session(self) -> SparkSession:
-        return self._spark
 
 
 class Platform:

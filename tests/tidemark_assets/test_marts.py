@@ -1,7 +1,6 @@
 """The marts, built by dbt from Dagster on the tests' engine: what changed is computed anew."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from commands import call
+from steps import OnTestSession
 from tidemark import engine as spark_engine
 from tidemark.errors import DefinitionError
 from tidemark.log import Log
@@ -21,7 +21,6 @@ from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets
-from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.ingest import replay
 from tidemark_streaming.marts import Marts, run
@@ -29,18 +28,6 @@ from tidemark_streaming.marts import Marts, run
 FIRST, STAGING, MART = "2013-01-01", "stg_departures_by_carrier", "daily_punctuality"
 EVENT = ("arrival", "position")
 COUNTS = ("day", "origin", "carrier", "flights", "cancelled", "delayed")
-
-
-class OnTestSession(TidemarkResource):
-    """The resource on the session of the tests: one process, one session."""
-
-    def __init__(self, settings: Settings, spark: SparkSession) -> None:
-        super().__init__(settings)
-        self._spark = spark
-
-    @cached_property
-    def session(self) -> SparkSession:
-        return self._spark
 
 
 class Platform:

@@ -1,7 +1,6 @@
 """Steps run in process on the tests' engine: what they materialize is what the core computes."""
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -11,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from steps import OnTestSession
 from ticks import of as ticks_of
 from tidemark.instant import instant
 from tidemark.parity import parity
@@ -35,18 +35,6 @@ RANGE: tuple[str, str] = (
     "dagster/asset_partition_range_start",
     "dagster/asset_partition_range_end",
 )
-
-
-class OnTestSession(TidemarkResource):
-    """The resource on the session of the tests: one process, one session."""
-
-    def __init__(self, settings: Settings, spark: SparkSession) -> None:
-        super().__init__(settings)
-        self._spark = spark
-
-    @cached_property
-    def session(self) -> SparkSession:
-        return self._spark
 
 
 class Platform:

@@ -42,5 +42,4 @@ def _airlines(spark: SparkSession) -> DataFrame:
 
 
 recording = Recording(flights, _records)
-play = recording.play
 inlet = replace(recording.inlet, references={"airlines": _airlines})

@@ -1,8 +1,8 @@
 """The Spark Connect server that computes everything, and the way to a session on it.
 
 `ensure` gives the address of an engine that answers, and starts the embedded one where none is
-set by `remote`; `session` opens a session on it, `visit` looks into
-one that stays; `status` and `stop` say what it does and end it.
+set by `remote`; `session` opens a session on it, `visit` looks into one that stays; `status` and
+`stop` say what it does and end it.
 """
 
 from tidemark.engine.connect import Answer, session, visit

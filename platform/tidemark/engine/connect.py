@@ -10,7 +10,7 @@ import socket
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -102,13 +102,15 @@ def _leave(spark: "SparkSession", release: bool) -> None:
 
     Runs before what Spark's client does at exit, which would try a dead engine for ten minutes.
     """
+    from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-    if release:
-        spark.stop()
-    else:
-        spark.client.close()
+    if release and not spark.is_stopped:
+        # Spark's own `stop` would log the whole refusal of an engine that has ended before.
+        with suppress(PySparkException):
+            spark.client.release_session()
+    spark.client.close()
 
 
 def demand_ready(url: str) -> None:

@@ -10,7 +10,7 @@ from tidemark import aggregate as agg
 from tidemark import judge, pane
 from tidemark.instant import BEGINNING, INFINITY
 from tidemark.log import Log
-from tidemark.state import Marker, Ranges, State, within
+from tidemark.state import Marker, Ranges, State, settled, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
@@ -46,10 +46,7 @@ class Batch:
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         log, complete = Log(self.warehouse, transform.source), marker.answer == "complete"
         ranges = () if isinstance(transform.window, Session) else self._ranges()
-        events = pane.judged(log, counting, -1, marker.at.arrival, ranges, complete=complete)
-        if marker.after.covers:
-            through = marker.after.pick(F.col("window_start"), "arrival")
-            events = events.where(F.col("arrival") <= through)
+        events = pane.known(log, counting, marker.after, ranges, complete=complete)
         partials = pane.partials(events, counting, log)
         if marker.mode == "incremental":
             # What an earlier backfill of the complete answer admitted is no fault.
@@ -58,7 +55,7 @@ class Batch:
             partials = partials.unionByName(
                 state.withColumn(name, F.col("events")).select(partials.columns)
             )
-        found = pane.finished(partials, counting, log, pane.as_of_commit(marker))
+        found = pane.finished(partials, counting, log, pane.as_of(marker.after))
         return found.select(*transform.by_window, "events").persist()
 
     def forget(self) -> None:
@@ -84,9 +81,6 @@ class Batch:
         marker, transform = self.marker, self.transform
         if marker.replaces:
             return marker.ranges
-        before = marker.before.at.watermark
-        if before is None or isinstance(transform.window, Session):
+        if (end := settled(transform, marker.before)) is None:
             return ()
-        # No window that ended earlier can have admitted an event of these arrivals.
-        reach = transform.allowed_lateness + transform.window.reach
-        return ((max(before - reach, BEGINNING), INFINITY),)
+        return ((max(end - transform.window.reach, BEGINNING), INFINITY),)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.differing import named
 from tidemark.quality import quarantine, results
 from tidemark.quality.batch import Batch
 from tidemark.quality.expectation import ERROR
 from tidemark.quality.general import ROW
-from tidemark.quality.judging import judge, keys_of, row_number
+from tidemark.quality.judging import judge, row_number
 from tidemark.quality.results import Result
 from tidemark.state import Marker
 from tidemark.transform import WindowedTransform
@@ -62,8 +63,8 @@ def gate(
     quarantine.create(warehouse, transform, rows)
     batch, columns = Batch(warehouse, transform, marker), rows.columns
     gone = F.col("gone") if "gone" in columns else F.lit(False)
-    named = {ROW: row_number(transform), "_keys": keys_of(transform), "_gone": gone}
-    rows = rows.withColumns(named).persist()
+    marks = {ROW: row_number(transform), "_keys": named(transform.keys), "_gone": gone}
+    rows = rows.withColumns(marks).persist()
     try:
         # Neither waits for the other: what the engine leaves idle is used.
         with ThreadPoolExecutor(1) as aside:

@@ -15,6 +15,7 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.differing import named
 from tidemark.quality import general
 from tidemark.quality.batch import Batch
 from tidemark.quality.expectation import Verdict, Windowed
@@ -53,13 +54,6 @@ def row_number(transform: WindowedTransform) -> Column:
     """A number that tells a row from another by its window and keys, null keys too."""
     on = transform.by_window
     return F.xxhash64(*on, *(F.isnull(c) for c in on))
-
-
-def keys_of(transform: WindowedTransform) -> Column:
-    """A row's keys as JSON."""
-    if not transform.keys:
-        return F.lit("{}")
-    return F.to_json(F.struct(*transform.keys), {"ignoreNullFields": "false"})
 
 
 def judge(rows: DataFrame, batch: Batch) -> list[Result]:
@@ -147,7 +141,7 @@ def _windowed(
     failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
     if expectation.absent is not None:
         absent = expectation.absent(rows, batch).select(
-            F.unix_micros("window_start"), keys_of(batch.transform), "observed"
+            F.unix_micros("window_start"), named(batch.transform.keys), "observed"
         )
         failures += [Failure(*row) for row in absent.collect()]
     judged = look.judged[number] if expectation.judge else look.count

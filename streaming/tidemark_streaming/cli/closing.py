@@ -50,7 +50,9 @@ def show(
 
 def guide(settings: Settings) -> None:
     """Say what there is to see on the platform, and how to go on."""
-    url = f"http://127.0.0.1:{settings.webserver_port}"
+    from tidemark_streaming import services
+
+    url = services.url(settings)
     out().print("\n[bold]Worth a look[/]")
     for what, page in PAGES.items():
         out().print(f"  {what}: {url}/{page}", soft_wrap=True)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.log import Log
 from tidemark.warehouse import Warehouse
-from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, play
+from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, recording
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.ingest import replay
@@ -19,7 +19,7 @@ from tidemark_streaming.ingest import replay
 @pytest.fixture(scope="module")
 def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("year")
-    assert [p.number for p in play(folder, Excerpt())] == list(range(1, 1463))
+    assert [p.number for p in recording.play(folder, Excerpt())] == list(range(1, 1463))
     return folder
 
 
@@ -56,12 +56,12 @@ def test_rows_land_in_order_and_within_the_span_of_their_file(records: pd.DataFr
 
 
 def test_the_same_files_every_time_and_none_twice(year: Path, tmp_path: Path) -> None:
-    landed = list(play(tmp_path, Excerpt(start="2013-03-01", days=2)))
+    landed = list(recording.play(tmp_path, Excerpt(start="2013-03-01", days=2)))
     assert [p.number for p in landed] == list(range(1, 9))
     assert all(p.path.read_bytes() == (year / p.path.name).read_bytes() for p in landed)
     assert landed[0].path.stat().st_mtime == datetime(2013, 3, 1, 6, tzinfo=UTC).timestamp()
     os.utime(landed[0].path, (1, 1))
-    more = list(play(tmp_path, Excerpt(start="2013-03-01", days=3)))
+    more = list(recording.play(tmp_path, Excerpt(start="2013-03-01", days=3)))
     assert len(more) == 12
     assert more[0].path.stat().st_mtime == 1
 

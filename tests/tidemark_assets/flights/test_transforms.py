@@ -1,15 +1,11 @@
 """What is computed from the flights: the same as stream and as batch, and the same in pandas."""
 
-from uuid import uuid4
-
 import pandas as pd
 import pytest
-from pyspark.sql import SparkSession
 
 from tidemark.log import Log
 from tidemark.parity import parity
 from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark_assets.flights import transforms
@@ -28,14 +24,11 @@ KEY = "window_start"
 
 
 @pytest.fixture(scope="module")
-def days(
-    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Warehouse:
+def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A warehouse with what arrived in three days around the end of a month."""
-    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
     excerpt = Excerpt(start="2013-01-31", days=3)
-    list(replay(warehouse, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
-    return warehouse
+    list(replay(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    return shared
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,11 @@ from tidemark_streaming.ingest import replay
 
 
 @pytest.fixture(scope="module")
-def days(
-    engine: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Warehouse:
+def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A warehouse with what was transmitted around the spring's change of the clock."""
-    warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
     excerpt = Excerpt(start="2013-03-01", days=12)
-    list(replay(warehouse, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
-    return warehouse
+    list(replay(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    return shared
 
 
 def test_late_readings_are_published_again_and_the_stream_equals_the_batch(
