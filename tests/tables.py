@@ -31,6 +31,7 @@ _RUNS = pa.schema(
         **dict.fromkeys(("window_from", "window_to", "started_at", "ended_at"), _INSTANT),
         "watermark": _INSTANT,
         **dict.fromkeys(("windows", "on_time", "late", "too_late", "no_event_time"), pa.int64()),
+        "reported": pa.bool_(),
     }
 )
 _WINDOWS = pa.schema(
@@ -90,6 +91,7 @@ def ran(
         "started_at": as_datetime(seq * 1_000_000),
         "ended_at": as_datetime(seq * 1_000_000),
         "watermark": as_datetime(watermark),
+        "reported": False,
         **others,
     }
     names = [assets] if isinstance(assets, str) else assets

@@ -219,7 +219,8 @@ def transform_assets(
             warehouse, asked = tidemark.warehouse, context.partition_time_window
             start, end = instant(asked.start), instant(asked.end)
             oldest, newest = check_arrived(Log(warehouse, source), start, end)
-            facts = run.backfill(warehouse, transform, start, end, answer=config.answer.value)
+            answer = config.answer.value
+            facts = run.backfill(warehouse, transform, start, end, answer=answer, reported=True)
             if facts.window_from is None:
                 # A session may reach across any bound, so all were computed, whatever was asked.
                 start, end = min(start, oldest), max(end, newest + 1)

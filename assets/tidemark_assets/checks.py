@@ -10,7 +10,7 @@ import re
 import warnings
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -87,12 +87,12 @@ def evaluations(
 
 
 def checked(
-    glance: Glance, transform: WindowedTransform, after: int
+    glance: Glance, transform: WindowedTransform, after: int, others: Collection[int]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What runs found that Dagster did not launch, of commits after the number `after`."""
+    """What runs found, of commits after the number `after`, but those that told it themselves."""
     if transform.expectations:
         found = results_since(glance, transform.name, after)
-        told = [r for r in found if r.mode != "backfill"]
+        told = [r for r in found if r.seq not in others]
         yield from streamed(transform, told, withheld(glance, transform))
 
 

@@ -139,7 +139,7 @@ def _anew(
     verified = parity(warehouse, transform, start, end)
     # It takes check results too, which its signature leaves out.
     context.log_event(judged(verified, days))  # pyright: ignore[reportArgumentType]
-    facts = run.backfill(warehouse, transform, start, end, answer="complete")
+    facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
     found = report.computed(warehouse, transform, facts, begins, end)
     for table, partitions in found.items():

@@ -1,11 +1,11 @@
 """What happened to the windows, told to Dagster, whoever ran them.
 
-A continuous query, `tidemark run`, a correction and an incremental run of Dagster write the same
-row to the ledger. The sensor `<domain>_windows` reads those that are new and reports the
-partitions that they touched as materialized, so that they stand beside the backfilled ones. Only a
-closed partition is reported, once when it closes and again when late events change it: an open one
-would be reported at every arrival, and is not yet what its reader waits for. Backfills are not
-reported here: those of Dagster report their own.
+A continuous query, the commands' runs and backfills, a correction and an incremental run of Dagster
+write the same row to the ledger. The sensor `<domain>_windows` reads those that are new and reports
+the partitions that they touched as materialized, so that they stand beside those that Dagster
+backfilled, which report themselves. Only a closed partition is reported, once when it closes and
+again when late events change it: an open one would be reported at every arrival, and is not yet
+what its reader waits for.
 """
 
 import json
@@ -31,6 +31,12 @@ from tidemark_streaming.glance import Glance
 
 MOST = 100
 """Partitions reported in a tick, which takes some seconds; the rest follows in the next ones."""
+
+MADE_BY = {
+    "incremental": "a stream or an increment",
+    "backfill": "a backfill from outside",
+    "correction": "a correction",
+}
 
 SLACK = 600_000_000
 """Rows of the ledger come in order but for what two processes append at the same time."""
@@ -68,14 +74,14 @@ def windows(
     partitions: PartitionsOf,
     fresh_within: int,
 ) -> dg.Definitions:
-    """Reports the closed partitions that streams and increments changed, and who is not fresh."""
+    """Reports the closed partitions that runs changed, and who is not fresh."""
 
     @dg.sensor(
         name=f"{domain}_windows",
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports the partitions that streams and incremental runs brought up to date, "
-        "when they close and when late events change them. It launches nothing.",
+        description="Reports the partitions that streams, increments and the command line brought "
+        "up to date, when they close and when late events change them. It launches nothing.",
     )
     def sensor(
         context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
@@ -86,7 +92,7 @@ def windows(
         told: dict[str, int] = {}
         for transform in transforms.values():
             name, before = transform.name, marks.get(transform.name, Mark())
-            mine = [r for r in runs if r["asset"] == name and r["mode"] != "backfill"]
+            mine = [r for r in runs if r["asset"] == name and not r["reported"]]
             fresh = [r for r in mine if before.seq < r["seq"] <= before.until]
             if not fresh or sum(told.values()) >= MOST:
                 continue
@@ -96,7 +102,7 @@ def windows(
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
             touched = [t for t in touched if t.start > before.done]
-            checked = checks.checked(glance, transform, before.seq)
+            checked = checks.checked(glance, transform, before.seq, others)
             room = MOST - sum(told.values())
             if len(touched) > room:
                 touched, checked = touched[:room], iter(())
@@ -177,7 +183,7 @@ def reports(
     """What to report of closed partitions after a run of the ledger."""
     mark = run["watermark"]
     common = {
-        "made by": "a correction" if run["mode"] == "correction" else "a stream or an increment",
+        "made by": MADE_BY[run["mode"]],
         "complete through arrival": run["through_arrival"],
         "watermark now": moment(None if mark is None else instant(mark)),
     }
@@ -206,5 +212,5 @@ def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool]]:
 
 def _said(told: Mapping[str, int]) -> str:
     if not told:
-        return "No run of a stream or an increment since the last look."
+        return "No run since the last look but those that report themselves."
     return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())

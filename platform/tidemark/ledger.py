@@ -6,6 +6,7 @@ an idempotent one's time; a process killed within it may leave a second row of t
 """
 
 from dataclasses import asdict, dataclass
+from typing import get_type_hints
 
 from pyspark.sql import functions as F
 
@@ -34,6 +35,7 @@ class RunFacts:
             windows.
         quarantined: rows withheld because they failed an expectation.
         warned: rows published that failed one of level `warning`.
+        reported: whether who began it tells the orchestrator of it; not where a later run ended it.
     """
 
     run: str
@@ -56,6 +58,7 @@ class RunFacts:
     too_late: int
     no_event_time: int
     duplicate: int
+    reported: bool
 
     @property
     def events(self) -> int:
@@ -70,10 +73,8 @@ class RunFacts:
 
 
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
-_TEXTS = ("run", "asset", "mode", "answer")
-_SCHEMA = ", ".join(
-    f"{name} {'STRING' if name in _TEXTS else 'BIGINT'}" for name in RunFacts.__dataclass_fields__
-)
+_TYPES = {int: "BIGINT", int | None: "BIGINT", str: "STRING", bool: "BOOLEAN"}
+_SCHEMA = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in get_type_hints(RunFacts).items())
 
 
 def append(warehouse: Warehouse, facts: RunFacts) -> None:

@@ -79,6 +79,7 @@ def backfill(
     end: int | None = None,
     *,
     answer: str = "as_streamed",
+    reported: bool = False,
 ) -> RunFacts:
     """Compute windows anew from all arrivals so far, and replace them in one commit each.
 
@@ -87,6 +88,7 @@ def backfill(
             always of sessions.
         answer: `as_streamed` counts what a stream would have counted; `complete` also counts the
             events that came too late.
+        reported: whether the caller tells the orchestrator what it did.
 
     Raises:
         DefinitionError: an unknown answer, or only one bound, or an empty range.
@@ -113,7 +115,7 @@ def backfill(
             mode="backfill", before=before, after=after, ranges=ranges, answer=answer
         ), False
 
-    facts = _execute(warehouse, transform, log, plan)
+    facts = _execute(warehouse, transform, log, plan, reported=reported)
     assert facts is not None
     return facts
 
@@ -155,6 +157,8 @@ def _execute(
     transform: WindowedTransform,
     log: Log,
     plan: Callable[[Marker], tuple[Marker, bool] | None],
+    *,
+    reported: bool = False,
 ) -> RunFacts | None:
     state = State(warehouse, transform)
     known = warehouse.path(transform.state_table)
@@ -171,7 +175,7 @@ def _execute(
             if last.seq < 0:
                 check(log, transform)
             with warehouse.interpreting() if few else nullcontext():
-                facts = _run(warehouse, transform, log, marker)
+                facts = _run(warehouse, transform, log, marker, reported)
         except ConflictError:
             _published.pop(known, None)
             time.sleep(min(5.0, 0.25 * 2**attempt))
@@ -184,22 +188,28 @@ def _execute(
     )
 
 
-def _run(warehouse: Warehouse, transform: WindowedTransform, log: Log, marker: Marker) -> RunFacts:
+def _run(
+    warehouse: Warehouse, transform: WindowedTransform, log: Log, marker: Marker, reported: bool
+) -> RunFacts:
     state = State(warehouse, transform)
     earlier = None if marker.seq == 0 or marker.replaces else state.read()
     rows = partials(covered(log, transform, marker), transform, log, earlier)
-    return _publish(warehouse, transform, marker, state.commit(rows, marker))
+    return _publish(warehouse, transform, marker, state.commit(rows, marker), reported)
 
 
 def _recovered(warehouse: Warehouse, transform: WindowedTransform, state: State) -> Marker:
     last = state.last()
     if last.seq > ledger.published(warehouse, transform.name):
-        _publish(warehouse, transform, last, state.counts(last))
+        _publish(warehouse, transform, last, state.counts(last), reported=False)
     return last
 
 
 def _publish(
-    warehouse: Warehouse, transform: WindowedTransform, marker: Marker, counts: Counter[int]
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    marker: Marker,
+    counts: Counter[int],
+    reported: bool,
 ) -> RunFacts:
     with_late = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
     published = publish(warehouse, transform, marker, with_late=with_late)
@@ -218,6 +228,7 @@ def _publish(
         watermark=marker.at.watermark,
         **published._asdict(),
         **{word: counts[code] for code, word in judge.VERDICTS.items()},
+        reported=reported,
     )
     ledger.append(warehouse, facts)
     return facts

@@ -37,17 +37,22 @@ def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[st
 
 
 def run(
-    settings: Settings, seq: int, watermark: int, *starts: int, mode: str = "incremental"
+    settings: Settings,
+    seq: int,
+    watermark: int,
+    *starts: int,
+    mode: str = "incremental",
+    reported: bool = False,
 ) -> None:
     publish(settings, "hourly", seq, starts, HOUR)
-    ran(settings, "hourly", seq, through=seq, watermark=watermark, mode=mode)
+    ran(settings, "hourly", seq, through=seq, watermark=watermark, mode=mode, reported=reported)
 
 
 def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
-    assert ticks.skipped() == "No run of a stream or an increment since the last look."
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
     run(settings, 0, DAY[1] - 1, DAY[0], DAY[0] + 22 * HOUR)
     assert ticks.skipped() == "hourly: 0 partitions reported"
     assert materialized(instance) == []
@@ -85,7 +90,7 @@ def test_what_is_too_much_for_one_tick_follows_in_the_next(
     run(settings, 1, DAY[4], DAY[0] + HOUR)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "hourly: 2 partitions reported"
-    assert ticks.skipped() == "No run of a stream or an increment since the last look."
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
     days = [f"2013-01-0{day}" for day in (1, 2, 3, 1, 4)]
     assert materialized(instance) == days
 
@@ -103,15 +108,29 @@ def test_a_report_says_how_the_partition_stands(
     assert said["complete through arrival"] == 0
 
 
-def test_backfills_report_themselves(instance: dg.DagsterInstance, settings: Settings) -> None:
+def test_backfills_of_dagster_report_themselves(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
     ticks = reports(instance, settings)
     run(settings, 0, DAY[2], DAY[0], DAY[1])
     ticks.skipped()
-    run(settings, 1, DAY[2], DAY[0], mode="backfill")
-    assert ticks.skipped() == "No run of a stream or an increment since the last look."
+    run(settings, 1, DAY[2], DAY[0], mode="backfill", reported=True)
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
     run(settings, 2, DAY[3], DAY[2])
     ticks.skipped()
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
+
+
+def test_a_backfill_of_the_command_line_is_reported_day_by_day(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    run(settings, 0, DAY[2], DAY[0], DAY[1], DAY[2], mode="backfill")
+    assert reports(instance, settings).skipped() == "hourly: 2 partitions reported"
+    assert materialized(instance) == ["2013-01-01", "2013-01-02"]
+    event = instance.get_latest_materialization_event(dg.AssetKey("hourly"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["made by"].value == "a backfill from outside"
 
 
 def test_windows_outside_all_partitions_are_not_reported(

@@ -106,7 +106,7 @@ def _leave(spark: "SparkSession", release: bool) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-    if release and not spark.is_stopped:
+    if release and not spark.client.is_closed:
         # Spark's own `stop` would log the whole refusal of an engine that has ended before.
         with suppress(PySparkException):
             spark.client.release_session()
