@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
 
+from tidemark.engine import masking
 from tidemark.errors import EngineError
 
 Tell = Callable[[str], None]
@@ -47,15 +49,31 @@ class Managed:
         self._file = home / "pids" / f"{name}.json"
 
     def start(
-        self, command: Sequence[str], port: int, env: Mapping[str, str], folder: Path
+        self,
+        command: Sequence[str],
+        port: int,
+        env: Mapping[str, str],
+        folder: Path,
+        *,
+        masked: str | None = None,
     ) -> Record:
-        """Start the process in a session of its own, so that no terminal or parent ends it."""
+        """Start the process in a session of its own, so that no terminal or parent ends it.
+
+        Args:
+            masked: a variable of `env` whose value is struck out of the log.
+        """
         for parent in (self.log.parent, self._file.parent):
             parent.mkdir(parents=True, exist_ok=True)
         if self.log.exists():
             self.log.replace(self.log.with_name(f"{self.name}.previous.log"))
         # The shell ends at once: the process is nobody's child here, and leaves no zombie.
         script = 'exec 2>>"$0" </dev/null; "$@" >>"$0" & echo $!'
+        if masked is not None:
+            script = (
+                'exec 3>&1 2>>"$0" </dev/null; name=$1 python=$2 mask=$3; shift 3; '
+                '{ "$@" 3>&- 2>&1 & echo $! >&3; } | "$python" "$mask" "$name" >>"$0" 3>&- &'
+            )
+            command = [masked, sys.executable, masking.__file__, *command]
         with self.log.open("a"):
             told = subprocess.run(
                 ["/bin/sh", "-c", script, str(self.log), *command],

@@ -35,6 +35,7 @@ HUNG_DEADLINE = 30.0
 
 # On local files Hadoop starts a process for each chmod and readlink, 130 in a small run, which took
 # most of its time. These classes do without. The log store is safe for one writing server, as here.
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
@@ -158,7 +159,9 @@ def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
-    managed.start(_command(settings, paths, scratch), port, _environment(settings), scratch)
+    command, environment = _command(settings, paths, scratch), _environment(settings)
+    # Spark's worker of a stream tells its address when it starts, and the token with it.
+    managed.start(command, port, environment, scratch, masked=_TOKEN)
 
 
 def _await(managed: Managed, url: str, tell: Tell) -> None:
@@ -246,7 +249,7 @@ def _environment(settings: Settings) -> dict[str, str]:
     return inherited | {
         "SPARK_HOME": str(_spark_home()),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token_of(settings),
+        _TOKEN: token_of(settings),
     }
 
 

@@ -121,6 +121,19 @@ def test_the_log_of_the_run_before_is_kept(managed: Managed, tmp_path: Path) -> 
     assert managed.log.with_name("sleeper.previous.log").read_text() == "first\n"
 
 
+def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
+    managed: Managed, tmp_path: Path
+) -> None:
+    says = 'echo "at sc://here/;token=$SECRET"; trap "echo bye $SECRET; exit" TERM; sleep 60 & wait'
+    env = {**os.environ, "SECRET": "s3cr-t_"}
+    record = managed.start(("/bin/sh", "-c", says), 0, env, tmp_path, masked="SECRET")
+    assert managed.running() == record
+    wait_for(lambda: "token" in managed.log.read_text())
+    assert managed.stop() is True
+    wait_for(lambda: "bye" in managed.log.read_text())
+    assert managed.log.read_text() == "at sc://here/;token=***\nbye ***\n"
+
+
 def test_last_words_are_the_line_that_tells_most(managed: Managed, tmp_path: Path) -> None:
     managed.log.parent.mkdir()
     managed.log.write_text("starting\njava.net.BindException: taken\nbye\n")
