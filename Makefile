@@ -2,6 +2,8 @@
 .PHONY: setup demo test lint bench up down lock clean
 
 PYTHON = .venv/bin/python
+# Processes of tests, each with an engine of its own (2.5 GB).
+WORKERS = 2
 
 setup:
 	@tools/setup
@@ -10,7 +12,7 @@ demo: setup
 	@.venv/bin/tidemark demo
 
 test: lint
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
 
 lint: setup
 	.venv/bin/ruff check

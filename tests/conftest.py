@@ -1,9 +1,12 @@
-"""One embedded engine for all tests, and a database of its own for each test that wants tables."""
+"""One embedded engine for the tests of a process, and a database of its own for each test that
+wants tables."""
 
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -17,6 +20,8 @@ from tidemark.warehouse import Warehouse
 
 TESTS = Path(__file__).parent
 STATUS = pytest.StashKey[int]()
+HOMES = "TIDEMARK_TEST_HOMES"
+"""A variable: the folder of the engines' homes, one for each process of tests."""
 
 SHORT_LIVED = (
     "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
@@ -36,8 +41,10 @@ def free_port() -> int:
 
 
 def pytest_configure() -> None:
-    """End on SIGTERM as on an interrupt: fixtures stop what they started, the engine above all."""
+    """End on SIGTERM as on an interrupt: fixtures stop what they started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if HOMES not in os.environ:
+        os.environ[HOMES] = tempfile.mkdtemp(prefix="tidemark-tests-")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -45,17 +52,23 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """After an interrupt, end without Python's own farewell.
+    """Stop the engines, also those of workers that had no time to; after an interrupt, end without
+    Python's own farewell.
 
-    It waits for ever for a gRPC channel whose call was interrupted in a frame that pytest keeps.
+    That waits for ever for a gRPC channel whose call was interrupted in a frame that pytest keeps.
     """
+    if not hasattr(config, "workerinput"):
+        homes = Path(os.environ.pop(HOMES))
+        for home in homes.iterdir():
+            spark_engine.stop(Settings(home=home))
+        shutil.rmtree(homes, ignore_errors=True)
     if config.stash.get(STATUS, 0) == pytest.ExitCode.INTERRUPTED:
         sys.stdout.flush()
         os._exit(pytest.ExitCode.INTERRUPTED)
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def engine() -> Settings:
     """The settings of an engine that runs: token, port and home are its own.
 
     With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`), started
@@ -63,27 +76,18 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """
     if kept := os.environ.get("TIDEMARK_TEST_HOME"):
         settings = Settings(home=Path(kept), engine_java_options=SHORT_LIVED)
-        _start(settings)
-        yield settings
-        return
-    settings = Settings(
-        home=tmp_path_factory.mktemp("engine"),
-        engine_port=free_port(),
-        engine_memory="2g",
-        engine_java_options=SHORT_LIVED,
-    )
-    try:
-        _start(settings)
-        yield settings
-    finally:
-        spark_engine.stop(settings)
-
-
-def _start(settings: Settings) -> None:
+    else:
+        settings = Settings(
+            home=Path(tempfile.mkdtemp(dir=os.environ[HOMES])),
+            engine_port=free_port(),
+            engine_memory="2g",
+            engine_java_options=SHORT_LIVED,
+        )
     with pytest.MonkeyPatch.context() as patch:
         # The engine's Python workers unpickle functions of test modules, and import these.
         patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
         spark_engine.ensure(settings)
+    return settings
 
 
 @pytest.fixture(scope="session")

@@ -64,7 +64,7 @@ PER_MINUTE = WindowedTransform(
 )
 
 
-def some_arrivals(seed: int = 7, count: int = 8, size: int = 25) -> list[list[Event]]:
+def some_arrivals(seed: int = 7, count: int = 5, size: int = 40) -> list[list[Event]]:
     """Arrivals a minute apart, of events up to seven minutes old: on time, late and too late."""
     chance = random.Random(seed)
 

@@ -115,12 +115,12 @@ def test_just_the_windows_that_lack_events_are_written(logged: Warehouse) -> Non
 
 
 def test_what_comes_later_is_judged_as_ever(warehouse: Warehouse) -> None:
-    ingest(warehouse, READINGS, ARRIVALS[:5], ends=False)
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     run_all(warehouse, PER_MINUTE)
     backfill(warehouse, PER_MINUTE, *minutes(-3, 1))
     first = correct(warehouse, PER_MINUTE)
     assert first is not None
-    ingest(warehouse, READINGS, ARRIVALS[5:])
+    ingest(warehouse, READINGS, ARRIVALS[3:])
     run_all(warehouse, PER_MINUTE, 2)
     assert State(warehouse, PER_MINUTE).last().after.at.arrival == len(ARRIVALS)
     between = published(warehouse, PER_MINUTE)
@@ -133,9 +133,9 @@ def test_what_comes_later_is_judged_as_ever(warehouse: Warehouse) -> None:
 
 
 def test_it_takes_in_no_arrival(warehouse: Warehouse) -> None:
-    ingest(warehouse, READINGS, ARRIVALS[:6], ends=False)
+    ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
     incremental(warehouse, PER_MINUTE)
-    ingest(warehouse, READINGS, ARRIVALS[6:])
+    ingest(warehouse, READINGS, ARRIVALS[4:])
     backfill(warehouse, PER_MINUTE, *minutes(0, 3))
     stood = State(warehouse, PER_MINUTE).last().after
     correct(warehouse, PER_MINUTE)

@@ -93,7 +93,7 @@ def test_there_is_something_to_find() -> None:
     assert len(runs) == len(ARRIVALS)
 
 
-@pytest.mark.parametrize("limit", [1, 2, None])
+@pytest.mark.parametrize("limit", [1, None])
 def test_any_cut_into_runs_counts_each_event_once(logged: Warehouse, limit: int | None) -> None:
     asset = named(f"cut_{limit}".lower())
     assert run_all(logged, asset, limit) == len(duplicates(ARRIVALS))
@@ -107,7 +107,7 @@ def test_backfills_count_each_event_once(logged: Warehouse) -> None:
     assert facts.events == sum(map(len, ARRIVALS))
     assert published(logged, asset) == WANT
     # Copies on both sides of the bounds of a range have their originals beyond them.
-    for first, last in [(-10, 2), (4, 20), (2, 4)]:
+    for first, last in [(-10, 2), (3, 20), (2, 3)]:
         backfill(logged, asset, *minutes(first, last))
     assert published(logged, asset) == WANT
 

@@ -15,7 +15,7 @@ from tidemark.warehouse import Warehouse
 @pytest.fixture(scope="module")
 def streamed(shared: Warehouse) -> Warehouse:
     ingest(shared, READINGS, some_arrivals(seed=3))
-    incremental(shared, PER_MINUTE, limit=5)
+    incremental(shared, PER_MINUTE, limit=3)
     incremental(shared, PER_MINUTE)
     return shared
 
