@@ -21,6 +21,7 @@ from playwright.sync_api import Page, sync_playwright
 from conftest import free_port
 from tidemark.settings import Settings
 from tidemark_assets.flights.feed import recording
+from tidemark_assets.weather.feed import recording as weather
 from tidemark_streaming import orchestrator
 from tidemark_streaming.feed import Excerpt
 
@@ -32,6 +33,8 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+RELEASE = "ops: {release: {config: {asset: temperature_hourly, keys: {origin: EWR}}}}"
+STREAM = "ops: {{flights_stream_{job}: {{config: {{assets: [departures_hourly]}}}}}}"
 SLOW = 180.0
 """Seconds that a run may take on a busy machine with two cores."""
 
@@ -146,6 +149,29 @@ def switch_on(page: Page, sensor: str) -> None:
     page.locator("label[class*=formatSwitch]").first.click()
 
 
+def launch(page: Page, location: str, job: str, config: str) -> None:
+    """Launch a job from its launchpad, with some configuration."""
+    page.goto(f"/locations/{location}/jobs/{job}/playground")
+    editor = page.locator(".CodeMirror").first
+    editor.wait_for()
+    editor.evaluate("(e, text) => e.CodeMirror.setValue(text)", config)
+    page.get_by_role("button", name=re.compile("Launch Run")).click()
+
+
+def wait_for_partitions(page: Page, asset: str, count: int) -> None:
+    """Wait until Dagster knows so many partitions of an asset as materialized."""
+    query = (
+        'query {assetNodeOrError(assetKey: {path: ["ASSET"]}) {... on AssetNode '
+        "{partitionStats {numMaterialized}}}}"
+    ).replace("ASSET", asset)
+    deadline, found = time.monotonic() + SLOW, -1
+    while time.monotonic() < deadline and found != count:
+        time.sleep(1)
+        answer = page.request.post("/graphql", data={"query": query}).json()
+        found = answer["data"]["assetNodeOrError"]["partitionStats"]["numMaterialized"]
+    assert found == count
+
+
 def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> None:
     with launched(page):
         switch_on(page, "flights_landing")
@@ -170,3 +196,54 @@ def test_from_landed_files_to_backfilled_windows_by_clicks_alone(page: Page) -> 
     page.goto(f"/runs/{next(iter(runs(page)))}")
     page.get_by_text("No event of 'flights' from 2013-06-01").first.wait_for()
     look(page, "06 run without events")
+
+
+def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Path) -> None:
+    with launched(page):
+        launch(page, "flights", "flights_start_streams", STREAM.format(job="starts"))
+    # The sensor of what lands is on, and ingests them; the stream takes them in by itself.
+    with launched(page):
+        list(recording.play(landing / "flights", Excerpt(days=36)))
+    wait_for_partitions(page, "departures_hourly", 35)
+    page.goto("/assets/departures_hourly?view=partitions&partition=2013-02-03")
+    page.get_by_text("Materialized (35)").wait_for()
+    look(page, "07 days of a stream")
+    page.goto("/locations/flights/sensors/flights_supervisor")
+    tick = page.get_by_role("row").filter(has_text="View logs").first
+    tick.get_by_text("0 runs requested").last.click()
+    page.get_by_text(re.compile("departures_hourly runs since")).first.wait_for()
+    look(page, "08 supervisor")
+    page.goto("/assets/departures_hourly?view=checks")
+    page.get_by_text("fresh_by_event_time").first.wait_for()
+    look(page, "09 checks")
+    page.goto("/automation")
+    look(page, "10 automation")
+    with launched(page):
+        launch(page, "flights", "flights_stop_streams", STREAM.format(job="stops"))
+    page.goto("/locations/flights/asset-groups/flights")
+    look(page, "11 lineage")
+
+
+def test_a_wind_that_can_t_be_is_withheld_until_a_person_lets_it_through(
+    page: Page, landing: Path
+) -> None:
+    list(weather.play(landing / "weather", Excerpt(start="2013-02-12", days=1)))
+    with launched(page):
+        materialize(page, "weather_log")
+    with launched(page):
+        materialize(page, "temperature_hourly", "2013-02-12")
+    page.goto("/assets/temperature_hourly?view=checks&checkDetail=between_wind_0_200")
+    page.get_by_text("1 failed, the first at 2013-02-12T08:00:00Z: 1048").first.wait_for()
+    look(page, "12 failing check")
+    page.goto("/assets/temperature_hourly_quarantine?view=partitions&partition=2013-02-12")
+    page.get_by_text("Materialized (1)").wait_for()
+    look(page, "13 quarantine")
+    with launched(page):
+        launch(page, "weather", "release_quarantined", RELEASE)
+    page.goto("/assets/temperature_hourly?view=partitions&partition=2013-02-12")
+    page.get_by_text("released windows", exact=True).first.wait_for()
+    look(page, "14 released")
+    page.goto("/assets/daily_punctuality?view=lineage&lineageScope=upstream")
+    for asset in ("flights_feed", "flights_log", "departures_by_carrier"):
+        page.get_by_text(asset, exact=True).first.wait_for()
+    look(page, "15 lineage to a mart")
