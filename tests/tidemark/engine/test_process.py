@@ -124,7 +124,7 @@ def test_the_log_of_the_run_before_is_kept(managed: Managed, tmp_path: Path) -> 
 def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
     managed: Managed, tmp_path: Path
 ) -> None:
-    says = 'echo "at sc://here/;token=$SECRET"; trap "echo bye $SECRET; exit" TERM; sleep 60 & wait'
+    says = 'trap "echo bye $SECRET; exit" TERM; echo "at sc://here/;token=$SECRET"; sleep 60 & wait'
     env = {**os.environ, "SECRET": "s3cr-t_"}
     record = managed.start(("/bin/sh", "-c", says), 0, env, tmp_path, masked="SECRET")
     assert managed.running() == record
