@@ -35,7 +35,7 @@ FLAGS = (
 )
 RELEASE = "ops: {release: {config: {asset: temperature_hourly, keys: {origin: EWR}}}}"
 STREAM = "ops: {{flights_stream_{job}: {{config: {{assets: [departures_hourly]}}}}}}"
-SLOW = 180.0
+SLOW = 300.0
 """Seconds that a run may take on a busy machine with two cores."""
 
 pytestmark = pytest.mark.skipif(
