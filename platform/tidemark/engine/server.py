@@ -32,10 +32,10 @@ START_DEADLINE = 180.0
 HUNG_DEADLINE = 30.0
 """Seconds after which a server that is alive and silent is taken for hung, and ended."""
 
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 
 # On local files Hadoop starts a process for each chmod and readlink, 130 in a small run, which took
 # most of its time. These classes do without. The log store is safe for one writing server, as here.
-_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 _LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
@@ -159,7 +159,8 @@ def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
-    command, environment = _command(settings, paths, scratch), _environment(settings)
+    home = _spark_home(scratch)
+    command, environment = _command(settings, paths, scratch, home), _environment(settings, home)
     # Spark's worker of a stream tells its address when it starts, and the token with it.
     managed.start(command, port, environment, scratch, masked=_TOKEN)
 
@@ -182,7 +183,7 @@ def _await(managed: Managed, url: str, tell: Tell) -> None:
     )
 
 
-def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
+def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -> list[str]:
     cores = os.cpu_count() or 1
     java = {
         "derby.system.home": settings.home / "metastore",
@@ -230,7 +231,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
         **_LOCAL_FILES,
     }
     return [
-        str(_spark_home() / "bin" / "spark-submit"),
+        str(home / "bin" / "spark-submit"),
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
         *("--master", f"local[{cores}]"),
         *("--name", "tidemark"),
@@ -239,7 +240,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path) -> list[str]:
     ]
 
 
-def _environment(settings: Settings) -> dict[str, str]:
+def _environment(settings: Settings, home: Path) -> dict[str, str]:
     # Another Spark's variables would change this one, and a remote would make it its own client.
     inherited = {
         name: value
@@ -247,16 +248,22 @@ def _environment(settings: Settings) -> dict[str, str]:
         if not name.startswith(("SPARK_", "PYSPARK_"))
     }
     return inherited | {
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
         _TOKEN: token_of(settings),
     }
 
 
-def _spark_home() -> Path:
+def _spark_home(scratch: Path) -> Path:
+    """Spark's home, without the zip of its Python: a worker would take it before the installed
+    one, and compile it anew at each start, for longer than a stream waits on a busy machine."""
     import pyspark
 
-    return Path(pyspark.__file__).parent
+    home = scratch / "spark"
+    home.mkdir()
+    for part in ("bin", "jars"):
+        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
+    return home
 
 
 @contextmanager
