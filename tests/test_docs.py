@@ -121,4 +121,5 @@ def test_the_scenario_shown_comes_out_as_it_says(warehouse: Warehouse, tmp_path:
     path.write_text(shown)
     scenario = load(path)
     assert scenario.expect is not None
-    assert differences(scenario.expect, simulate(warehouse, scenario, 2)) == []
+    (result,) = simulate(warehouse, scenario, 2)
+    assert differences(scenario.expect, result) == []

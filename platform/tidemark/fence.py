@@ -29,7 +29,7 @@ class Fence:
         self.warehouse = warehouse
         self.table = table
         self.app = app
-        self._number = 0
+        self._number = -1
         self._token = ""
 
     def take(self, removing: str | None = None) -> None:

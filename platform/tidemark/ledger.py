@@ -81,7 +81,7 @@ def append(warehouse: Warehouse, facts: RunFacts) -> None:
     """Record a finished run."""
     rows = warehouse.spark.createDataFrame([tuple(asdict(facts).values())], _SCHEMA)
     rows = rows.withColumns({name: F.timestamp_micros(name) for name in _INSTANTS})
-    warehouse.create(TABLE, rows.schema, "Every run of every asset")
+    warehouse.create(TABLE, rows, "Every run of every asset")
     warehouse.add(rows, TABLE)
 
 

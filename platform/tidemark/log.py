@@ -93,6 +93,8 @@ class Log:
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
+        # Whether the tables wait for the first append, which makes them.
+        self._fresh = False
 
     def create(self) -> None:
         """Create both tables, unless they are there.
@@ -102,16 +104,20 @@ class Log:
             DataError: the warehouse can't be written, or a newer Tidemark wrote the tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
-        self.warehouse.create(
+        with_log = self.warehouse.create(
             self.source.log_table, _ddl(columns), f"Events of {name} with the facts of arrival."
         )
-        self.warehouse.create(
+        with_timeline = self.warehouse.create(
             self.source.timeline_table, _ddl(_TIMELINE), f"One row for each arrival of {name}."
         )
-        self._check_columns(columns)
+        self._fresh = with_log and with_timeline and not self.warehouse.registered
+        if not self._fresh:
+            self._check_columns(columns)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """The arrivals with `after` < number <= `through`, in order."""
+        if self._fresh:
+            return []
         rows = self.warehouse.read(self.source.timeline_table).where(F.col("arrival") > after)
         if through is not None:
             rows = rows.where(F.col("arrival") <= through)
@@ -119,6 +125,8 @@ class Log:
 
     def last(self) -> Arrival | None:
         """The newest arrival, `None` when nothing has arrived yet."""
+        if self._fresh:
+            return None
         rows = self.warehouse.read(self.source.timeline_table)
         return next(iter(arrivals(rows.orderBy(F.desc("arrival")).limit(1))), None)
 
@@ -184,6 +192,8 @@ class Log:
         Raises:
             ConflictError: other writers do the same at the same time.
         """
+        if self._fresh:
+            return
         # The timeline first: once it is fenced, the rows beyond it can't become part of it.
         self._timeline_fence.take()
         last = self.last()
@@ -200,9 +210,10 @@ class Log:
         Raises:
             ConflictError: another writer has taken over; what was written is without effect.
         """
-        if any(a.rows for a in arrivals):
+        if self._fresh or any(a.rows for a in arrivals):
             self._log_fence.append(self._with_facts(rows, arrivals))
         self._commit(arrivals)
+        self._fresh = False
         # Whoever takes over fences the timeline before the log: this commit vouches for both.
         if not self._timeline_fence.held():
             raise ConflictError(

@@ -145,4 +145,4 @@ def _stamped(
 
 
 def _create(warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame) -> None:
-    warehouse.create(transform.table, rows.schema, transform.description, feed=True)
+    warehouse.create(transform.table, rows, transform.description, feed=True)

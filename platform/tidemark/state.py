@@ -181,7 +181,7 @@ class State:
         rows = partials.withColumns(
             {"seq": F.lit(marker.seq).cast("bigint"), "marker": F.lit(None).cast("string")}
         )
-        self.warehouse.create(self.table, rows.schema, f"Stored panes of {self.table}")
+        self.warehouse.create(self.table, rows, f"Stored panes of {self.table}")
         note = self.warehouse.spark.createDataFrame(
             [(marker.seq, marker.to_json())], "seq BIGINT, marker STRING"
         )
@@ -209,7 +209,7 @@ class State:
 def put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
     """Write what a commit gives for a table of windows, once: in the place of all rows of its
     windows, where it replaces them."""
-    warehouse.create(table, rows.schema, comment)
+    warehouse.create(table, rows, comment)
     if marker.replaces:
         warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
     else:

@@ -65,7 +65,8 @@ class Warehouse:
         spark: a session of the engine.
         location: the folder (or bucket) that holds the tables, as the engine sees it.
         database: the catalog's database, and the folder below `location`.
-        registered: whether the tables are in the catalog too; without, they are made sooner.
+        registered: whether the tables are in the catalog too. Those that are not are for one writer
+            alone, for a while; each is made by its first write, which is sooner.
     """
 
     def __init__(
@@ -92,28 +93,34 @@ class Warehouse:
         return f"{self.location}/{self.database}/{table}"
 
     def create(
-        self, table: str, schema: str | StructType, comment: str = "", *, feed: bool = False
-    ) -> None:
-        """Create a table, unless it is there.
+        self, table: str, like: str | DataFrame, comment: str = "", *, feed: bool = False
+    ) -> bool:
+        """Create a table, unless it is there; whether it was not.
 
         Args:
+            like: its columns, as DDL or as rows that have them. The engine is asked for the rows'
+                columns, which takes a while, only where the table is not there.
             feed: whether consumers may read its changes (Delta's change data feed): an append
-                costs nothing more, an update or deletion writes its rows once again.
+                costs nothing more, an update or deletion writes its rows once again. Tables that
+                are not registered have none.
 
         Raises:
             DataError: the warehouse can't be written, or a newer Tidemark wrote the table.
         """
         if table in self._known:
-            return
+            return False
         if not self.exists(table):
-            columns = schema if isinstance(schema, str) else _ddl(schema)
+            if not self.registered:
+                self._known.add(table)
+                self._new.add(table)
+                return True
+            columns = like if isinstance(like, str) else _ddl(like.schema)
             properties = {"tidemark.format": FORMAT} | ({_FEED: "true"} if feed else {})
             try:
                 with translated(f"create table '{table}' in '{self.location}'"):
-                    where = f"LOCATION '{self.path(table)}'" if self.registered else ""
                     self.spark.sql(
                         f"CREATE TABLE IF NOT EXISTS {self._place(table)} ({columns}) USING delta "
-                        f"{where} COMMENT '{_quoted(comment)}' "
+                        f"LOCATION '{self.path(table)}' COMMENT '{_quoted(comment)}' "
                         f"TBLPROPERTIES ({_pairs(properties)})"
                     )
             except ConflictError:
@@ -129,12 +136,11 @@ class Warehouse:
                 )
             self._known.add(table)
             self._new.add(table)
-            return
+            return True
         self._check_format(table)
+        return False
 
     def _place(self, table: str) -> str:
-        if not self.registered:
-            return f"delta.`{self.path(table)}`"
         self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
         return f"`{self.database}`.`{table}`"
 
@@ -176,8 +182,15 @@ class Warehouse:
 
     def add(self, rows: DataFrame, table: str) -> None:
         """Add rows, again whenever it is asked."""
-        with translated(f"write table '{table}'"):
-            rows.write.format("delta").mode("append").save(self.path(table))
+        for last in (False, True):
+            try:
+                with translated(f"write table '{table}'"):
+                    rows.write.format("delta").mode("append").save(self.path(table))
+                return
+            except ConflictError:
+                # Another first write made the table meanwhile: from then on rows are only added.
+                if last:
+                    raise
 
     def append(
         self, rows: DataFrame, table: str, app: str, version: int, **measures: Column

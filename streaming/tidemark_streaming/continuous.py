@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from uuid import NAMESPACE_URL, uuid5
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.errors import DataError, EngineError
 from tidemark.log import arrivals
@@ -22,6 +24,8 @@ from tidemark.run import incremental
 from tidemark.settings import Settings
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Place, Warehouse
+
+_STARTS = 4
 
 
 def start(
@@ -60,7 +64,7 @@ def start(
         .foreachBatch(_batch(warehouse.place, transform, arrivals_per_run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
-    return writer.start()
+    return _started(writer)
 
 
 def session_id(settings: Settings) -> str:
@@ -95,6 +99,17 @@ def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:
 def name(database: str, asset: str) -> str:
     """What an asset's query is called; the engine runs one of a name at a time."""
     return f"tidemark {database}.{asset}"
+
+
+def _started(writer: DataStreamWriter) -> StreamingQuery:
+    for _ in range(_STARTS - 1):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            # Spark gives the query's Python worker ten seconds to come up, on any machine.
+            if "worker failed to connect back" not in str(error):
+                raise
+    return writer.start()
 
 
 def _name(warehouse: Warehouse, transform: WindowedTransform) -> str:

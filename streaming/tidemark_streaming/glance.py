@@ -24,6 +24,15 @@ _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
 """Runs after which all windows are complete: one of a range says nothing of those outside it."""
 
 
+def whole(path: str) -> pa.Table | None:
+    """All rows of the table at a path; None where there is none."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        return None
+    return table.to_pyarrow_dataset(parquet_read_options=_MICROS).to_table()
+
+
 @dataclass(frozen=True)
 class SourceGlance:
     """How far a source is. Instants are microseconds; None where nothing has arrived."""

@@ -80,7 +80,7 @@ def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
     for name, load in inlet.references.items():
         if not warehouse.exists(name):
             rows = load(warehouse.spark)
-            warehouse.create(name, rows.schema, f"What {inlet.source.name} are joined with.")
+            warehouse.create(name, rows, f"What {inlet.source.name} are joined with.")
             warehouse.append(rows, name, "furnish", 0)
 
 

@@ -252,7 +252,7 @@ def test_the_answer_where_there_is_nothing(spark: SparkSession, of: str) -> None
 def test_partials_can_be_stored_and_what_they_merge_into_as_well(warehouse: Warehouse) -> None:
     rows = frame(warehouse.spark, EVENTS)
     parts = partials(rows.where("arrival > 8"), in_five().alias("part")).drop("part")
-    warehouse.create("partials", parts.schema)
+    warehouse.create("partials", parts)
     path = warehouse.path("partials")
     parts.write.format("delta").mode("append").save(path)
     rest = merged(partials(rows.where("arrival <= 8"), F.col("arrival")))

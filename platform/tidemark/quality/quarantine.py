@@ -80,7 +80,7 @@ def create(warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame) 
         }
     )
     comment = f"Windows of {transform.name} that failed an expectation"
-    warehouse.create(transform.quarantine_table, table.schema, comment)
+    warehouse.create(transform.quarantine_table, table, comment)
 
 
 def settle(batch: Batch, marked: DataFrame) -> Settled:

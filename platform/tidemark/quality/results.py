@@ -138,7 +138,7 @@ def append(batch: Batch, results: Sequence[Result]) -> None:
         ),
     )
     table = table.withColumn("failures", starts).coalesce(1)
-    warehouse.create(TABLE, table.schema, "Every result of every expectation")
+    warehouse.create(TABLE, table, "Every result of every expectation")
     warehouse.append(table, TABLE, f"{transform.name}_{TABLE}", marker.seq)
 
 

@@ -1,5 +1,7 @@
 """`tidemark simulate`: what a window would do with a stream that is written in a file."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +16,10 @@ from tidemark_streaming.cli.context import warehouse
 if TYPE_CHECKING:
     from tidemark.warehouse import Warehouse
     from tidemark_streaming.scenario.parse import Scenario
+
+
+_SIDE_BY_SIDE = 2
+"""Scenarios under way at a time; each waits for the engine most of its time."""
 
 
 class Run(StrEnum):
@@ -58,19 +64,20 @@ def command(
     from tidemark_streaming.scenario.parse import load
 
     scenarios = [load(file) for file in files]
+    ways: list[int | None] = [] if run is Run.STREAM else [None]
+    ways += [] if run is Run.BATCH else [arrivals_per_run]
     store = warehouse(Settings())
     results: list[dict[str, Any]] = []
     failed = 0
-    for scenario in scenarios:
-        result, right = _run(store, scenario, run, arrivals_per_run)
-        results.append(result)
-        failed += not right
+    for scenario, found in _simulated(store, scenarios, ways):
+        results.append(found[0])
+        failed += not _right(scenario, found)
         if svg is not None:
-            _draw(scenario, result, svg)
+            _draw(scenario, found[0], svg)
         if draw and not json:
-            typer.echo(text(scenario, result))
+            typer.echo(text(scenario, found[0]))
         elif not json:
-            _show(scenario, result)
+            _show(scenario, found[0])
     if json:
         emit(results)
     if failed:
@@ -78,32 +85,34 @@ def command(
         raise typer.Exit(1)
 
 
-def _run(
-    store: "Warehouse", scenario: "Scenario", run: Run, arrivals_per_run: int
-) -> tuple[dict[str, Any], bool]:
-    from tidemark_streaming.scenario.compare import differences, disagreement, explain
+def _simulated(
+    store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
+) -> Iterator[tuple["Scenario", list[dict[str, Any]]]]:
+    """The scenarios in their order, with the result of each way; some are run side by side."""
     from tidemark_streaming.scenario.simulate import simulate
 
-    found: dict[Run, dict[str, Any]] = {}
-    right = True
-    for way in (Run.BATCH, Run.STREAM):
-        if run in (way, Run.BOTH):
-            with step(f"{scenario.name}, as {way}"):
-                found[way] = simulate(
-                    store, scenario, arrivals_per_run if way is Run.STREAM else None
-                )
-    first = next(iter(found.values()))
-    if run is Run.BOTH:
-        differing = disagreement(found[Run.BATCH], found[Run.STREAM])
-        if differing:
-            right = False
-            title = f"{scenario.name}: batch and stream differ"
-            err().print(explain(differing, title=title, sides=("batch", "stream")))
-    missed = [] if scenario.expect is None else differences(scenario.expect, first)
+    pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+    try:
+        running = [pool.submit(simulate, store, scenario, *ways) for scenario in scenarios]
+        for scenario, result in zip(scenarios, running, strict=True):
+            with step(scenario.name):
+                found = result.result()
+            yield scenario, found
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _right(scenario: "Scenario", found: list[dict[str, Any]]) -> bool:
+    from tidemark_streaming.scenario.compare import differences, disagreement, explain
+
+    differing = disagreement(found[0], found[-1])
+    if differing:
+        title = f"{scenario.name}: batch and stream differ"
+        err().print(explain(differing, title=title, sides=("batch", "stream")))
+    missed = [] if scenario.expect is None else differences(scenario.expect, found[0])
     if missed:
-        right = False
         err().print(explain(missed, title=f"{scenario.name}: not as expected"))
-    return first, right
+    return not differing and not missed
 
 
 def _draw(scenario: "Scenario", result: dict[str, Any], folder: Path) -> None:

@@ -1,65 +1,147 @@
-"""Scenarios by chance on a real engine: batch, and a stream in some cut, give what the oracle does.
+"""Scenarios by chance on a real engine: whatever comes, and whatever happens meanwhile, batch and
+stream give what the oracle does.
 
-The same few are drawn each time; raise `EXAMPLES` to look for more trouble.
+The same telling few each time; `TIDEMARK_TEST_EXAMPLES=50` takes so many that are new each time.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from histories import lived_through
+from oracle import Row, micros, moment, windows_of
 from oracle import simulate as oracle
-from random_scenarios import (
-    AGAIN,
-    CALENDAR,
-    CUMULATING,
-    GLOBAL,
-    SESSIONS,
-    SLIDING,
-    TUMBLING,
-    scenarios,
-)
+from random_scenarios import scenarios
+from telling import LONG, Example, drawn, telling
 from tidemark.warehouse import Warehouse
 from tidemark_streaming.scenario.compare import disagreement
-from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.simulate import simulate
 
-EXAMPLES = 2
-KINDS: dict[str, dict[str, Any]] = {
-    "tumbling": {"windows": TUMBLING},
-    "sliding": {"windows": SLIDING},
-    "cumulating": {"windows": CUMULATING},
-    "calendar": {"windows": CALENDAR},
-    "session": {"windows": SESSIONS},
-    "global": {"windows": GLOBAL},
-    "again": {"uniques": AGAIN},
-}
+FEW = 7
+BY_ORDER = ("firstv", "lastv")
+"""Aggregates that tell events of one instant in one arrival apart by their place in it."""
+
+Found = tuple[str, Row, Row]
+"""How it was run, the scenario that was, and what came out."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_comes_batch_and_stream_give_what_the_oracle_gives(
-    warehouse: Warehouse, tmp_path: Path, kind: str
+def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Found]]]:
+    examples = drawn(LONG) if LONG else telling(FEW)
+    return {str(number): partial(found, warehouse, e) for number, e in enumerate(examples)}
+
+
+def found(warehouse: Warehouse, example: Example) -> list[Found]:
+    told, history, seed = example
+    lived = told if ordered(told) else shuffled(told, seed)
+    cut = seed % 4 + 1
+    ways = (None, cut) if LONG else (None,)
+    batch, *streams = simulate(warehouse, scenario(told), *ways)
+    after = batch | lived_through(warehouse, scenario(lived), history)
+    return [
+        ("as batch", told, batch),
+        *((f"in runs of {cut}", told, stream) for stream in streams),
+        (f"after {history}", lived, after),
+    ]
+
+
+@pytest.mark.parametrize("number", range(LONG or FEW))
+def test_whatever_comes_and_happens_the_tables_are_those_of_the_oracle(
+    outcome_of: Callable[[str], list[Found]], number: int
 ) -> None:
-    path = tmp_path / "scenario.yaml"
+    for how, told, result in outcome_of(str(number)):
+        said = f"{how}:\n{yaml.safe_dump(told, sort_keys=False)}"
+        assert disagreement(oracle(told), result) == [], f"not as the oracle has it {said}"
+        assert faults(told, result) == [], said
 
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        # To shrink what fails would take an hour; a scenario is small enough to be read.
-        phases=[Phase.generate],
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
-    @given(told=scenarios(**KINDS[kind], most_rows=4), cut=st.integers(1, 4))
-    def comes_out_right(told: dict[str, Any], cut: int) -> None:
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(told=scenarios())
+def test_what_the_oracle_gives_adds_up(told: Row) -> None:
+    assert faults(told, oracle(told)) == []
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(told=scenarios(), seed=st.integers(0, 99))
+def test_the_order_within_an_arrival_changes_nothing(told: Row, seed: int) -> None:
+    if not ordered(told):
+        assert disagreement(oracle(unordered(told)), oracle(shuffled(told, seed))) == []
+
+
+def scenario(told: Row) -> Scenario:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "scenario.yaml"
         path.write_text(yaml.safe_dump(told))
-        want = oracle(told)
-        for arrivals_per_run in (None, cut):
-            result = simulate(warehouse, load(path), arrivals_per_run)
-            assert disagreement(want, result) == [], path.read_text()
+        return load(path)
 
-    comes_out_right()
+
+def faults(told: Row, found: Row) -> list[str]:
+    """What of a result does not add up, whatever the oracle says."""
+    wrong: list[str] = []
+    keys = told["transform"]["keys"]
+
+    def window(row: Row) -> tuple[Any, ...]:
+        return (row["window_start"], row["window_end"], *(row[k] for k in keys))
+
+    published = {window(row): row["n"] for row in found["windows"]}
+    if len(published) != len(found["windows"]):
+        wrong.append("a window is published twice")
+    panes = [(window(p), p["n"], p["retraction"]) for p in found["panes"]]
+    fresh = sum(n for _, n, retraction in panes if not retraction)
+    total = sum(published.values())
+    match told["transform"]["accumulation"]:
+        case "discarding" if fresh != total:
+            wrong.append(f"the panes have {fresh} events, the windows {total}")
+        case "retracting" if fresh - sum(n for _, n, gone in panes if gone) != total:
+            wrong.append("the retractions do not cancel what they take back")
+        case "accumulating" if any((w, n, False) not in panes for w, n in published.items()):
+            wrong.append("a window is published with what no pane has")
+        case _:
+            pass
+    if not told["open"] and "unique" not in told["transform"]:
+        meant = sum(
+            len(windows_of(told["transform"]["window"], micros(moment(row["ts"]))))
+            for item in told["arrivals"]
+            for row in item.get("rows", ())
+            if row["ts"] is not None
+        )
+        late = sum(
+            row["window_start"] is not None or row["ts"] is not None for row in found["late"]
+        )
+        if total + late != meant:
+            wrong.append(f"of {meant} events in their windows {total} count and {late} are late")
+    return wrong
+
+
+def ordered(told: Row) -> bool:
+    """Whether the order of events within an arrival tells which count, or when they fire."""
+    if "unique" in told["transform"]:
+        return True
+    return any("count" in firing for firing in told["transform"].get("trigger", {}).values())
+
+
+def unordered(told: Row) -> Row:
+    """The scenario without the aggregates that look at the order within an arrival."""
+    aggregates = told["transform"]["aggregates"]
+    left = {name: what for name, what in aggregates.items() if name not in BY_ORDER}
+    return told | {"transform": told["transform"] | {"aggregates": left}}
+
+
+def shuffled(told: Row, seed: int) -> Row:
+    """The same events in the same arrivals, in another order."""
+    chance = Random(seed)
+
+    def mixed(item: Row) -> Row:
+        if "rows" not in item:
+            return item
+        return {"rows": chance.sample(item["rows"], len(item["rows"]))}
+
+    return unordered(told) | {"arrivals": [mixed(item) for item in told["arrivals"]]}

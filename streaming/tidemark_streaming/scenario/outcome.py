@@ -1,0 +1,81 @@
+"""What a scenario's run left in its tables, in the shape of `tidemark simulate --json`.
+
+The tables are few rows on this machine, so they are read without the engine.
+"""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from tidemark.errors import DataError
+from tidemark.instant import instant, iso
+from tidemark.transform import WindowedTransform
+from tidemark_streaming.glance import whole
+
+Rows = list[dict[str, Any]]
+_WINDOW = ("window_start", "window_end")
+
+
+def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
+    """The windows, panes and late events of a transform whose tables are in a folder.
+
+    Raises:
+        DataError: the folder is not to be seen from here.
+    """
+    if whole(f"{folder}/{transform.table}") is None:
+        raise DataError(
+            f"The engine's tables in '{folder}' can't be read here: a simulation needs an engine "
+            "on this machine, or a warehouse that both can read."
+        )
+    keys, values, columns = transform.keys, transform.aggregates, transform.source.columns
+    of_window = [*_WINDOW, *keys]
+    return {
+        "windows": _rows(
+            f"{folder}/{transform.table}",
+            [*_WINDOW, *keys, *values, "revision", "timing", "final", "late_events"],
+            of_window,
+        ),
+        "panes": _rows(
+            f"{folder}/{transform.panes_table}",
+            [*_WINDOW, *keys, "pane", "timing", "last", "retraction", *values],
+            [*of_window, "pane", "retraction"],
+        ),
+        "late": _rows(
+            f"{folder}/{transform.late_table}",
+            [*columns, *_WINDOW, "watermark", "lag_seconds"],
+            [*of_window, "arrival", "position"],
+        ),
+    }
+
+
+def _rows(path: str, names: Sequence[str], order: Sequence[str]) -> Rows:
+    found = whole(path)
+    if found is None:
+        return []
+    rows = found.to_pylist()
+    for name in reversed(order):
+        # A retraction comes before what takes its place.
+        rows.sort(key=partial(_place, name), reverse=name == "retraction")
+    return [{name: _plain(row[name]) for name in names} for row in rows]
+
+
+def _place(name: str, row: dict[str, Any]) -> tuple[bool, Any]:
+    return row[name] is not None, row[name]
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    match value:
+        case datetime(tzinfo=zone) if zone is not None:
+            return iso(instant(value))
+        case Decimal():
+            return f"{value:f}"
+        case date():
+            return str(value)
+        case list():
+            return [_plain(v) for v in value]
+        case dict():
+            return {name: _plain(v) for name, v in value.items()}
+        case _:
+            return value

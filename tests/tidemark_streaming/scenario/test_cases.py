@@ -1,0 +1,49 @@
+"""Cases of other engines: as batch, and as a stream in any cut, they come out as they expect.
+
+Each is cut in one way, and in all of them with `TIDEMARK_TEST_EXAMPLES`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from telling import LONG
+from tidemark.warehouse import Warehouse
+from tidemark_streaming.scenario.compare import differences, disagreement
+from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.simulate import Result, simulate
+
+CASES = Path(__file__).parents[2] / "cases"
+CUTS = (1, 2, 3, 1_000)
+"""Arrivals in a run; the last is all of them."""
+
+WAYS: dict[Path, tuple[int | None, ...]] = {
+    path: (None, *CUTS) if LONG else (None, CUTS[number % len(CUTS)])
+    for number, path in enumerate(sorted(CASES.glob("*.yaml")))
+}
+
+
+def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
+    return {p.stem: partial(simulate, warehouse, load(p), *ways) for p, ways in WAYS.items()}
+
+
+@pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
+def test_a_case_comes_out_as_it_expects_in_any_cut(
+    outcome_of: Callable[[str], list[Result]], path: Path
+) -> None:
+    expected = load(path).expect
+    assert expected is not None
+    batch, *streams = outcome_of(path.stem)
+    assert differences(expected, batch) == []
+    for cut, stream in zip(WAYS[path][1:], streams, strict=True):
+        assert disagreement(batch, stream) == [], f"in runs of {cut}"
+
+
+def test_a_wrong_expectation_is_told(warehouse: Warehouse) -> None:
+    case = load(CASES / "negative" / "wrong-expectation.yaml")
+    assert case.expect is not None
+    for result in simulate(warehouse, case, None, 2):
+        (found,) = differences(case.expect, result)
+        assert list(found.columns) == ["n"]
