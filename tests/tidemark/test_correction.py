@@ -1,17 +1,13 @@
 """A correction counts what came too late, in just the windows that lack it, and says so."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
+from runs import PLACES, killed, run_all
 from support import (
     PER_MINUTE,
     READINGS,
@@ -24,23 +20,16 @@ from support import (
 )
 from tidemark import ledger
 from tidemark.correction import Correction, joined
-from tidemark.engine.connect import address
 from tidemark.instant import instant
 from tidemark.run import backfill, correct, incremental
 from tidemark.settings import Settings
 from tidemark.state import State
-from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session, Sliding, Window
 
 ARRIVALS = some_arrivals()
 VALUES = ("n", "high", "total", "average", "least", "most", "events", "late_events")
 Rows = dict[tuple[int, str | None], dict[str, Any]]
-
-
-def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None = 4) -> None:
-    while incremental(warehouse, transform, limit=limit) is not None:
-        pass
 
 
 def changed(old: Rows, new: Rows) -> set[tuple[int, str | None, str]]:
@@ -76,7 +65,7 @@ def test_of_many_ranges_the_nearest_are_joined() -> None:
 
 def test_it_counts_what_came_too_late_and_says_what_that_changed(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "corrected")
-    run_all(logged, asset)
+    run_all(logged, asset, 4)
     streamed, complete = reference(ARRIVALS), reference(ARRIVALS, complete=True)
     late = rows(logged, asset.late_table)
     done = correct(logged, asset)
@@ -104,7 +93,7 @@ def test_it_counts_what_came_too_late_and_says_what_that_changed(logged: Warehou
 
 def test_just_the_windows_that_lack_events_are_written(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "just_these")
-    run_all(logged, asset)
+    run_all(logged, asset, 4)
     done = correct(logged, asset)
     assert done is not None
     written = logged.read(asset.table).where(f"seq = {done.facts.seq}")
@@ -116,7 +105,7 @@ def test_just_the_windows_that_lack_events_are_written(logged: Warehouse) -> Non
 
 def test_what_comes_later_is_judged_as_ever(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
-    run_all(warehouse, PER_MINUTE)
+    run_all(warehouse, PER_MINUTE, 4)
     backfill(warehouse, PER_MINUTE, *minutes(-3, 1))
     first = correct(warehouse, PER_MINUTE)
     assert first is not None
@@ -140,7 +129,7 @@ def test_it_takes_in_no_arrival(warehouse: Warehouse) -> None:
     stood = State(warehouse, PER_MINUTE).last().after
     correct(warehouse, PER_MINUTE)
     assert State(warehouse, PER_MINUTE).last().after == stood
-    run_all(warehouse, PER_MINUTE)
+    run_all(warehouse, PER_MINUTE, 4)
     correct(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS, complete=True)
 
@@ -159,7 +148,7 @@ def test_other_windows_are_as_a_complete_backfill_has_them(
         replace(a, aggregates={n: x for n, x in a.aggregates.items() if n != "average"})
         for a in (asset, filled)
     )
-    run_all(logged, asset)
+    run_all(logged, asset, 4)
     backfill(logged, filled, answer="complete")
     before, want = rows(logged, asset.table), rows(logged, filled.table)
     done = correct(logged, asset)
@@ -171,40 +160,14 @@ def test_other_windows_are_as_a_complete_backfill_has_them(
     assert correct(logged, asset) is None
 
 
-DYING = """
-import os, signal, sys
-from pyspark.sql import SparkSession
-from support import PER_MINUTE, renamed
-from tidemark import ledger, run
-from tidemark.warehouse import Warehouse
-
-def die(*args, **kwargs):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-_, remote, location, database, name, where = sys.argv
-if where == "before publishing":
-    run.publish = die
-else:
-    ledger.append = die
-warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
-run.correct(warehouse, renamed(PER_MINUTE, name))
-"""
-
-
-@pytest.mark.parametrize("where", ["before publishing", "before the ledger"])
+@pytest.mark.parametrize("where", PLACES)
 def test_a_killed_correction_is_completed_by_the_next_run(
     logged: Warehouse, engine: Settings, where: str
 ) -> None:
     name = f"killed_{where.replace(' ', '_')}"
     asset = renamed(PER_MINUTE, name)
     run_all(logged, asset, None)
-    told = [address(engine), logged.location, logged.database, name, where]
-    dead = subprocess.run(
-        [sys.executable, "-c", DYING, *told],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-        check=False,
-    )
-    assert dead.returncode == -signal.SIGKILL
+    assert killed(engine, logged, name, "correct", where)
     assert ledger.published(logged, name) == 0
     assert correct(logged, asset) is None
     assert ledger.published(logged, name) == 1

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from runs import run_all
 from support import (
     PER_MINUTE,
     READINGS,
@@ -28,7 +29,6 @@ from tidemark.reference import current, recorded
 from tidemark.run import backfill, incremental
 from tidemark.settings import Settings
 from tidemark.source import Source
-from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 
 SOURCE = replace(READINGS, references=("places",))
@@ -85,11 +85,6 @@ def logged(engine: Settings, spark: SparkSession) -> Warehouse:
     warehouse = Warehouse(spark, location=engine.warehouse, database=name)
     fill(warehouse)
     return warehouse
-
-
-def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None) -> None:
-    while incremental(warehouse, transform, limit=limit) is not None:
-        pass
 
 
 def test_the_version_matters() -> None:

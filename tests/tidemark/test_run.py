@@ -1,17 +1,13 @@
 """Runs: whatever way a log is cut, killed, repeated or filled back, the published rows are one."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from runs import PLACES, killed, run_all
 from support import (
     MINUTE,
     PER_MINUTE,
@@ -30,17 +26,9 @@ from tidemark.errors import DataError, DefinitionError
 from tidemark.parity import parity
 from tidemark.run import backfill, incremental
 from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 
 ARRIVALS = some_arrivals()
-
-
-def run_all(warehouse: Warehouse, transform: WindowedTransform, limit: int | None) -> int:
-    runs = 0
-    while incremental(warehouse, transform, limit=limit) is not None:
-        runs += 1
-    return runs
 
 
 @pytest.mark.parametrize(("limit", "runs"), [(1, 6), (2, 3), (None, 1)])
@@ -48,7 +36,7 @@ def test_any_cut_into_runs_publishes_the_same(
     logged: Warehouse, limit: int | None, runs: int
 ) -> None:
     asset = renamed(PER_MINUTE, f"cut_{limit}".lower())
-    assert run_all(logged, asset, limit) == runs
+    assert len(run_all(logged, asset, limit)) == runs
     assert published(logged, asset) == reference(ARRIVALS)
 
 
@@ -109,46 +97,12 @@ def test_a_stream_and_a_backfill_at_the_same_time(logged: Warehouse, engine: Set
     assert parity(logged, asset).equal
 
 
-DYING = """
-import os, signal, sys
-from pyspark.sql import SparkSession
-from support import PER_MINUTE, renamed
-from tidemark import ledger, run
-from tidemark.warehouse import Warehouse
-
-def die(*args, **kwargs):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-_, remote, location, database, name, where = sys.argv
-if where == "before publishing":
-    run.publish = die
-else:
-    ledger.append = die
-warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
-run.incremental(warehouse, renamed(PER_MINUTE, name), limit=4)
-"""
-
-
-@pytest.mark.parametrize("where", ["before publishing", "before the ledger"])
+@pytest.mark.parametrize("where", PLACES)
 def test_a_killed_run_is_completed_by_the_next(
     logged: Warehouse, engine: Settings, where: str
 ) -> None:
     name = where.replace(" ", "_")
-    dead = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            DYING,
-            address(engine),
-            logged.location,
-            logged.database,
-            name,
-            where,
-        ],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-        check=False,
-    )
-    assert dead.returncode == -signal.SIGKILL
+    assert killed(engine, logged, name, "incremental", where, 4)
     asset = renamed(PER_MINUTE, name)
     assert ledger.published(logged, name) == -1
     run_all(logged, asset, 3)
