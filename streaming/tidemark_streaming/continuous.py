@@ -9,6 +9,7 @@ database live in one session, which any process finds again by its id; the engin
 long as a query of it runs.
 """
 
+import re
 import time
 from collections.abc import Callable
 from uuid import NAMESPACE_URL, uuid5
@@ -26,6 +27,8 @@ from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Place, Warehouse
 
 _STARTS = 4
+_RAISED = re.compile(r"tidemark\.errors\.\w+: (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+")
+"""The line of a traceback that says what was raised; of our own errors, their sentence."""
 
 
 def start(
@@ -89,6 +92,13 @@ def stop(warehouse: Warehouse, transform: WindowedTransform, wait: float = 30) -
     while query.isActive and time.monotonic() < deadline:
         time.sleep(0.1)
     return True
+
+
+def why(failure: PySparkException) -> str:
+    """Why a query ended, in one line: what its run raised, of the whole that Spark tells."""
+    lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    raised = [found for line in lines if (found := _RAISED.match(line))]
+    return raised[-1]["sentence"] or raised[-1][0] if raised else lines[0]
 
 
 def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:

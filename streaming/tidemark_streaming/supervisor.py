@@ -132,5 +132,5 @@ def _queries(
                     # The engine that ran it is gone.
                     failure = None
                 if failure is not None:
-                    errors[asset] = str(failure).strip().splitlines()[0]
+                    errors[asset] = continuous.why(failure)
     return running, errors

@@ -62,8 +62,10 @@ def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) ->
     ingest(warehouse, READINGS, ARRIVALS[:1])
     lacking = replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))
     query = continuous.start(warehouse, lacking, available_now=True)
-    with pytest.raises(StreamingQueryException, match="result has no column 'arrival'"):
+    with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(60)
+    said = continuous.why(caught.value)
+    assert said.startswith("Asset 'per_minute': its function's result has no column 'arrival'; it")
 
 
 def test_a_stream_withholds_what_fails(warehouse: Warehouse) -> None:

@@ -89,10 +89,12 @@ def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bo
     Raises:
         EngineError: the query failed.
     """
+    from tidemark_streaming import continuous
+
     if not query.isActive:
         failure = query.exception()
-        lines = str(failure).strip().splitlines() if failure else []
-        raise EngineError(f"The stream ended: {lines[0] if lines else 'it was stopped elsewhere.'}")
+        reason = "it was stopped elsewhere." if failure is None else continuous.why(failure)
+        raise EngineError(f"The stream ended: {reason}")
     return until_caught_up and look.behind <= 0
 
 
