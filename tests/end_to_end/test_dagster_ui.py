@@ -243,7 +243,7 @@ def test_a_wind_that_can_t_be_is_withheld_until_a_person_lets_it_through(
     page.goto("/assets/temperature_hourly?view=partitions&partition=2013-02-12")
     page.get_by_text("released windows", exact=True).first.wait_for()
     look(page, "14 released")
-    page.goto("/assets/daily_punctuality?view=lineage&lineageScope=upstream")
-    for asset in ("flights_feed", "flights_log", "departures_by_carrier"):
+    page.goto("/assets/daily_punctuality?view=lineage&lineageScope=upstream&lineageDepth=5")
+    for asset in ("flights_log", "departures_by_carrier", "stg_departures_by_carrier"):
         page.get_by_text(asset, exact=True).first.wait_for()
     look(page, "15 lineage to a mart")
