@@ -18,6 +18,7 @@ from tidemark import run
 from tidemark.errors import TidemarkError
 from tidemark.instant import iso
 from tidemark.ledger import RunFacts
+from tidemark.rollup import RollUp
 from tidemark.transform import WindowedTransform
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, chosen, every
@@ -90,7 +91,9 @@ def arrivals(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Def
         glance, kept = tidemark.glance(), wishes.all_of(tidemark.settings)
         launched: dict[str, int] = json.loads(context.cursor or "{}")
         behind: dict[str, int] = {}
-        for source, assets in by_source(transforms.values()).items():
+        # A roll-up runs with its base.
+        counted = (t for t in transforms.values() if not isinstance(t, RollUp))
+        for source, assets in by_source(counted).items():
             newest = glance.newest_arrival(source)
             late = glance.behind((a for a in assets if a not in kept), newest)
             behind |= dict.fromkeys(late, newest) if newest >= 0 else {}
@@ -131,7 +134,7 @@ def _catch_up(
     ) -> None:
         done: dict[str, RunFacts | None] = {}
         failures = Failures(context)
-        for asset in chosen(config.assets, transforms):
+        for asset in _in_order(chosen(config.assets, transforms), transforms):
             try:
                 done[asset] = run.incremental(tidemark.warehouse, transforms[asset])
             except TidemarkError as error:
@@ -142,12 +145,23 @@ def _catch_up(
     @dg.job(
         name=name,
         description="Takes in what has arrived, as a stream would: one incremental run of each "
-        "asset. The windows that it published appear as materialized partitions when they close.",
+        "asset, then of its roll-ups. The windows that it published appear as materialized "
+        "partitions when they close.",
     )
     def job() -> None:
         catch_up()
 
     return job
+
+
+def _in_order(assets: list[str], transforms: Mapping[str, WindowedTransform]) -> list[str]:
+    """Assets, and after them their roll-ups."""
+    following = [
+        name
+        for name, t in transforms.items()
+        if isinstance(t, RollUp) and (name in assets or t.base.name in assets)
+    ]
+    return [*(a for a in assets if a not in following), *following]
 
 
 def by_source(transforms: Iterable[WindowedTransform]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tidemark.instant import duration
+from tidemark.rollup import RollUp
 from tidemark_assets import arrivals, corrections, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
@@ -22,11 +23,13 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
+        # What is computed anew from the log; a roll-up follows it.
+        counted = {name: t for name, t in transforms.items() if not isinstance(t, RollUp)}
         yield arrivals.arrivals(domain, transforms)
         yield reporter.windows(domain, transforms, partitions, within)
         yield streams.streams(domain, transforms)
-        yield nightly.nightly(domain, transforms, partitions)
-        yield corrections.corrections(domain, transforms)
+        yield nightly.nightly(domain, counted, partitions)
+        yield corrections.corrections(domain, counted)
         for transform in transforms.values():
             checks = [
                 fresh_check(transform, within),

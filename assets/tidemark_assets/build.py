@@ -150,17 +150,7 @@ def transform_assets(
     version, expected = describe.code_version(transform), checks.specs(transform, partitions)
 
     def spec(table: str, deps: Sequence[str], description: str, metadata: Metadata) -> dg.AssetSpec:
-        return dg.AssetSpec(
-            table,
-            deps=deps,
-            description=description,
-            metadata=metadata,
-            group_name=group,
-            owners=show.owners,
-            tags=_tags(source, show),
-            kinds=KINDS,
-            code_version=version,
-        )
+        return table_of(transform, group, show, table, deps, description, metadata)
 
     published = spec(
         transform.table,
@@ -185,14 +175,7 @@ def transform_assets(
 
     specs = [published, late, loss]
     if transform.expectations:
-        withheld = spec(
-            transform.quarantine_table,
-            [transform.table],
-            f"Windows of {name} that failed what is expected of them, instead of being published; "
-            "the jobs release_quarantined and discard_quarantined decide about them.",
-            describe.quarantine(transform),
-        )
-        specs.append(withheld)
+        specs.append(withheld_rows(transform, group, show))
     if transform.accumulation is not None:
         panes = spec(
             transform.panes_table,
@@ -240,6 +223,45 @@ def transform_assets(
             yield dg.Output(None, check.get_python_identifier())
 
     return compute
+
+
+def table_of(
+    transform: WindowedTransform,
+    group: str,
+    show: Presentation,
+    table: str,
+    deps: Sequence[str],
+    description: str,
+    metadata: Metadata,
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None,
+) -> dg.AssetSpec:
+    """A table of a transform, made of others."""
+    return dg.AssetSpec(
+        table,
+        deps=deps,
+        description=description,
+        metadata=metadata,
+        group_name=group,
+        owners=show.owners,
+        tags=_tags(transform.source, show),
+        kinds=KINDS,
+        code_version=describe.code_version(transform),
+        automation_condition=automation,
+    )
+
+
+def withheld_rows(transform: WindowedTransform, group: str, show: Presentation) -> dg.AssetSpec:
+    """The quarantine of a transform."""
+    return table_of(
+        transform,
+        group,
+        show,
+        transform.quarantine_table,
+        [transform.table],
+        f"Windows of {transform.name} that failed what is expected of them, instead of being "
+        "published; the jobs release_quarantined and discard_quarantined decide about them.",
+        describe.quarantine(transform),
+    )
 
 
 def _tell(

@@ -113,21 +113,46 @@ def streamed(
     by_name: dict[str, list[CheckResult]] = defaultdict(list)
     for result in told:
         by_name[result.expectation].append(result)
-    for name, found in by_name.items():
-        failing = [
-            {"window_start": row["window_start"], "keys": _keys(transform, row), **failed}
-            for row in held
-            for failed in row["failed"]
-            if failed["expectation"] == name and row["status"] == HELD
-        ]
-        failing += [failure for result in found for failure in result.failures]
-        failures = {(f["window_start"], f["keys"]): f for f in failing}
-        together = replace(
-            found[-1],
-            success=not failures and all(result.success for result in found),
-            failures=[failures[place] for place in sorted(failures)],
-        )
+    for found in by_name.values():
+        together = _together(transform, found, held)
         yield _evaluation(transform, together, together.failures)
+
+
+def standing(
+    transform: WindowedTransform,
+    told: Sequence[CheckResult],
+    held: Sequence[Mapping[str, Any]],
+    start: int,
+    end: int,
+) -> Iterator[CheckResult]:
+    """The newest result of each expectation, as it stands for the windows that start in [start,
+    end): whatever run withheld them. Otherwise as `streamed`."""
+    for newest in {result.expectation: result for result in told}.values():
+        found = _together(transform, [newest], held)
+        here = [f for f in found.failures if start <= instant(f["window_start"]) < end]
+        elsewhere = bool(found.failures) and not here
+        yield replace(found, failures=here, success=found.success or elsewhere)
+
+
+def _together(
+    transform: WindowedTransform,
+    found: Sequence[CheckResult],
+    held: Sequence[Mapping[str, Any]],
+) -> CheckResult:
+    """Results of one expectation as one, which fails also while a window is withheld for it."""
+    failing = [
+        {"window_start": row["window_start"], "keys": _keys(transform, row), **failed}
+        for row in held
+        for failed in row["failed"]
+        if failed["expectation"] == found[-1].expectation and row["status"] == HELD
+    ]
+    failing += [failure for result in found for failure in result.failures]
+    failures = {(f["window_start"], f["keys"]): f for f in failing}
+    return replace(
+        found[-1],
+        success=not failures and all(result.success for result in found),
+        failures=[failures[place] for place in sorted(failures)],
+    )
 
 
 def _evaluation(

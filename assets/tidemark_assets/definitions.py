@@ -6,6 +6,7 @@ from importlib import import_module
 import dagster as dg
 
 from tidemark.errors import DefinitionError
+from tidemark.rollup import RollUp
 from tidemark.settings import Settings
 from tidemark_assets import decisions
 from tidemark_assets.automation import automation
@@ -18,6 +19,7 @@ from tidemark_assets.build import (
 )
 from tidemark_assets.decisions import Judged
 from tidemark_assets.resources import resource
+from tidemark_assets.rollups import rollup_assets
 from tidemark_streaming import domains as packages
 
 
@@ -68,7 +70,11 @@ def _parts(domain: str, found: packages.Domains, show: Presentation) -> Iterator
     for inlet in found.inlets.values():
         assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]
         assets += reference_assets(inlet.source, group, show)
-    assets += [transform_assets(t, group, show) for t in found.transforms.values()]
+    for t in found.transforms.values():
+        if isinstance(t, RollUp):
+            assets.append(rollup_assets(t, group, show))
+        else:
+            assets.append(transform_assets(t, group, show))
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show)
 

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.instant import describe as span
+from tidemark.rollup import RollUp
 from tidemark.source import ARRIVAL_COLUMNS, Source
 from tidemark.transform import WindowedTransform
 
@@ -75,6 +76,7 @@ def windows(transform: WindowedTransform) -> Metadata:
         "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
         **({"unique": str(transform.unique)} if transform.unique else {}),
+        **({"rolled up from": transform.base.name} if isinstance(transform, RollUp) else {}),
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
     }
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from tidemark.instant import INFINITY, as_datetime
 from tidemark.ledger import RunFacts
 from tidemark.log import Arrival, Log
+from tidemark.rollup import RollUp
 from tidemark.source import Source
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
@@ -74,12 +75,7 @@ def computed(
     }
     meanings = describe.meanings(transform)
     measures: dict[str, dict[str, Column]] = {
-        transform.table: {
-            ROWS: F.count("*"),
-            "events": F.sum("events"),
-            "late events": F.sum("late_events"),
-            "open windows": F.count_if(~F.col("final")),
-        },
+        transform.table: _windows(),
         transform.late_table: {ROWS: F.count("*")},
         transform.late_loss_table: {ROWS: F.count("*"), "lost events": F.sum("lost")},
     }
@@ -104,6 +100,39 @@ def computed(
     drawn = pictures.of_windows(warehouse, transform, min(begins.values()), end)
     found[transform.table][list(begins)[-1]] |= drawn
     return found
+
+
+def rolled_up(
+    warehouse: Warehouse,
+    transform: RollUp,
+    facts: RunFacts | None,
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, dict[str, Metadata]]:
+    """What a roll-up has after a run, as `computed`; `facts` is None where nothing was new."""
+    run: Metadata = {"run windows": 0}
+    if facts is not None:
+        run = {"run windows": facts.windows, "run seconds": round(facts.seconds, 2)}
+        run["watermark now"] = moment(facts.watermark)
+    measures = {transform.table: _windows()}
+    if transform.expectations:
+        measures[transform.quarantine_table] = {ROWS: F.count("*")}
+    meanings = describe.meanings(transform)
+    found: dict[str, dict[str, Metadata]] = {}
+    for table, wanted in measures.items():
+        everywhere = run | _table(warehouse, table, meanings)
+        own = _by_partition(warehouse, table, wanted, begins, end)
+        found[table] = {key: metadata | everywhere for key, metadata in own.items()}
+    return found
+
+
+def _windows() -> dict[str, Column]:
+    return {
+        ROWS: F.count("*"),
+        "events": F.sum("events"),
+        "late events": F.sum("late_events"),
+        "open windows": F.count_if(~F.col("final")),
+    }
 
 
 def _by_partition(

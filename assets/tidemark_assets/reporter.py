@@ -19,6 +19,7 @@ from dagster import ResourceParam, SensorEvaluationContext
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
 from tidemark.instant import instant
+from tidemark.rollup import RollUp
 from tidemark.transform import WindowedTransform
 from tidemark.window.closing import closing
 from tidemark_assets import checks, describe
@@ -198,7 +199,8 @@ def reports(
         yield dg.AssetMaterialization(
             transform.table, partition=partition.key, metadata=own | common, tags=tags
         )
-        others = [transform.late_table, transform.late_loss_table]
+        own = not isinstance(transform, RollUp)
+        others = [transform.late_table, transform.late_loss_table] if own else []
         for table in [*others, *([transform.quarantine_table] if transform.expectations else [])]:
             yield dg.AssetMaterialization(
                 table, partition=partition.key, metadata=common, tags=tags

@@ -22,9 +22,10 @@ class RunFacts:
     Args:
         run: the run's id.
         asset: the transform's name.
-        mode: `incremental`, `backfill` or `correction`.
+        mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         answer: `as_streamed` or `complete`.
-        seq: the number of its commit in the state.
+        seq: the number of its commit in the state; a roll-up's, of the last commit of its base that
+            it followed.
         from_arrival, through_arrival: it covered the arrivals (from, through].
         window_from, window_to: the windows replaced start in [from, to), a correction's here and
             there; None is no bound.
@@ -32,7 +33,7 @@ class RunFacts:
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
         windows: rows published; 0 where an earlier run had published them before it ended.
         on_time, late, too_late, no_event_time, duplicate: events by verdict, once for each of their
-            windows.
+            windows; of a roll-up, those alone that count.
         quarantined: rows withheld because they failed an expectation.
         warned: rows published that failed one of level `warning`.
         reported: whether who began it tells the orchestrator of it; not where a later run ended it.
@@ -79,10 +80,18 @@ _SCHEMA = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in get_type_hints(Ru
 
 def append(warehouse: Warehouse, facts: RunFacts) -> None:
     """Record a finished run."""
+    create(warehouse)
     rows = warehouse.spark.createDataFrame([tuple(asdict(facts).values())], _SCHEMA)
-    rows = rows.withColumns({name: F.timestamp_micros(name) for name in _INSTANTS})
-    warehouse.create(TABLE, rows, "Every run of every asset")
-    warehouse.add(rows, TABLE)
+    warehouse.add(rows.withColumns({name: F.timestamp_micros(name) for name in _INSTANTS}), TABLE)
+
+
+def create(warehouse: Warehouse) -> None:
+    """Create the ledger, unless it is there."""
+    columns = [
+        f"{name} {'TIMESTAMP' if name in _INSTANTS else _TYPES[kind]}"
+        for name, kind in get_type_hints(RunFacts).items()
+    ]
+    warehouse.create(TABLE, ", ".join(columns), "Every run of every asset")
 
 
 def published(warehouse: Warehouse, asset: str) -> int:

@@ -29,7 +29,7 @@ def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame
     events = judged(log, transform, before.at.arrival, marker.at.arrival)
     if not before.covers:
         return events
-    return events.where(F.col("arrival") > before.pick(F.col("window_start"), "arrival"))
+    return events.where(F.col("arrival") > before.pick("arrival"))
 
 
 def known(
@@ -48,7 +48,7 @@ def known(
     events = judged(log, transform, -1, coverage.through, ranges, complete=complete)
     if not coverage.covers:
         return events
-    return events.where(F.col("arrival") <= coverage.pick(F.col("window_start"), "arrival"))
+    return events.where(F.col("arrival") <= coverage.pick("arrival"))
 
 
 def judged(
@@ -149,8 +149,7 @@ def finished(
 
 def as_of(coverage: Coverage) -> AsOf:
     """The moment through which each window is complete."""
-    start = F.col("window_start")
-    return AsOf(coverage.pick(start, "arrival"), coverage.pick(start, "watermark"))
+    return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 
 def check(log: Log, transform: WindowedTransform) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import judge
+from tidemark import judge, rolling
 from tidemark.differing import differing, iso, named
 from tidemark.log import Log
-from tidemark.pane import as_of, finished, known, partials
+from tidemark.pane import as_of, finished
 from tidemark.quality import quarantine
-from tidemark.state import Coverage, Ranges, State, between, within
+from tidemark.state import between, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
-from tidemark.window import Session
 
 FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
 
@@ -86,13 +85,18 @@ def parity(
     ranges = between(start, end)
     # A withheld row is what it should be as well: its values are at fault, not its computation.
     published = quarantine.computed(warehouse, transform, within(ranges))
-    coverage = State(warehouse, transform).last().after
-    stored = _bounded(warehouse, transform, coverage, ranges).persist()
+    coverage = rolling.complete_through(warehouse, transform)
+    stored = rolling.counted(warehouse, transform, coverage, ranges).persist()
+
+    def computed(partials: DataFrame) -> DataFrame:
+        rows = rolling.by_window(warehouse, transform, partials, coverage)
+        log = Log(warehouse, transform.source)
+        return finished(rows, transform, log, as_of(coverage)).where(within(ranges))
+
     try:
-        log, at = Log(warehouse, transform.source), as_of(coverage)
-        streamed = finished(stored, transform, log, at).where(within(ranges))
+        streamed = computed(stored)
         all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
-        complete = finished(all_in, transform, log, at).where(within(ranges))
+        complete = computed(all_in)
         compared = _compared(published, streamed, complete, transform).persist()
         found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
@@ -111,19 +115,6 @@ def parity(
         return report
     finally:
         stored.unpersist()
-
-
-def _bounded(
-    warehouse: Warehouse,
-    transform: WindowedTransform,
-    coverage: Coverage,
-    ranges: Ranges,
-) -> DataFrame:
-    log = Log(warehouse, transform.source)
-    if isinstance(transform.window, Session):
-        # A session may reach across any bound.
-        ranges = ()
-    return partials(known(log, transform, coverage, ranges), transform, log)
 
 
 def _compared(

@@ -17,8 +17,10 @@ from tidemark.log import Log
 from tidemark.pane import as_of, finished
 from tidemark.panes import panes
 from tidemark.quality.gate import gate
+from tidemark.rolling import stored
+from tidemark.rollup import RollUp
 from tidemark.session import changes
-from tidemark.state import Marker, State, put, settled, within
+from tidemark.state import Marker, put, settled, unsettled, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
 from tidemark.window import Session
@@ -47,7 +49,8 @@ def publish(
     others: list[Callable[[Warehouse, WindowedTransform, Marker], None]] = []
     if transform.accumulation is not None:
         others.append(_write_panes)
-    if with_late or (whole and warehouse.exists(transform.late_table)):
+    own = not isinstance(transform, RollUp)
+    if own and (with_late or (whole and warehouse.exists(transform.late_table))):
         others.append(late.write_loss)
         if marker.mode != "correction":
             # What came too late stays on record, also when a correction counts it.
@@ -65,8 +68,8 @@ def _replace_windows(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker
 ) -> Published:
     where, log = within(marker.ranges), Log(warehouse, transform.source)
-    stored, _ = _reached(warehouse, transform, marker)
-    rows = _stamped(finished(stored, transform, log, as_of(marker.after)), transform, marker)
+    partials, _ = _reached(warehouse, transform, marker)
+    rows = _stamped(finished(partials, transform, log, as_of(marker.after)), transform, marker)
     _create(warehouse, transform, rows)
     with gate(warehouse, transform, marker, rows) as passed:
         done = warehouse.replace(passed.rows, transform.table, where, transform.table, marker.seq)
@@ -76,12 +79,12 @@ def _replace_windows(
 
 def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> Published:
     table, log = transform.table, Log(warehouse, transform.source)
-    stored, reach = _reached(warehouse, transform, marker)
+    partials, reach = _reached(warehouse, transform, marker)
     now, then = as_of(marker.after), as_of(marker.before)
     if isinstance(transform.window, Session):
-        changed = changes(stored, transform, log, now, then)
+        changed = changes(partials, transform, log, now, then)
     else:
-        rows = finished(stored, transform, log, now, F.max("fired").alias("fired"))
+        rows = finished(partials, transform, log, now, F.max("fired").alias("fired"))
         again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
         moved = slot.closed(now, then) | slot.became_final(transform, now, then)
         changed = rows.where(again | moved).withColumn("gone", F.lit(False))
@@ -100,15 +103,16 @@ def _add_windows(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
 
 
 def _fires_once(transform: WindowedTransform) -> bool:
-    merges = isinstance(transform.window, Session)
+    # What a roll-up's run published before it was killed is in the next one again.
+    merges = isinstance(transform.window, Session) or isinstance(transform, RollUp)
     return not merges and transform.trigger.early is None and transform.allowed_lateness == 0
 
 
 def _write_panes(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
     log = Log(warehouse, transform.source)
-    stored, _ = _reached(warehouse, transform, marker)
+    partials, _ = _reached(warehouse, transform, marker)
     then = None if marker.replaces else as_of(marker.before)
-    rows = panes(stored, transform, log, as_of(marker.after), then)
+    rows = panes(partials, transform, log, as_of(marker.after), then)
     rows = rows.withColumn("seq", F.lit(marker.seq).cast("bigint"))
     put(warehouse, rows, transform.panes_table, f"Every firing of {transform.name}", marker)
 
@@ -117,17 +121,16 @@ def _reached(
     warehouse: Warehouse, transform: WindowedTransform, marker: Marker
 ) -> tuple[DataFrame, str]:
     """The partials of all windows that a commit can have changed, and a condition on these."""
-    stored = State(warehouse, transform).read()
     if marker.replaces:
-        return stored.where(within(marker.ranges)), "TRUE"
+        return stored(warehouse, transform, marker.after, marker.ranges), "TRUE"
     before, reach = marker.before, "TRUE"
+    rows = stored(warehouse, transform, marker.after, unsettled(transform, before))
     if (end := settled(transform, before)) is not None:
         bound = f"window_end > timestamp_micros({end})"
-        stored, reach = stored.where(bound), f"t.{bound}"
+        rows, reach = rows.where(bound), f"t.{bound}"
     if before.covers:
-        complete = before.pick(F.col("window_start"), "arrival")
-        stored = stored.where(complete < marker.after.at.arrival)
-    return stored, reach
+        rows = rows.where(before.pick("arrival") < marker.after.at.arrival)
+    return rows, reach
 
 
 def _stamped(
@@ -137,7 +140,7 @@ def _stamped(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
         "last_arrival",
-        marker.after.pick(F.col("window_start"), "arrival").alias("as_of"),
+        marker.after.pick("arrival").alias("as_of"),
         F.lit(marker.seq).cast("bigint").alias("seq"),
         F.lit(None).cast("string").alias("quality"),
         *others,

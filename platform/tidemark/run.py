@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from tidemark import judge, ledger
+from tidemark import judge, ledger, rolling
 from tidemark.correction import Correction, lacking, told
 from tidemark.errors import ConflictError, DataError, DefinitionError
 from tidemark.ledger import RunFacts
 from tidemark.log import Arrival, Log
 from tidemark.pane import check, covered, partials
 from tidemark.publish import publish
+from tidemark.rollup import RollUp
 from tidemark.state import Cover, Coverage, Marker, Position, State, between
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
@@ -55,6 +56,13 @@ def incremental(
         DataError: the source was never ingested.
         ConflictError: other runs of the asset were quicker, time and again.
     """
+    if isinstance(transform, RollUp):
+        if through is not None or limit is not None:
+            raise DefinitionError(
+                f"'{transform.name}' is a roll-up, which follows all that its base has taken in: "
+                f"limit the runs of '{transform.base.name}' instead."
+            )
+        return _follow(warehouse, transform)
     log = Log(warehouse, transform.source)
 
     def plan(last: Marker) -> tuple[Marker, bool] | None:
@@ -91,10 +99,12 @@ def backfill(
         reported: whether the caller tells the orchestrator what it did.
 
     Raises:
-        DefinitionError: an unknown answer, or only one bound, or an empty range.
+        DefinitionError: an unknown answer, or only one bound, or an empty range; a roll-up, which
+            follows the backfills of its base.
         DataError: the source was never ingested, or has no arrival yet.
         ConflictError: other runs of the asset were quicker, time and again.
     """
+    _check_state(transform, "backfill")
     if answer not in ("as_streamed", "complete"):
         raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
@@ -132,8 +142,10 @@ def correct(
         What it changed; None where no window lacks an event.
 
     Raises:
+        DefinitionError: a roll-up, which follows the corrections of its base.
         ConflictError: other runs of the asset were quicker, time and again.
     """
+    _check_state(transform, "correct")
     since = -1
     # A run that died elsewhere may have left nothing to correct, but something to publish.
     _published.pop(warehouse.path(transform.state_table), None)
@@ -152,6 +164,14 @@ def correct(
     return None if facts is None else told(warehouse, transform, facts, since, most)
 
 
+def _check_state(transform: WindowedTransform, verb: str) -> None:
+    if isinstance(transform, RollUp):
+        raise DefinitionError(
+            f"'{transform.name}' is a roll-up, made of what '{transform.base.name}' has counted: "
+            f"{verb} that, then run '{transform.name}', which follows it."
+        )
+
+
 def _execute(
     warehouse: Warehouse,
     transform: WindowedTransform,
@@ -162,7 +182,8 @@ def _execute(
 ) -> RunFacts | None:
     state = State(warehouse, transform)
     known = warehouse.path(transform.state_table)
-    for attempt in range(ATTEMPTS):
+
+    def attempt() -> RunFacts | None:
         started = time.time_ns() // 1000
         try:
             # Another process may be about to publish what looks left behind here.
@@ -178,11 +199,35 @@ def _execute(
                 facts = _run(warehouse, transform, log, marker, reported)
         except ConflictError:
             _published.pop(known, None)
-            time.sleep(min(5.0, 0.25 * 2**attempt))
-            continue
+            raise
         # Another process that runs the asset makes the next commit fail, so this may be kept.
         _published[known] = marker
         return facts
+
+    return _insisted(transform, attempt)
+
+
+def _follow(warehouse: Warehouse, transform: RollUp) -> RunFacts | None:
+    def attempt() -> RunFacts | None:
+        planned = rolling.plan(warehouse, transform)
+        if planned is None:
+            return None
+        few = planned[1].total() <= FEW
+        with warehouse.interpreting() if few else nullcontext():
+            return _publish(warehouse, transform, *planned)
+
+    return _insisted(transform, attempt)
+
+
+def _insisted(
+    transform: WindowedTransform, attempt: Callable[[], RunFacts | None]
+) -> RunFacts | None:
+    """The first attempt that no other run was quicker than."""
+    for n in range(ATTEMPTS):
+        try:
+            return attempt()
+        except ConflictError:
+            time.sleep(min(5.0, 0.25 * 2**n))
     raise ConflictError(
         f"Other runs of '{transform.name}' were quicker {ATTEMPTS} times; try again when fewer run."
     )
@@ -213,6 +258,8 @@ def _publish(
 ) -> RunFacts:
     with_late = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
     published = publish(warehouse, transform, marker, with_late=with_late)
+    # A run of a roll-up is about all windows, whichever it replaces.
+    ranges = () if marker.mode == "rollup" else marker.ranges
     facts = RunFacts(
         run=marker.run,
         asset=transform.name,
@@ -221,8 +268,8 @@ def _publish(
         seq=marker.seq,
         from_arrival=-1 if marker.replaces else marker.before.at.arrival,
         through_arrival=marker.at.arrival,
-        window_from=min((start for start, _ in marker.ranges), default=None),
-        window_to=max((end for _, end in marker.ranges), default=None),
+        window_from=min((start for start, _ in ranges), default=None),
+        window_to=max((end for _, end in ranges), default=None),
         started_at=marker.started,
         ended_at=time.time_ns() // 1000,
         watermark=marker.at.watermark,

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.errors import ConflictError
+from tidemark.instant import BEGINNING, INFINITY
 from tidemark.judge import VERDICTS
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
@@ -55,11 +56,14 @@ class Coverage:
 
     Args:
         at: for every window that no cover holds.
-        covers: ranges that a backfill brought further than `at`.
+        covers: ranges that a backfill brought further than `at`; the last of those that hold a
+            window counts.
+        whole: a cover holds the windows that lie whole in it; otherwise those that start in it.
     """
 
     at: Position = Position()
     covers: tuple[Cover, ...] = ()
+    whole: bool = False
 
     @property
     def through(self) -> int:
@@ -77,12 +81,12 @@ class Coverage:
         rest = [piece for c in self.covers for piece in _cut(c, new)]
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
-    def pick(self, window_start: Column, what: str) -> Column:
-        """`arrival` or `watermark` (BIGINT) of the position that holds for each window."""
+    def pick(self, what: str) -> Column:
+        """`arrival` or `watermark` (BIGINT) of the position that holds for each row's window."""
         picked = F.lit(getattr(self.at, what)).cast("bigint")
-        start = F.unix_micros(window_start)
+        start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:
-            inside = (start >= c.start) & (start < c.end)
+            inside = (start >= c.start) & (end <= c.end if self.whole else start < c.end)
             picked = F.when(inside, F.lit(getattr(c.at, what)).cast("bigint")).otherwise(picked)
         return picked
 
@@ -103,8 +107,10 @@ class Marker:
     Args:
         run: the run's id.
         started: when it began, in microseconds.
-        mode: `incremental`, `backfill` or `correction`.
-        seq: the commit's number, from 0.
+        mode: `incremental`, `backfill` or `correction`; `rollup` for a roll-up's run, which stores
+            nothing.
+        seq: the commit's number, from 0; of a roll-up's run, that of the base's commit that it
+            follows through.
         before: the coverage that the run started from.
         after: the coverage with this commit.
         ranges: the window starts, each [start, end), that the commit is about; none is no bound.
@@ -123,12 +129,14 @@ class Marker:
     @property
     def replaces(self) -> bool:
         """Whether the commit put all that it is about in the place of what was there."""
-        return self.mode != "incremental"
+        return self.mode in ("backfill", "correction") or bool(self.ranges)
 
     @property
     def at(self) -> Position:
         """The position through which this commit's windows are complete; the furthest one where
-        they differ."""
+        they differ. Of a roll-up's run, that of all its windows."""
+        if self.mode == "rollup":
+            return self.after.at
         ahead = (
             c.at
             for c in self.after.covers
@@ -172,6 +180,12 @@ class State:
         newest = rows.agg(F.max_by("marker", "seq")).first()
         return Marker.from_json(newest[0]) if newest and newest[0] else Marker()
 
+    def since(self, seq: int) -> list[Marker]:
+        """The commits after the one of that number, in order."""
+        rows = self.warehouse.read(self.table).where(F.col("marker").isNotNull())
+        newer = rows.where(F.col("seq") > seq).orderBy("seq").select("marker")
+        return [Marker.from_json(row["marker"]) for row in newer.collect()]
+
     def commit(self, partials: DataFrame, marker: Marker) -> Counter[int]:
         """Store a run's partials under its number, and count its events by verdict.
 
@@ -201,9 +215,7 @@ class State:
 
     def counts(self, marker: Marker) -> Counter[int]:
         """The events of an earlier commit, by verdict."""
-        rows = self.warehouse.read(self.table).where(F.col("seq") == marker.seq)
-        counts = rows.agg(*(c.alias(n) for n, c in _by_verdict().items())).first()
-        return _counter(counts.asDict() if counts else {})
+        return by_verdict(self.warehouse.read(self.table).where(F.col("seq") == marker.seq))
 
 
 def put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
@@ -216,6 +228,12 @@ def put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker:
         warehouse.append(rows, table, table, marker.seq)
 
 
+def by_verdict(partials: DataFrame) -> Counter[int]:
+    """How many events are in partials, by verdict."""
+    counts = partials.agg(*(c.alias(n) for n, c in _by_verdict().items())).first()
+    return _counter(counts.asDict() if counts else {})
+
+
 def _by_verdict() -> dict[str, Column]:
     events = F.col("events")
     return {
@@ -225,6 +243,12 @@ def _by_verdict() -> dict[str, Column]:
 
 def _counter(counts: Mapping[str, int | None]) -> Counter[int]:
     return Counter({code: counts.get(word) or 0 for code, word in VERDICTS.items()})
+
+
+def unsettled(transform: WindowedTransform, before: Coverage) -> Ranges:
+    """The starts of the windows that are not settled when an incremental run begins."""
+    end = settled(transform, before)
+    return () if end is None else ((max(end - transform.window.reach, BEGINNING), INFINITY),)
 
 
 def settled(transform: WindowedTransform, before: Coverage) -> int | None:

@@ -1,8 +1,9 @@
 """Continuous queries: the same run, again and again, as arrivals come.
 
 A continuous query is a Structured Streaming query over a source's timeline, each row of which is a
-whole arrival; each micro-batch is an incremental run through the newest arrival in it. The state
-knows where it stands, so the query's checkpoint holds nothing that would be missed.
+whole arrival; each micro-batch is an incremental run through the newest arrival in it. That of a
+roll-up is over the ledger, and runs whenever its base has run. The state knows where it stands, so
+the query's checkpoint holds nothing that would be missed.
 
 A query belongs to a session on the engine, not to the client that started it. All queries of a
 database live in one session, which any process finds again by its id; the engine keeps it for as
@@ -16,11 +17,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidemark import ledger
 from tidemark.errors import DataError, EngineError
 from tidemark.log import arrivals
+from tidemark.rollup import RollUp
 from tidemark.run import incremental
 from tidemark.settings import Settings
 from tidemark.transform import WindowedTransform
@@ -42,7 +46,7 @@ def start(
 
     Args:
         arrivals_per_run: take the timeline's commits one by one, and at most so many arrivals a
-            run; by default a run takes all that have come.
+            run; by default a run takes all that have come, as that of a roll-up always does.
         available_now: stop when all that has come is taken in.
 
     Raises:
@@ -51,17 +55,12 @@ def start(
     """
     if find(warehouse, transform) is not None:
         raise EngineError(f"The stream of '{transform.name}' is running already: stop it first.")
-    timeline = transform.source.timeline_table
-    if not warehouse.exists(timeline):
-        raise DataError(
-            f"Source '{transform.source.name}' was never ingested: run `tidemark ingest "
-            f"{transform.source.name}` first."
-        )
+    table = _followed(warehouse, transform)
     reader = warehouse.spark.readStream.format("delta")
     if arrivals_per_run is not None:
         reader = reader.option("maxFilesPerTrigger", 1)
     writer = (
-        reader.load(warehouse.path(timeline))
+        reader.load(warehouse.path(table))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
         .foreachBatch(_batch(warehouse.place, transform, arrivals_per_run))
@@ -126,9 +125,25 @@ def _name(warehouse: Warehouse, transform: WindowedTransform) -> str:
     return name(warehouse.database, transform.name)
 
 
+def _followed(warehouse: Warehouse, transform: WindowedTransform) -> str:
+    """The table each commit of which has the transform run."""
+    if not warehouse.exists(transform.source.timeline_table):
+        raise DataError(
+            f"Source '{transform.source.name}' was never ingested: run `tidemark ingest "
+            f"{transform.source.name}` first."
+        )
+    if not isinstance(transform, RollUp):
+        return transform.source.timeline_table
+    ledger.create(warehouse)
+    return ledger.TABLE
+
+
 def _batch(
     place: Place, transform: WindowedTransform, limit: int | None
 ) -> Callable[[DataFrame, int], None]:
+    if isinstance(transform, RollUp):
+        return _following(place, transform)
+
     def run(batch: DataFrame, _: int) -> None:
         known = arrivals(batch.orderBy("arrival"))
         if not known:
@@ -137,5 +152,13 @@ def _batch(
         while incremental(warehouse, transform, through=through, limit=limit, known=known):
             if limit is None:
                 return
+
+    return run
+
+
+def _following(place: Place, transform: RollUp) -> Callable[[DataFrame, int], None]:
+    def run(batch: DataFrame, _: int) -> None:
+        if not batch.where(F.col("asset") == transform.base.name).isEmpty():
+            incremental(Warehouse(batch.sparkSession, *place), transform)
 
     return run

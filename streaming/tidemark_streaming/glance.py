@@ -53,7 +53,8 @@ class AssetGlance:
         as_of: the arrival through which it is complete; -1 before the first run.
         windows: rows published.
         final: of them, those that nothing will change any more.
-        open: rows under way: not published yet, or not final.
+        open: rows under way: not published yet, or not final; of a roll-up, which has no state of
+            its own, those not final.
         late, too_late: events so far, by its published and its late table.
     """
 
@@ -163,15 +164,17 @@ class Glance:
         mark = None if newest is None else _micros(newest["watermark"])
         published = self.read(name, ["final", "late_events"])
         missed = self.read(f"{name}_late", ["reason"])
+        windows = 0 if published is None else published.num_rows
         final = 0 if published is None else _sum(published["final"])
+        waiting = self._under_way(name, keys, None if mark is None else mark - lateness)
         return AssetGlance(
             asset=name,
             source=source,
             as_of=-1 if newest is None else newest["through_arrival"],
             watermark=mark,
-            windows=0 if published is None else published.num_rows,
+            windows=windows,
             final=final,
-            open=self._under_way(name, keys, None if mark is None else mark - lateness),
+            open=windows - final if waiting is None else waiting,
             late=0 if published is None else _sum(published["late_events"]),
             too_late=0 if missed is None else missed["reason"].to_pylist().count("too_late"),
         )
@@ -217,7 +220,7 @@ class Glance:
             self._seen[asked] = (found.version(), str(chosen), rows)
         return rows
 
-    def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int:
+    def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int | None:
         on = ["window_start", "window_end", *keys]
         chosen = ds.field("window_end").is_valid() & ds.field("admitted")
         if after is not None:
@@ -225,7 +228,7 @@ class Glance:
                 as_datetime(after), pa.timestamp("us", "UTC")
             )
         table = self.select(f"{asset}_state", on, chosen)
-        return 0 if table is None else table.group_by(on).aggregate([]).num_rows
+        return None if table is None else table.group_by(on).aggregate([]).num_rows
 
 
 def _newest(column: pa.ChunkedArray) -> int | None:

@@ -17,7 +17,9 @@ def cover(start: int, end: int, arrival: int) -> Cover:
 
 def arrivals(spark: SparkSession, coverage: Coverage, starts: list[int]) -> list[int]:
     rows = spark.createDataFrame([(i, s) for i, s in enumerate(starts)], "i INT, s BIGINT")
-    picked = coverage.pick(F.timestamp_micros("s"), "arrival")
+    window = F.timestamp_micros("s"), F.timestamp_micros(F.col("s") + 1)
+    rows = rows.withColumns(dict(zip(("window_start", "window_end"), window, strict=True)))
+    picked = coverage.pick("arrival")
     return [r[0] for r in rows.orderBy("i").select(picked).collect()]
 
 

@@ -31,6 +31,7 @@ WINDOWS = [
     "departures_hourly_late_loss",
     "departures_hourly_quarantine",
 ]
+DAILY = ["departures_daily", "departures_daily_quarantine"]
 RANGE: tuple[str, str] = (
     "dagster/asset_partition_range_start",
     "dagster/asset_partition_range_end",
@@ -244,3 +245,24 @@ def test_no_event_of_any_run_holds_the_token(platform: Platform, engine: Setting
     ]
     assert len(told) > 50
     assert not [text for text in told if token in text]
+
+
+def test_a_roll_up_is_made_of_its_bases_partition(platform: Platform) -> None:
+    result = platform.materialize(*WINDOWS, *DAILY, partition_key="2013-01-02")
+    assert result.success
+    warehouse = platform.resource.warehouse
+    day = F.to_date("window_start") == "2013-01-02"
+    hours, days = (warehouse.read(table).where(day) for table in (WINDOWS[0], DAILY[0]))
+    by_airport = {r[0]: r[1] for r in hours.groupBy("origin").sum("flights").collect()}
+    assert {r["origin"]: r["flights"] for r in days.collect()} == by_airport
+    facts = recorded(platform, DAILY[0], "2013-01-02")
+    assert facts["dagster/partition_row_count"] == 3
+    assert facts["events"] == sum(by_airport.values())
+    judged = [e for e in result.get_asset_check_evaluations() if e.asset_key.path == DAILY[:1]]
+    assert {(e.check_name, e.partition, e.passed) for e in judged} == {
+        ("between_mean_delay_60_300", "2013-01-02", True),
+        ("complete", "2013-01-02", True),
+    }
+    error = failure(platform.materialize(*DAILY, partition_key="2013-06-01"))
+    assert "Failure: No window of 'departures_daily' from 2013-06-01T00:00:00Z" in error
+    assert "materialize 'departures_hourly' there first" in error

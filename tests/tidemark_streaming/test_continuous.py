@@ -9,13 +9,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark import ledger
 from tidemark import quality as q
 from tidemark.errors import DataError, EngineError
 from tidemark.parity import parity
+from tidemark.rollup import rollup
 from tidemark.run import incremental
 from tidemark.state import State
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
+from tidemark.window import Tumbling
 from tidemark_streaming import continuous
 
 ARRIVALS = some_arrivals(count=6)
@@ -51,6 +54,25 @@ def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert incremental(warehouse, PER_MINUTE) is None
     assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehouse) -> None:
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    # Its base has never run.
+    continuous.start(warehouse, whole)
+    incremental(warehouse, PER_MINUTE)
+    ingest(warehouse, READINGS, ARRIVALS[3:])
+    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    deadline = time.monotonic() + 120
+    while ledger.published(warehouse, whole.name) < 1:
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.3)
+    assert continuous.stop(warehouse, whole)
+    assert incremental(warehouse, whole) is None
+    report = parity(warehouse, whole)
+    assert report.equal
+    assert report.windows > 0
 
 
 def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:

@@ -4,6 +4,7 @@ from pyspark.sql import DataFrame
 
 from tidemark import aggregate as agg
 from tidemark.quality import between, complete, not_null, volume_within
+from tidemark.rollup import rollup
 from tidemark.transform import windowed_asset
 from tidemark.trigger import Every, Trigger
 from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling
@@ -36,6 +37,15 @@ LEAST_DELAY, MOST_DELAY = -60, 1440
 def departures_hourly(flights: DataFrame) -> DataFrame:
     """Departures and their delay, by airport and hour of departure."""
     return flights
+
+
+departures_daily = rollup(
+    of=departures_hourly,
+    name="departures_daily",
+    window=Tumbling("1 day"),
+    expectations=[between("mean_delay", LEAST_DELAY, 300), complete()],
+    description="Departures and their delay, by airport and day in UTC, made of the hours.",
+)
 
 
 @windowed_asset(

@@ -7,13 +7,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark import aggregate as agg
-from tidemark import judge, pane
-from tidemark.instant import BEGINNING, INFINITY
+from tidemark import judge, pane, rolling
+from tidemark.instant import BEGINNING
 from tidemark.log import Log
-from tidemark.state import Marker, Ranges, State, settled, within
+from tidemark.state import Marker, Ranges, State, unsettled, within
 from tidemark.transform import WindowedTransform
 from tidemark.warehouse import Warehouse
-from tidemark.window import Session
 
 
 @dataclass(frozen=True)
@@ -44,18 +43,18 @@ class Batch:
         # Any aggregate will do: the events are what is counted.
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
-        log, complete = Log(self.warehouse, transform.source), marker.answer == "complete"
-        ranges = () if isinstance(transform.window, Session) else self._ranges()
-        events = pane.known(log, counting, marker.after, ranges, complete=complete)
-        partials = pane.partials(events, counting, log)
-        if marker.mode == "incremental":
+        store, through, ranges = self.warehouse, marker.after, self._ranges()
+        log, complete = Log(store, transform.source), marker.answer == "complete"
+        partials = rolling.counted(store, counting, through, ranges, complete=complete)
+        if marker.mode in ("incremental", "rollup"):
             # What an earlier backfill of the complete answer admitted is no fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
-            state = State(self.warehouse, transform).read().where(within(ranges)).where(waited)
+            state = State(store, transform).read().where(within(rolling.held(transform, ranges)))
             partials = partials.unionByName(
-                state.withColumn(name, F.col("events")).select(partials.columns)
+                state.where(waited).withColumn(name, F.col("events")).select(partials.columns)
             )
-        found = pane.finished(partials, counting, log, pane.as_of(marker.after))
+        partials = rolling.by_window(store, counting, partials, through)
+        found = pane.finished(partials, counting, log, pane.as_of(through))
         return found.select(*transform.by_window, "events").persist()
 
     def forget(self) -> None:
@@ -79,8 +78,4 @@ class Batch:
     def _ranges(self) -> Ranges:
         """The window starts among which the commit's windows are."""
         marker, transform = self.marker, self.transform
-        if marker.replaces:
-            return marker.ranges
-        if (end := settled(transform, marker.before)) is None:
-            return ()
-        return ((max(end - transform.window.reach, BEGINNING), INFINITY),)
+        return marker.ranges if marker.replaces else unsettled(transform, marker.before)

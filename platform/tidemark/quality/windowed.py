@@ -52,7 +52,7 @@ def complete(*, level: str = ERROR) -> Windowed:
     def absent(rows: DataFrame, batch: "Batch") -> DataFrame:
         by = batch.transform.by_window
         known = rows.select(*by)
-        if batch.marker.mode == "incremental":
+        if not batch.marker.replaces:
             # What earlier commits published, or withheld, need not be among these rows.
             for earlier in (batch.published(), batch.withheld()):
                 known = known.unionByName(earlier.select(*by))

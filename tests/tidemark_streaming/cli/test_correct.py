@@ -1,4 +1,4 @@
-"""`tidemark correct`: what it says, and that it says it once."""
+"""`tidemark correct`: what it says, and that it says it once; a roll-up that follows."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from commands import call
 
 pytestmark = pytest.mark.usefixtures("here")
-ASSET = "departures_hourly"
+ASSET, DAILY = "departures_hourly", "departures_daily"
 
 
 def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> None:
@@ -29,3 +29,18 @@ def test_a_correction_is_listed() -> None:
     told = call("correct", ASSET, "--show", "1").stdout
     assert "values of" in told
     assert "--show lists more of them" in told
+
+
+def test_a_roll_up_follows_its_base() -> None:
+    facts = json.loads(call("run", DAILY, "--json").stdout)
+    assert (facts["mode"], facts["through_arrival"]) == ("rollup", 11)
+    assert facts["windows"] > 0
+    assert json.loads(call("run", DAILY, "--json").stdout) is None
+    found = json.loads(call("status", "--json").stdout)
+    asset = next(a for a in found["assets"] if a["asset"] == DAILY)
+    assert (asset["as_of"], asset["behind"]) == (11, 0)
+    assert asset["open"] == asset["windows"] - asset["final"]
+    for command in ("backfill", "correct"):
+        refused = call(command, DAILY)
+        assert refused.exit_code == 2
+        assert "'departures_daily' is a roll-up" in refused.stderr

@@ -1,0 +1,78 @@
+"""Roll-ups in Dagster: below their base, and up to date with it after any of their runs."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster import AssetExecutionContext, ResourceParam
+
+from tidemark import run
+from tidemark.instant import instant, iso
+from tidemark.rollup import RollUp
+from tidemark_assets import checks, describe, report
+from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.build import Presentation, StepEvent, table_of, withheld_rows
+from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.spans import spans
+from tidemark_assets.steps import one_sentence
+from tidemark_streaming.judged import results_since, withheld
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+
+def rollup_assets(transform: RollUp, group: str, show: Presentation) -> dg.AssetsDefinition:
+    """The published windows of a roll-up: a run for any range takes in all that its base has.
+
+    It tells of the partitions that were asked for. Of others that changed, the sensor of windows
+    does.
+    """
+    name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
+    expected = checks.specs(transform, partitions)
+    specs = [
+        table_of(
+            transform,
+            group,
+            show,
+            transform.table,
+            [base.table],
+            transform.description,
+            describe.windows(transform),
+            CARRY_ON,
+        )
+    ]
+    if expected:
+        specs.append(withheld_rows(transform, group, show))
+
+    @dg.multi_asset(
+        name=name,
+        specs=specs,
+        check_specs=expected,
+        partitions_def=partitions,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=ENGINE_POOL,
+    )
+    def follow(
+        context: AssetExecutionContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> Iterator[StepEvent]:
+        asked, glance = context.partition_time_window, tidemark.glance()
+        start, end = instant(asked.start), instant(asked.end)
+        begins = {span.key: span.start for span in spans(partitions, start, end - 1)}
+        with one_sentence():
+            facts = run.incremental(tidemark.warehouse, transform)
+            found = report.rolled_up(tidemark.warehouse, transform, facts, begins, end)
+        if not any(told[report.ROWS] for table in found.values() for told in table.values()):
+            raise dg.Failure(
+                f"No window of '{name}' from {iso(start)} to {iso(end)} has closed with all that "
+                f"it holds: materialize '{base.name}' there first, for whole windows of '{name}'.",
+                allow_retries=False,
+            )
+        for table, by_partition in found.items():
+            for key, metadata in by_partition.items():
+                context.add_asset_metadata(metadata, asset_key=table, partition_key=key)
+            yield dg.MaterializeResult(asset_key=table)
+        if expected:
+            told, held = results_since(glance, name), withheld(glance, transform)
+            stands = list(checks.standing(transform, told, held, start, end))
+            yield from checks.evaluations(transform, stands, begins)
+        for check in expected:
+            yield dg.Output(None, check.get_python_identifier())
+
+    return follow
