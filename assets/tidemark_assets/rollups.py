@@ -35,7 +35,8 @@ def rollup_assets(transform: RollUp, group: str, show: Presentation) -> dg.Asset
             [base.table],
             transform.description,
             describe.windows(transform),
-            CARRY_ON,
+            # Of any partition, not of the newest alone.
+            CARRY_ON.without(dg.AutomationCondition.in_latest_time_window()),
         )
     ]
     if expected:

@@ -89,7 +89,7 @@ def parity(
     stored = rolling.counted(warehouse, transform, coverage, ranges).persist()
 
     def computed(partials: DataFrame) -> DataFrame:
-        rows = rolling.by_window(warehouse, transform, partials, coverage)
+        rows = rolling.placed(warehouse, transform, partials, coverage)
         log = Log(warehouse, transform.source)
         return finished(rows, transform, log, as_of(coverage)).where(within(ranges))
 

@@ -74,7 +74,7 @@ def stored(
         through: what they are complete through.
     """
     rows = State(warehouse, transform).read().where(within(held(transform, ranges)))
-    return by_window(warehouse, transform, rows, through).where(within(ranges))
+    return placed(warehouse, transform, rows, through).where(within(ranges))
 
 
 def counted(
@@ -108,7 +108,7 @@ def held(transform: WindowedTransform, ranges: Ranges) -> Ranges:
     return tuple((start, min(end + transform.window.reach, INFINITY)) for start, end in ranges)
 
 
-def by_window(
+def placed(
     warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame, through: Coverage
 ) -> DataFrame:
     """Partials, stored or counted anew, by the transform's own windows."""

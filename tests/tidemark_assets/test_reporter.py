@@ -14,6 +14,7 @@ from tidemark.settings import Settings
 from tidemark.window import Tumbling
 from tidemark_assets import reporter
 from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.definitions import build_definitions
 from tidemark_assets.fresh import FRESH
 from tidemark_assets.reporter import windows
 
@@ -183,3 +184,26 @@ def test_what_is_made_of_windows_is_carried_on_though_most_partitions_are_missin
     assert second.total_requested == 1
     third = dg.evaluate_automation_conditions(definitions, instance, cursor=second.cursor)
     assert third.total_requested == 0
+
+
+@pytest.mark.filterwarnings("ignore:Parameter `include_sources`")
+def test_a_roll_up_is_carried_on_by_any_partition_of_its_base(
+    instance: dg.DagsterInstance,
+) -> None:
+    definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": None})
+    asked = dg.AssetSelection.assets("departures_hourly", "departures_daily")
+    cursor = None
+    for changed, requested in (
+        ([], set[str]()),
+        (["departures_hourly"], {"2013-01-02"}),
+        # What ran with its base need not run again.
+        (["departures_hourly", "departures_daily"], set[str]()),
+    ):
+        for asset in changed:
+            event = dg.AssetMaterialization(asset, partition="2013-01-02")
+            instance.report_runless_asset_event(event)
+        found = dg.evaluate_automation_conditions(
+            definitions, instance, asset_selection=asked, cursor=cursor
+        )
+        assert found.get_requested_partitions(dg.AssetKey("departures_daily")) == requested
+        cursor = found.cursor

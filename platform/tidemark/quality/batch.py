@@ -53,7 +53,7 @@ class Batch:
             partials = partials.unionByName(
                 state.where(waited).withColumn(name, F.col("events")).select(partials.columns)
             )
-        partials = rolling.by_window(store, counting, partials, through)
+        partials = rolling.placed(store, counting, partials, through)
         found = pane.finished(partials, counting, log, pane.as_of(through))
         return found.select(*transform.by_window, "events").persist()
 
