@@ -37,6 +37,7 @@ MADE_BY = {
     "incremental": "a stream or an increment",
     "backfill": "a backfill from outside",
     "correction": "a correction",
+    "rollup": "a run of a roll-up",
 }
 
 SLACK = 600_000_000

@@ -214,7 +214,7 @@ def _follow(warehouse: Warehouse, transform: RollUp) -> RunFacts | None:
             return None
         few = planned[1].total() <= FEW
         with warehouse.interpreting() if few else nullcontext():
-            return _publish(warehouse, transform, *planned)
+            return _publish(warehouse, transform, *planned, reported=False)
 
     return _insisted(transform, attempt)
 
