@@ -128,5 +128,6 @@ def code_version(transform: WindowedTransform) -> str:
         "unique": str(transform.unique),
         "aggregates": {name: str(value) for name, value in transform.aggregates.items()},
         "expectations": [(e.name, e.level) for e in transform.expectations],
+        **({"base": code_version(transform.base)} if isinstance(transform, RollUp) else {}),
     }
     return hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:12]
