@@ -82,7 +82,7 @@ def in_order(found: DataFrame) -> list[Any]:
 def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
     base = renamed(PATIENT, "cut")
     stepwise, firings = larger(base), 0
-    while incremental(logged, base, limit=3) is not None:
+    while incremental(logged, base, limit=2) is not None:
         facts = incremental(logged, stepwise)
         firings += facts is not None and facts.windows > 0
     assert firings == 3
@@ -101,13 +101,13 @@ def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
 
 def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
     base = renamed(BASE, "followed")
-    whole = larger(base, expectations=(q.between("n", most=40), q.complete()))
+    whole = larger(base, expectations=(q.between("n", most=30), q.complete()))
     first = T0 - T0 % (5 * MINUTE)
     backfill(logged, base, first - 2 * MINUTE, first + 7 * MINUTE)
     incremental(logged, whole)
     starts = logged.read(whole.table).select(F.unix_micros("window_start")).distinct()
     assert [r[0] for r in starts.collect()] == [first], "a part of a window was published"
-    incremental(logged, base, limit=5)
+    incremental(logged, base, limit=3)
     backfill(logged, base, *minutes(2, 4))
     incremental(logged, base)
     incremental(logged, whole)
@@ -125,8 +125,8 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     computed = quarantine.computed(logged, whole, "TRUE")
     assert in_order(computed) == complete
     withheld = logged.read(whole.quarantine_table).collect()
-    assert len(withheld) == sum(r[3] > 40 for r in complete) > 0
-    assert {f["expectation"] for r in withheld for f in r["failed"]} == {"between(n, most=40)"}
+    assert len(withheld) == sum(r[3] > 30 for r in complete) > 0
+    assert {f["expectation"] for r in withheld for f in r["failed"]} == {"between(n, most=30)"}
 
 
 def test_a_larger_window_is_as_far_as_the_least_of_what_it_holds(logged: Warehouse) -> None:
@@ -162,7 +162,7 @@ def test_a_run_that_was_killed_is_run_again(
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    incremental(logged, base, limit=7)
+    incremental(logged, base, limit=4)
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "append", die)
         with pytest.raises(KeyboardInterrupt):
