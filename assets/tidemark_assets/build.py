@@ -7,7 +7,7 @@ range of partitions in a single run. What a definition says becomes metadata of 
 either is computed is the platform's business: no rule of it belongs here.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,14 +185,7 @@ def transform_assets(
         )
         specs.append(panes)
 
-    @dg.multi_asset(
-        name=name,
-        specs=specs,
-        check_specs=expected,
-        partitions_def=partitions,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=ENGINE_POOL,
-    )
+    @step(transform, specs, expected, partitions)
     def compute(
         context: AssetExecutionContext,
         config: BackfillConfig,
@@ -223,6 +216,23 @@ def transform_assets(
             yield dg.Output(None, check.get_python_identifier())
 
     return compute
+
+
+def step(
+    transform: WindowedTransform,
+    specs: Sequence[dg.AssetSpec],
+    expected: Sequence[dg.AssetCheckSpec],
+    partitions: dg.TimeWindowPartitionsDefinition,
+) -> Callable[[Callable[..., Iterator[StepEvent]]], dg.AssetsDefinition]:
+    """Makes of a function the step of a transform, which runs once for any range of partitions."""
+    return dg.multi_asset(
+        name=transform.name,
+        specs=specs,
+        check_specs=expected,
+        partitions_def=partitions,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        pool=ENGINE_POOL,
+    )
 
 
 def table_of(

@@ -87,12 +87,12 @@ def evaluations(
 
 
 def checked(
-    glance: Glance, transform: WindowedTransform, after: int, others: Collection[int]
+    glance: Glance, transform: WindowedTransform, commits: Collection[int]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What runs found, of commits after the number `after`, but those that told it themselves."""
+    """What the runs of these commits found."""
     if transform.expectations:
-        found = results_since(glance, transform.name, after)
-        told = [r for r in found if r.seq not in others]
+        found = results_since(glance, transform.name, min(commits) - 1)
+        told = [r for r in found if r.seq in commits]
         yield from streamed(transform, told, withheld(glance, transform))
 
 

@@ -104,7 +104,7 @@ def windows(
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
             touched = [t for t in touched if t.start > before.done]
-            checked = checks.checked(glance, transform, before.seq, others)
+            checked = checks.checked(glance, transform, {r["seq"] for r in fresh})
             room = MOST - sum(told.values())
             if len(touched) > room:
                 touched, checked = touched[:room], iter(())
@@ -190,6 +190,11 @@ def reports(
         "watermark now": moment(None if mark is None else instant(mark)),
     }
     tags = {CODE_VERSION_TAG: describe.code_version(transform)}
+    others: list[str] = []
+    if not isinstance(transform, RollUp):
+        others += [transform.late_table, transform.late_loss_table]
+    if transform.expectations:
+        others.append(transform.quarantine_table)
     for partition in touched:
         own = {
             ROWS: partition.rows,
@@ -200,9 +205,7 @@ def reports(
         yield dg.AssetMaterialization(
             transform.table, partition=partition.key, metadata=own | common, tags=tags
         )
-        own = not isinstance(transform, RollUp)
-        others = [transform.late_table, transform.late_loss_table] if own else []
-        for table in [*others, *([transform.quarantine_table] if transform.expectations else [])]:
+        for table in others:
             yield dg.AssetMaterialization(
                 table, partition=partition.key, metadata=common, tags=tags
             )

@@ -10,12 +10,11 @@ from tidemark.instant import instant, iso
 from tidemark.rollup import RollUp
 from tidemark_assets import checks, describe, report
 from tidemark_assets.automation import CARRY_ON
-from tidemark_assets.build import Presentation, StepEvent, table_of, withheld_rows
+from tidemark_assets.build import Presentation, StepEvent, step, table_of, withheld_rows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import spans
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.judged import results_since, withheld
-from tidemark_streaming.orchestrator import ENGINE_POOL
 
 
 def rollup_assets(transform: RollUp, group: str, show: Presentation) -> dg.AssetsDefinition:
@@ -42,14 +41,7 @@ def rollup_assets(transform: RollUp, group: str, show: Presentation) -> dg.Asset
     if expected:
         specs.append(withheld_rows(transform, group, show))
 
-    @dg.multi_asset(
-        name=name,
-        specs=specs,
-        check_specs=expected,
-        partitions_def=partitions,
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        pool=ENGINE_POOL,
-    )
+    @step(transform, specs, expected, partitions)
     def follow(
         context: AssetExecutionContext, tidemark: ResourceParam[TidemarkResource]
     ) -> Iterator[StepEvent]:
