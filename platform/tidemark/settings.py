@@ -84,9 +84,7 @@ class Settings(BaseSettings):
         pattern=r"^[1-9]\d*[mg]$",
     )
     engine_java_options: Annotated[str, AfterValidator(_no_memory)] = _setting(
-        "Java options of the engine that Tidemark starts. With -XX:TieredStopAtLevel=1 and "
-        "-XX:ReservedCodeCacheSize=240m added, an engine that lives for minutes needs half the "
-        "processor time, and a long one more.",
+        "Java options of the engine that Tidemark starts.",
         "options separated by spaces, without the memory (engine_memory)",
         default="-XX:+UseParallelGC",
     )

@@ -43,6 +43,13 @@ _LOCAL_FILES = {
     ".checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
+# The JVM's thorough compiler takes half the processor in an engine's first minutes. Asked for code
+# that runs five times as often as by default, it takes half of that, and runs are as quick.
+_COMPILER = (
+    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"
+)
+
 
 @dataclass(frozen=True)
 class Status:
@@ -200,7 +207,10 @@ def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": settings.engine_memory,
         "spark.driver.extraJavaOptions": " ".join(
-            [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
+            [
+                *(_COMPILER, settings.engine_java_options),
+                *(f'"-D{name}={value}"' for name, value in java.items()),
+            ]
         ),
         # Not `spark.jars`: the local file system is needed before those are loaded.
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
@@ -216,6 +226,8 @@ def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -
         "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 10 ms by default: an idle stream lists its table's log each time, without a pause.
+        "spark.sql.streaming.pollingDelay": "200ms",
         # 50 by default: one task reads a small table's log ten times quicker.
         "spark.databricks.delta.snapshotPartitions": 1,
         # 10,000 tables for an hour by default, at one or two megabytes each.
