@@ -91,7 +91,8 @@ def _split(
     together = [_told(r, r.text()) for r in found if r.together]
     marked = _marked(rows, failed, together)
     settled = quarantine.Settled()
-    if failed or together or not empty:
+    levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in together}
+    if ERROR in levels or not empty:
         settled = quarantine.settle(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (

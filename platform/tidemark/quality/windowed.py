@@ -151,7 +151,9 @@ def volume_within(
         moved = values.withColumn("_back", later).withColumns(
             {c: _shifted(c) for c in ("window_start", "window_end")}
         )
-        usual = moved.groupBy(*by).agg(F.avg("_value").alias("_usual"))
+        usual = moved.withColumnRenamed("_value", "_usual")
+        if over > 1:
+            usual = usual.groupBy(*by).agg(F.avg("_usual").alias("_usual"))
         joined = (
             rows.alias("r")
             .join(usual.alias("u"), batch.same_window("r", "u"), "left")
