@@ -20,6 +20,7 @@ from packaging.version import Version, parse
 
 from tidemark.settings import Settings
 from tidemark_assets.automation import CARRY_ON
+from tidemark_assets.builds import builds
 from tidemark_assets.resources import TidemarkResource, resource
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming import marts
@@ -31,8 +32,10 @@ from tidemark_streaming.orchestrator import ENGINE_POOL
 def definitions() -> dg.Definitions:
     """The marts as a code location of their own."""
     settings = Settings()
+    assets = mart_assets(settings)
     return dg.Definitions(
-        assets=mart_assets(settings),
+        assets=assets,
+        sensors=[builds(Marts(settings), each) for each in assets],
         resources={"tidemark": resource(settings)},
         executor=dg.in_process_executor,
     )

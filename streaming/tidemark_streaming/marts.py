@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +46,15 @@ class Outcome:
     def good(self) -> bool:
         """Whether nothing is wrong with it."""
         return self.status in ("success", "pass", "warn")
+
+
+@dataclass(frozen=True)
+class Build:
+    """A build that no orchestrator knows of: when it ended, in nanoseconds, and what became of
+    each model and test."""
+
+    at: int
+    outcomes: Sequence[Outcome]
 
 
 def present(settings: Settings) -> bool:
@@ -159,7 +168,29 @@ class Marts:
             variables = self.environment(address) | {"DBT_TARGET_PATH": scratch}
             refresh = ["--full-refresh"] if full_refresh else []
             said = run(["build", *NO_UNIT_TESTS, *refresh, *selected], variables)
-            return outcomes(Path(scratch), said)
+            found = outcomes(Path(scratch), said)
+        self._note(found)
+        return found
+
+    def builds(self, after: int) -> list[Build]:
+        """What `build` did since an instant, in nanoseconds, in order."""
+        return [
+            Build(int(path.stem), [Outcome(**o) for o in json.loads(path.read_text())])
+            for path in sorted(self._builds.glob("*.json"))
+            if int(path.stem) > after
+        ]
+
+    @property
+    def _builds(self) -> Path:
+        return self._settings.home / "marts" / "builds"
+
+    def _note(self, found: Sequence[Outcome]) -> None:
+        self._builds.mkdir(exist_ok=True)
+        note = self._builds / f"{time.time_ns()}.json"
+        # Whoever reads it finds it whole.
+        scratch = note.with_suffix(".part")
+        scratch.write_text(json.dumps([asdict(o) for o in found]))
+        scratch.rename(note)
 
     def _models(self) -> Iterator[Mapping[str, Any]]:
         nodes = self.manifest["nodes"].values()

@@ -1,5 +1,6 @@
 """The marts, built by dbt from Dagster on the tests' engine: what changed is computed anew."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+import ticks
 from commands import call
 from steps import OnTestSession
 from tidemark import engine as spark_engine
@@ -17,6 +19,7 @@ from tidemark.log import Log
 from tidemark.run import incremental
 from tidemark.settings import Settings
 from tidemark.warehouse import Warehouse
+from tidemark_assets.builds import builds
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.transforms import departures_by_carrier
@@ -81,6 +84,22 @@ class Platform:
         """Break the mart, so that its test fails."""
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"UPDATE {mart} SET flights = -1 WHERE day = '{FIRST}'")
+
+    def latest(self, name: str) -> dg.AssetMaterialization | None:
+        """The last materialization of a model that Dagster knows of."""
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(name))
+        return None if event is None else event.asset_materialization
+
+    def checks(self, assets: dg.AssetsDefinition, name: str) -> list[bool]:
+        """Whether the tests of a model passed the last time that Dagster knows of."""
+        keys = [key for key in assets.check_keys if key.asset_key == dg.AssetKey(name)]
+        found = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        events = [found[key].event for key in keys]
+        return sorted(
+            e.dagster_event.asset_check_evaluation_data.passed
+            for e in events
+            if e is not None and e.dagster_event is not None
+        )
 
     def counted(self) -> list[tuple[object, ...]]:
         """The same from the log, for the hours that are published, without what came too late."""
@@ -254,6 +273,28 @@ def test_tests_of_dbt_are_checks_of_their_asset(platform: Platform) -> None:
     checks = platform.build(MART).get_asset_check_evaluations()
     assert len(checks) == 2
     assert {(c.asset_key.path[-1], c.passed) for c in checks} == {(MART, True)}
+
+
+def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> None:
+    [assets], now = mart_assets(platform.settings), str(time.time_ns())
+    sensor = builds(Marts(platform.settings), assets)
+    told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
+    assert told.skipped() == "Nothing was built."
+
+    platform.spoil()
+    result = call("marts", MART)
+    assert result.exit_code == 2, result.stdout
+    assert "failed" in result.stderr
+    assert told.skipped() == "Reported 4 marts and tests."
+    stood = platform.latest(MART)
+    assert stood is not None
+    assert stood.metadata["made by"].value == "the command line"
+    assert platform.checks(assets, MART) == [False, True]
+    assert told.skipped() == "Nothing was built."
+
+    assert call("marts", MART, "--full-refresh").exit_code == 0
+    told.tick()
+    assert platform.checks(assets, MART) == [True, True]
 
 
 @pytest.mark.usefixtures("weather")

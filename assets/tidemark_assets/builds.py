@@ -1,0 +1,57 @@
+"""What `tidemark marts` built, told to Dagster.
+
+A build of Dagster reports itself. One of the command line leaves a note (`Marts.build`), which the
+sensor `marts_builds` reads: the marts that it made are reported as materialized, with its tests as
+their checks, so that a mart does not look as if nobody had ever built it.
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+from dagster import SensorEvaluationContext
+
+from tidemark_assets.arrivals import EVERY
+from tidemark_streaming.marts import Build, Marts
+
+
+def builds(project: Marts, assets: dg.AssetsDefinition) -> dg.SensorDefinition:
+    """The sensor that reports what the command line built of these assets."""
+
+    @dg.sensor(
+        name="marts_builds",
+        minimum_interval_seconds=EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports the marts that `tidemark marts` built, and what became of their "
+        "tests. It launches nothing.",
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
+        new = project.builds(int(context.cursor or 0))
+        told = [event for build in new for event in _events(build, assets)]
+        for event in told:
+            context.instance.report_runless_asset_event(event)
+        cursor = str(new[-1].at) if new else context.cursor
+        said = f"Reported {len(told)} marts and tests." if told else "Nothing was built."
+        return dg.SensorResult(skip_reason=said, cursor=cursor)
+
+    return sensor
+
+
+def _events(
+    build: Build, assets: dg.AssetsDefinition
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """What to report of one build; what the project no longer holds is passed over."""
+    keys, tests = {k.path[-1]: k for k in assets.keys}, {k.name: k for k in assets.check_keys}
+    for outcome in build.outcomes:
+        if outcome.kind == "model" and outcome.good and outcome.name in keys:
+            took = dg.MetadataValue.float(outcome.seconds)
+            metadata = {"made by": "the command line", "Execution Duration": took}
+            yield dg.AssetMaterialization(keys[outcome.name], metadata=metadata)
+        elif outcome.kind == "test" and outcome.status != "skipped" and outcome.name in tests:
+            check, warned = tests[outcome.name], outcome.status == "warn"
+            yield dg.AssetCheckEvaluation(
+                asset_key=check.asset_key,
+                check_name=check.name,
+                passed=outcome.status == "pass",
+                severity=dg.AssetCheckSeverity.WARN if warned else dg.AssetCheckSeverity.ERROR,
+                metadata={"made by": "the command line", "dbt says": outcome.message or "nothing"},
+            )
