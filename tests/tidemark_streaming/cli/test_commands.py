@@ -106,9 +106,18 @@ def test_parity_finds_a_planted_difference(here: Settings, spark: SparkSession) 
     assert call("parity", ASSET).exit_code == 0
 
 
+INTERRUPTIBLE = """
+import signal
+from tidemark_streaming.cli import app
+# Tests in the background of a script ignore interrupts, and what they start inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+app()
+"""
+
+
 def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", "from tidemark_streaming.cli import app; app()", "stream", ASSET],
+        [sys.executable, "-c", INTERRUPTIBLE, "stream", ASSET],
         stderr=subprocess.PIPE,
         text=True,
         env=dict(os.environ),
@@ -119,8 +128,11 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
                 break
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
-        assert process.wait(60) == 130
+        try:
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
     assert "has stopped" in said
     assert "Traceback" not in said
     session = spark_engine.session(here, session_id(here))
