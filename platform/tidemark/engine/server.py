@@ -43,13 +43,6 @@ _LOCAL_FILES = {
     ".checkpointing.FileSystemBasedCheckpointFileManager",
 }
 
-# The JVM's thorough compiler takes half the processor in an engine's first minutes. Asked for code
-# that runs five times as often as by default, it takes half of that, and runs are as quick.
-_COMPILER = (
-    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
-    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000"
-)
-
 
 @dataclass(frozen=True)
 class Status:
@@ -207,10 +200,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": settings.engine_memory,
         "spark.driver.extraJavaOptions": " ".join(
-            [
-                *(_COMPILER, settings.engine_java_options),
-                *(f'"-D{name}={value}"' for name, value in java.items()),
-            ]
+            [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
         ),
         # Not `spark.jars`: the local file system is needed before those are loaded.
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
