@@ -6,7 +6,6 @@ in memory; of many rows only those that fail come, and it judges them in the eng
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -66,18 +65,12 @@ def judge(rows: DataFrame, batch: Batch) -> list[Result]:
     expectations = batch.transform.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
-    with ThreadPoolExecutor() as pool:
-        # What the engine leaves idle while it plans one question, the others use.
-        absent = [pool.submit(_absent, e, rows, batch) for e in windowed]
-        look = _in_memory(rows, windowed, batch) or _in_engine(rows, windowed, batch)
-        if look.count == 0:
-            return []
-        findings = general.judge(look.rows, others)
-        places = _places(rows, look, [n for f in findings for n, _ in f.rows or []])
-        found = [
-            _windowed(e, n, look, a.result())
-            for (n, e), a in zip(enumerate(windowed), absent, strict=True)
-        ]
+    look = _in_memory(rows, windowed, batch) or _in_engine(rows, windowed, batch)
+    if look.count == 0:
+        return []
+    findings = general.judge(look.rows, others)
+    places = _places(rows, look, [n for f in findings for n, _ in f.rows or []])
+    found = [_windowed(e, n, rows, batch, look) for n, e in enumerate(windowed)]
     found += [_general(e, f, look, places) for e, f in zip(others, findings, strict=True)]
     order = [e.name for e in expectations]
     return sorted(found, key=lambda r: order.index(r.expectation.name))
@@ -139,22 +132,18 @@ def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.d
     return instants.to_numpy("datetime64[us]").astype("int64")
 
 
-def _absent(expectation: Windowed, rows: DataFrame, batch: Batch) -> list[Failure]:
-    """The failures that no row stands for."""
-    if expectation.absent is None:
-        return []
-    found = expectation.absent(rows, batch).select(
-        F.unix_micros("window_start"), named(batch.transform.keys), "observed"
-    )
-    return [Failure(*row) for row in found.collect()]
-
-
-def _windowed(expectation: Windowed, number: int, look: _Look, absent: Sequence[Failure]) -> Result:
+def _windowed(
+    expectation: Windowed, number: int, rows: DataFrame, batch: Batch, look: _Look
+) -> Result:
     failing = look.told[look.told[f"_fails_{number}"].eq(True)]
     columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
     told = zip(*columns, failing[f"_seen_{number}"], strict=True)
     failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
-    failures += absent
+    if expectation.absent is not None:
+        absent = expectation.absent(rows, batch).select(
+            F.unix_micros("window_start"), named(batch.transform.keys), "observed"
+        )
+        failures += [Failure(*row) for row in absent.collect()]
     judged = look.judged[number] if expectation.judge else look.count
     return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
 
