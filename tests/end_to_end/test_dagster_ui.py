@@ -71,10 +71,9 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(
-    engine: Settings, landing: Path, tmp_path_factory: pytest.TempPathFactory
+    engine: Settings, landing: Path, logs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Page]:
     """A browser's page on a platform whose landing folder holds a month of flights, and a day."""
-    logs = tmp_path_factory.mktemp("logs")
     list(recording.play(landing / "flights", Excerpt(days=32)))
     environment = {
         **os.environ,
@@ -89,18 +88,39 @@ def page(
     with ExitStack() as stack:
         web, daemon = orchestrator.webserver(workspace, port), orchestrator.daemon(workspace)
         stack.enter_context(running(web, environment, logs / "webserver.log"))
-        stack.enter_context(running(daemon, environment, logs / "daemon.log"))
         deadline = time.monotonic() + SLOW
         while not answers(url):
             assert time.monotonic() < deadline, (logs / "webserver.log").read_text()
             time.sleep(1)
+        # One after the other, as `tidemark up` does it: each makes a new instance's databases,
+        # and of two at once one may leave their schema's version stamped twice.
+        stack.enter_context(running(daemon, environment, logs / "daemon.log"))
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS
         )
         stack.callback(browser.close)
         page = browser.new_page(base_url=url, viewport={"width": 1500, "height": 950})
         page.set_default_timeout(60_000)
+        console = stack.enter_context((logs / "browser.log").open("w", buffering=1))
+        page.on("console", lambda said: print(said.type, said.text, file=console))
+        page.on("pageerror", lambda error: print("error", error, file=console))
+        page.on("requestfailed", lambda sent: print("lost", sent.url, sent.failure, file=console))
+        while states := unloaded(page):
+            assert time.monotonic() < deadline, states
+            time.sleep(1)
         yield page
+
+
+def unloaded(page: Page) -> dict[str, str]:
+    """The code locations that are not there (yet), each with what Dagster says of it."""
+    query = """{workspaceOrError {... on Workspace {locationEntries {name loadStatus
+        locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
+    answer = page.request.post("/graphql", data={"query": query}).json()
+    return {
+        entry["name"]: f"{entry['loadStatus']}: {entry['locationOrLoadError']}"
+        for entry in answer["data"]["workspaceOrError"]["locationEntries"]
+        if (entry["locationOrLoadError"] or {}).get("__typename") != "RepositoryLocation"
+    }
 
 
 def look(page: Page, name: str) -> None:
