@@ -6,7 +6,7 @@ import dagster as dg
 
 from tidemark.instant import duration
 from tidemark.rollup import RollUp
-from tidemark_assets import arrivals, corrections, nightly, reporter, streams
+from tidemark_assets import arrivals, corrections, ingests, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
 from tidemark_streaming.domains import Domains
@@ -20,6 +20,7 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
     """The sensors and jobs of one domain, named after it or its sources."""
     for inlet in found.inlets.values():
         yield arrivals.landing(inlet)
+        yield ingests.ingests(inlet.source)
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)

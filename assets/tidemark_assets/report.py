@@ -22,6 +22,7 @@ QUARTER = 900_000_000
 """Every partition begins at a quarter of an hour, in all of the world's time zones."""
 
 ROWS = "dagster/partition_row_count"
+ALL_ROWS = "dagster/row_count"
 
 
 def ingested(
@@ -29,23 +30,32 @@ def ingested(
 ) -> dict[str, Metadata]:
     """What an ingest brought, by table; where it brought nothing, how things stand."""
     timeline = Log(warehouse, source).timeline()
+    facts = brought(arrivals, timeline)
+    meanings = {source.event_time: "Event time", **describe.MEANINGS}
+    found: dict[str, Metadata] = {
+        table: {**facts, ALL_ROWS: size, **_table(warehouse, table, meanings)}
+        for table, size in sizes(source, timeline).items()
+    }
+    if arrivals:
+        found[source.timeline_table] |= pictures.of_arrivals(warehouse, source, timeline)
+    return found
+
+
+def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
+    """What new arrivals brought, the last of a timeline's."""
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
-    facts: Metadata = {
+    return {
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),
         "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
         "watermark now": moment(timeline[-1].after if timeline else None),
         "newest event time": moment(max(newest, default=None)),
     }
-    meanings = {source.event_time: "Event time", **describe.MEANINGS}
-    rows = {source.log_table: sum(a.rows for a in timeline), source.timeline_table: len(timeline)}
-    found: dict[str, Metadata] = {
-        table: {**facts, "dagster/row_count": count, **_table(warehouse, table, meanings)}
-        for table, count in rows.items()
-    }
-    if arrivals:
-        found[source.timeline_table] |= pictures.of_arrivals(warehouse, source, timeline)
-    return found
+
+
+def sizes(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
+    """The rows of a source's log and of its timeline, by table."""
+    return {source.log_table: sum(a.rows for a in timeline), source.timeline_table: len(timeline)}
 
 
 def computed(

@@ -20,6 +20,7 @@ from tidemark.warehouse import Warehouse
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_assets.ingests import ingests
 from tidemark_assets.reporter import windows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.domains import load
@@ -118,6 +119,9 @@ def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
     assert facts["rows"] == facts["dagster/row_count"]
     assert facts["rows"] == platform.resource.warehouse.read("flights_log").count()
     assert facts["arrival range"] == "0 to 11"
+    settings, source = platform.resource.settings, departures_hourly.source
+    ticks = ticks_of(ingests(source), platform.instance, settings)
+    assert ticks.skipped() == "Dagster knows all arrivals of 'flights'."
 
 
 def test_an_ingest_with_nothing_pending_succeeds_and_says_so(platform: Platform) -> None:

@@ -23,7 +23,8 @@ SHOWN = 12
 """Arrivals in the picture of arrivals: three days."""
 
 PAGES = {
-    "the flights, from feed to windows": "asset-groups/flights@flights",
+    "the flights, from feed to windows": "assets/departures_hourly"
+    "?view=lineage&lineageScope=upstream&lineageDepth=3",
     "their hours, and which days are done": "assets/departures_hourly?view=partitions",
     "what is expected of them": "assets/departures_hourly?view=checks",
     "where a mart comes from": "assets/daily_punctuality"

@@ -1,8 +1,8 @@
 """`tidemark demo`: the whole way, on real flights and weather.
 
 The demo works in the normal tables, so that the web interface shows what it made. It never resets
-anything: the first time it loads 60 days and streams the next 7, and each further time it goes on
-where the log ends, with the 7 days after that, until the year is over. What the marts read beside
+anything: the first time it loads 60 days and streams the next 5, and each further time it goes on
+where the log ends, with the 5 days after that, until the year is over. What the marts read beside
 the streamed asset is brought as far as that, and the platform is left running.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidemark_streaming.feed import Inlet
 
 SOURCE, ASSET = "flights", "departures_hourly"
-BULK_DAYS, STREAM_DAYS, SPAN = 60, 7, "6 hours"
+BULK_DAYS, STREAM_DAYS, SPAN = 60, 5, "6 hours"
 BESIDE = ("weather",)
 """Sources that are brought as far as the flights."""
 READ = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
@@ -47,10 +47,10 @@ def command(
 ) -> None:
     """See the whole way on real flights, in about five minutes.
 
-    Loads 60 days of flights in bulk, computes their hourly departures, streams the next 7 days
+    Loads 60 days of flights in bulk, computes their hourly departures, streams the next 5 days
     arrival by arrival, judges every window by its expectations, proves that batch and stream
     agree, builds the marts with the weather beside them, draws what came late, and leaves the
-    platform running. Run again, it goes on with the 7 days after. Exit code 1 if batch and stream
+    platform running. Run again, it goes on with the 5 days after. Exit code 1 if batch and stream
     differ.
 
     Example: `tidemark demo`

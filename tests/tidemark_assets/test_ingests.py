@@ -1,0 +1,45 @@
+"""What came into a log by other ways than Dagster appears there."""
+
+from typing import Any
+
+import dagster as dg
+
+from support import PER_MINUTE
+from tables import arrive
+from ticks import of as ticks_of
+from tidemark.settings import Settings
+from tidemark_assets.ingests import ingests
+
+
+def told(instance: dg.DagsterInstance, table: str) -> list[dict[str, Any]]:
+    """The metadata of a table's materializations, in the order of the reports."""
+    found = instance.fetch_materializations(dg.AssetKey(table), limit=100, ascending=True)
+    events = [record.asset_materialization for record in found.records]
+    return [{k: v.value for k, v in event.metadata.items()} for event in events if event]
+
+
+def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: Settings) -> None:
+    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
+    arrive(settings, "readings", 0, 3)
+    assert ticks.skipped() == "4 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
+    arrive(settings, "readings", 4, 5, newest=1_000_000)
+    assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    first, second = told(instance, "readings_log")
+    assert (first["arrival range"], first["dagster/row_count"]) == ("0 to 3", 4)
+    assert (second["arrival range"], second["dagster/row_count"]) == ("4 to 5", 6)
+    assert (second["arrivals"], second["watermark now"]) == (2, 1.0)
+    assert [m["dagster/row_count"] for m in told(instance, "readings_timeline")] == [4, 6]
+
+
+def test_a_log_that_was_made_anew_is_reported(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    arrive(settings, "readings", 0, 3)
+    ticks_of(ingests(PER_MINUTE.source), instance, settings).skipped()
+    other = settings.model_copy(update={"database": "other"})
+    arrive(other, "readings", 0, 1)
+    ticks = ticks_of(ingests(PER_MINUTE.source), instance, other)
+    assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
