@@ -61,14 +61,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop the engines, also those of workers that had no time to; after an interrupt, end without
-    Python's own farewell.
+    """Stop what runs for the homes, also of workers that had no time to; after an interrupt, end
+    without Python's own farewell.
 
     That waits for ever for a gRPC channel whose call was interrupted in a frame that pytest keeps.
     """
     if not hasattr(config, "workerinput"):
         homes = Path(os.environ.pop(HOMES))
         for home in homes.iterdir():
+            for name in ("daemon", "webserver"):
+                spark_engine.Managed(home, name).stop()
             spark_engine.stop(Settings(home=home))
         shutil.rmtree(homes, ignore_errors=True)
     if config.stash.get(STATUS, 0) == pytest.ExitCode.INTERRUPTED:

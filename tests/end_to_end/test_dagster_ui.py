@@ -3,16 +3,12 @@
 Screenshots of every page go to `.screenshots` in the root, which git ignores: look at them.
 """
 
-import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
@@ -22,7 +18,7 @@ from conftest import free_port
 from tidemark.settings import Settings
 from tidemark_assets.flights.feed import recording
 from tidemark_assets.weather.feed import recording as weather
-from tidemark_streaming import orchestrator
+from tidemark_streaming import services
 from tidemark_streaming.feed import Excerpt
 
 CHROMIUM = shutil.which("chromium")
@@ -43,26 +39,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@contextmanager
-def running(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
-    """A process that ends with the block."""
-    with log.open("w") as output:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def answers(url: str) -> bool:
-    try:
-        with urlopen(f"{url}/server_info", timeout=5):
-            return True
-    except (URLError, OSError):
-        return False
-
-
 @pytest.fixture(scope="module")
 def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where files land."""
@@ -70,49 +46,40 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(
-    engine: Settings, landing: Path, logs: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Page]:
+def page(engine: Settings, landing: Path) -> Iterator[Page]:
     """A browser's page on a platform whose landing folder holds a month of flights, and a day."""
     list(recording.play(landing / "flights", Excerpt(days=32)))
-    environment = {
-        **os.environ,
-        **orchestrator.prepare(tmp_path_factory.mktemp("dagster")),
-        "TIDEMARK_HOME": str(engine.home),
-        "TIDEMARK_ENGINE_PORT": str(engine.engine_port),
-        "TIDEMARK_DATABASE": f"end_to_end_{uuid4().hex[:12]}",
-        "TIDEMARK_LANDING": str(landing),
-    }
-    workspace, port = ROOT / "workspace.yaml", free_port()
-    url = f"http://127.0.0.1:{port}"
+    settings = engine.model_copy(update={"webserver_port": free_port()})
     with ExitStack() as stack:
-        web, daemon = orchestrator.webserver(workspace, port), orchestrator.daemon(workspace)
-        stack.enter_context(running(web, environment, logs / "webserver.log"))
-        deadline = time.monotonic() + SLOW
-        while not answers(url):
-            assert time.monotonic() < deadline, (logs / "webserver.log").read_text()
-            time.sleep(1)
-        # One after the other, as `tidemark up` does it: each makes a new instance's databases,
-        # and of two at once one may leave their schema's version stamped twice.
-        stack.enter_context(running(daemon, environment, logs / "daemon.log"))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in {
+            "HOME": engine.home,
+            "ENGINE_PORT": engine.engine_port,
+            "DATABASE": f"end_to_end_{uuid4().hex[:12]}",
+            "LANDING": landing,
+        }.items():
+            patch.setenv(f"TIDEMARK_{name}", str(value))
+        stack.callback(services.service(settings, "webserver").stop)
+        url = services.start_webserver(settings, ROOT / "workspace.yaml")
+        stack.callback(services.service(settings, "daemon").stop)
+        services.start_daemon(settings, ROOT / "workspace.yaml")
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS
         )
         stack.callback(browser.close)
         page = browser.new_page(base_url=url, viewport={"width": 1500, "height": 950})
         page.set_default_timeout(60_000)
-        console = stack.enter_context((logs / "browser.log").open("w", buffering=1))
+        log = engine.home / "logs" / "browser.log"
+        console = stack.enter_context(log.open("w", buffering=1))
         page.on("console", lambda said: print(said.type, said.text, file=console))
         page.on("pageerror", lambda error: print("error", error, file=console))
         page.on("requestfailed", lambda sent: print("lost", sent.url, sent.failure, file=console))
-        while states := unloaded(page):
-            assert time.monotonic() < deadline, states
-            time.sleep(1)
+        assert unloaded(page) == {}
         yield page
 
 
 def unloaded(page: Page) -> dict[str, str]:
-    """The code locations that are not there (yet), each with what Dagster says of it."""
+    """The code locations that did not load, each with what Dagster says of it."""
     query = """{workspaceOrError {... on Workspace {locationEntries {name loadStatus
         locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
     answer = page.request.post("/graphql", data={"query": query}).json()

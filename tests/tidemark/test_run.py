@@ -76,11 +76,11 @@ def test_history_first_and_then_the_stream(warehouse: Warehouse) -> None:
 
 def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "in_between")
-    incremental(logged, asset, limit=3)
-    backfill(logged, asset, *minutes(-1, 3))
     incremental(logged, asset, limit=2)
+    backfill(logged, asset, *minutes(-1, 3))
+    incremental(logged, asset, limit=1)
     backfill(logged, asset, *minutes(2, 4))
-    run_all(logged, asset, 2)
+    run_all(logged, asset, 1)
     want = reference(ARRIVALS)
     assert published(logged, asset) == want
     # What is published may hide what was stored twice, until a window fires again.
