@@ -20,7 +20,7 @@ CUTS = (1, 2, 3, 1_000)
 """Arrivals in a run; the last is all of them."""
 
 WAYS: dict[Path, tuple[int | None, ...]] = {
-    path: (None, *CUTS) if LONG else (None, CUTS[number % len(CUTS)])
+    path: (None, *CUTS) if LONG else (None, CUTS[-number % len(CUTS)])
     for number, path in enumerate(sorted(CASES.glob("*.yaml")))
 }
 

@@ -1,7 +1,7 @@
 """Scenarios on a real engine: each comes out as its rule says, and as the oracle has it.
 
-As batch; also as a stream in runs of one where a trigger counts or waits, which goes on from run to
-run, and with `TIDEMARK_TEST_EXAMPLES` always.
+As batch; also as a stream in runs of one where there is a trigger or a session, which go on from
+run to run, and with `TIDEMARK_TEST_EXAMPLES` always.
 """
 
 from collections.abc import Callable
@@ -28,9 +28,9 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
 
 
 def ways(path: Path) -> tuple[int | None, ...]:
-    trigger = yaml.safe_load(path.read_text())["transform"].get("trigger", {})
-    waits = any(firing.keys() & {"count", "every"} for firing in trigger.values())
-    return (None, 1) if LONG or waits else (None,)
+    transform = yaml.safe_load(path.read_text())["transform"]
+    goes_on = "trigger" in transform or "session" in transform["window"]
+    return (None, 1) if LONG or goes_on else (None,)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
