@@ -78,6 +78,7 @@ def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "in_between")
     incremental(logged, asset, limit=2)
     backfill(logged, asset, *minutes(-1, 3))
+    assert parity(logged, asset).equal
     incremental(logged, asset, limit=1)
     backfill(logged, asset, *minutes(2, 4))
     run_all(logged, asset, 1)
