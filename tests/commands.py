@@ -1,8 +1,16 @@
 """The command line, run in the tests' own process."""
 
+import pytest
 from typer.testing import CliRunner, Result
 
+from tidemark.settings import Settings
 from tidemark_streaming.cli import app
+
+
+def surround(patch: pytest.MonkeyPatch, settings: Settings) -> None:
+    """Give commands, and processes that are started from here, a home by their environment."""
+    for name in ("home", "engine_port", "engine_memory", "landing", "database"):
+        patch.setenv(f"TIDEMARK_{name.upper()}", str(getattr(settings, name)))
 
 
 def call(*arguments: str) -> Result:

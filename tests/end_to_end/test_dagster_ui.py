@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Page, sync_playwright
 
+from commands import surround
 from conftest import free_port
 from tidemark.settings import Settings
 from tidemark_assets.flights.feed import recording
@@ -49,16 +50,11 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(engine: Settings, landing: Path) -> Iterator[Page]:
     """A browser's page on a platform whose landing folder holds a month of flights, and a day."""
     list(recording.play(landing / "flights", Excerpt(days=32)))
-    settings = engine.model_copy(update={"webserver_port": free_port()})
+    database = f"end_to_end_{uuid4().hex[:12]}"
+    own = {"webserver_port": free_port(), "landing": landing, "database": database}
+    settings = engine.model_copy(update=own)
     with ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name, value in {
-            "HOME": engine.home,
-            "ENGINE_PORT": engine.engine_port,
-            "DATABASE": f"end_to_end_{uuid4().hex[:12]}",
-            "LANDING": landing,
-        }.items():
-            patch.setenv(f"TIDEMARK_{name}", str(value))
+        surround(stack.enter_context(pytest.MonkeyPatch.context()), settings)
         stack.callback(services.service(settings, "webserver").stop)
         url = services.start_webserver(settings, ROOT / "workspace.yaml")
         stack.callback(services.service(settings, "daemon").stop)

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from commands import call
+from commands import call, surround
 from tidemark.settings import Settings
 from tidemark_streaming.cli import demo
 from tidemark_streaming.glance import Glance
@@ -16,14 +16,8 @@ def test_the_demo_runs_and_a_second_time_goes_on(
 ) -> None:
     monkeypatch.setattr(demo, "BULK_DAYS", 3)
     monkeypatch.setattr(demo, "STREAM_DAYS", 1)
-    for name, value in {
-        "HOME": engine.home,
-        "ENGINE_PORT": engine.engine_port,
-        "ENGINE_MEMORY": engine.engine_memory,
-        "LANDING": tmp_path,
-        "DATABASE": f"demo_{uuid4().hex[:12]}",
-    }.items():
-        monkeypatch.setenv(f"TIDEMARK_{name}", str(value))
+    database = f"demo_{uuid4().hex[:12]}"
+    surround(monkeypatch, engine.model_copy(update={"landing": tmp_path, "database": database}))
     first = call("demo", "--no-serve")
     assert first.exit_code == 0
     assert "streamed 4 arrivals, until January 5, 2013" in first.stderr

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import ticks
-from commands import call
+from commands import call, surround
 from steps import OnTestSession
 from tidemark import engine as spark_engine
 from tidemark.errors import DefinitionError
@@ -137,8 +137,7 @@ def platform(
     )
     folder = str(tmp_path_factory.mktemp("dagster"))
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral(folder) as instance:
-        for name in ("home", "engine_port", "database", "landing"):
-            patch.setenv(f"TIDEMARK_{name.upper()}", str(getattr(settings, name)))
+        surround(patch, settings)
         platform = Platform(settings, spark, instance)
         platform.arrive(Excerpt(days=2))
         assert platform.build(STAGING, MART, "asset_reliability").success

@@ -120,8 +120,7 @@ def dying(self, arrivals):
 Log._commit = dying
 spark = SparkSession.builder.remote(remote).getOrCreate()
 print("began", flush=True)
-for _ in ingest(Warehouse(spark, location, database), feed(Path(folder)), batch=int(batch)):
-    pass
+list(ingest(Warehouse(spark, location, database), feed(Path(folder)), batch=int(batch)))
 """
 
 

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from commands import surround
 from tidemark.settings import Settings
 
 
@@ -16,11 +17,7 @@ def here(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     database = f"cli_{uuid4().hex[:12]}"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parents[3])
-        patch.setenv("TIDEMARK_HOME", str(engine.home))
-        patch.setenv("TIDEMARK_ENGINE_PORT", str(engine.engine_port))
-        patch.setenv("TIDEMARK_ENGINE_MEMORY", engine.engine_memory)
-        patch.setenv("TIDEMARK_LANDING", str(landing))
-        patch.setenv("TIDEMARK_DATABASE", database)
+        surround(patch, engine.model_copy(update={"landing": landing, "database": database}))
         patch.setenv("COLUMNS", "100")
         yield Settings()
 

@@ -17,7 +17,7 @@ from tidemark_streaming.scenario.simulate import Result, simulate
 
 CASES = Path(__file__).parents[2] / "cases"
 CUTS = (1, 2, 3, 1_000)
-"""Arrivals in a run; the last is all of them."""
+"""Arrivals in a run; the last is all of them. Given out so that the cases of sessions are cut."""
 
 WAYS: dict[Path, tuple[int | None, ...]] = {
     path: (None, *CUTS) if LONG else (None, CUTS[-number % len(CUTS)])

@@ -14,22 +14,25 @@ import yaml
 from oracle import simulate as oracle
 from telling import LONG
 from tidemark.errors import DataError
+from tidemark.trigger import Trigger
 from tidemark.warehouse import Warehouse
+from tidemark.window import Session
 from tidemark_streaming.scenario.compare import differences, disagreement
 from tidemark_streaming.scenario.outcome import outcome
-from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.simulate import Result, simulate
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
 
 
 def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
-    return {path.stem: partial(simulate, warehouse, load(path), *ways(path)) for path in SCENARIOS}
+    scenarios = {path.stem: load(path) for path in SCENARIOS}
+    return {name: partial(simulate, warehouse, s, *ways(s)) for name, s in scenarios.items()}
 
 
-def ways(path: Path) -> tuple[int | None, ...]:
-    transform = yaml.safe_load(path.read_text())["transform"]
-    goes_on = "trigger" in transform or "session" in transform["window"]
+def ways(scenario: Scenario) -> tuple[int | None, ...]:
+    transform = scenario.transform
+    goes_on = isinstance(transform.window, Session) or transform.trigger != Trigger()
     return (None, 1) if LONG or goes_on else (None,)
 
 
