@@ -17,8 +17,8 @@ from benchmarks.events import EVENTS, SOURCE, GeneratedFeed
 from benchmarks.measure import Measured, differing, measured
 from benchmarks.own import own_engine
 from tidemark import engine
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import end, ingest
 
 PEERS = {"Tidemark backfill": (BATCH.name, 1.5), "Tidemark incremental": (STREAMING.name, 0.4)}

@@ -20,11 +20,11 @@ from benchmarks.measure import Measured
 from benchmarks.own import own_engine
 from tidemark import engine
 from tidemark import quality as q
+from tidemark.base.settings import Settings
+from tidemark.define.windows import Tumbling
 from tidemark.quality import Expectation
-from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
-from tidemark.window import Tumbling
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import end, ingest
 
 AIM = 0.3

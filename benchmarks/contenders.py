@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.events import SOURCE
-from tidemark import aggregate as agg
-from tidemark.run import backfill, incremental
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
-from tidemark.window import Tumbling
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.warehouse import Warehouse
 
 RUNS = 10
 

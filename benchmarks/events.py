@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.errors import DataError
-from tidemark.instant import instant
-from tidemark.log import Arrival
-from tidemark.source import Source
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.base.errors import DataError
+from tidemark.base.instants import instant
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.log import Arrival
 from tidemark_streaming.feed import Chunk
 
 EVENTS = 10_000_000

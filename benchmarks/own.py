@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tidemark import engine
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner, Result
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli import app
 
 

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemark import engine as spark_engine
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
 
 TESTS = Path(__file__).parent
 STATUS = pytest.StashKey[int]()

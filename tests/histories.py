@@ -18,10 +18,10 @@ from uuid import uuid4
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from tidemark import run
-from tidemark.publish import publish
-from tidemark.state import Marker
-from tidemark.warehouse import Warehouse
+from tidemark.run import runner as run
+from tidemark.run.publish import publish
+from tidemark.store.marker import Marker
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.scenario.memory import MemoryFeed

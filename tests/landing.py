@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from tidemark.instant import iso
-from tidemark.log import Log
-from tidemark.source import Source
-from tidemark.warehouse import Warehouse
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.base.instants import iso
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import FileFeed
 
 T0 = 1_700_000_000

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
 from tidemark.engine.connect import address
-from tidemark.ledger import RunFacts
-from tidemark.run import incremental
-from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.run.runner import incremental
+from tidemark.store.ledger import RunFacts
+from tidemark.store.warehouse import Warehouse
 
 PLACES = ("before publishing", "before the ledger")
 """Where a run can be killed."""
@@ -19,8 +19,9 @@ _DYING = """
 import os, signal, sys
 from pyspark.sql import SparkSession
 from support import PER_MINUTE, renamed
-from tidemark import ledger, run
-from tidemark.warehouse import Warehouse
+from tidemark.store import ledger
+from tidemark.run import runner as run
+from tidemark.store.warehouse import Warehouse
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -4,7 +4,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_assets.resources import TidemarkResource
 
 

@@ -10,14 +10,14 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark import aggregate as agg
-from tidemark.instant import INFINITY, as_datetime
-from tidemark.log import Arrival, Log
-from tidemark.source import Source
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
-from tidemark.watermark import BoundedOutOfOrderness
-from tidemark.window import Tumbling
+from tidemark.base.instants import INFINITY, as_datetime
+from tidemark.define import aggregates as agg
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.define.windows import Tumbling
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
 
 MINUTE = 60_000_000
 T0 = 1_700_000_040_000_000

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from tidemark.instant import as_datetime
-from tidemark.settings import Settings
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
 
 _INSTANT = pa.timestamp("us", "UTC")
 _TIMELINE = pa.schema(

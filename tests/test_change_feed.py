@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
-from tidemark import aggregate as agg
-from tidemark.run import backfill, correct, incremental
-from tidemark.transform import WindowedTransform
-from tidemark.trigger import EachArrival, Trigger
-from tidemark.warehouse import Warehouse
-from tidemark.window import Session, Tumbling, Window
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.windows import Session, Tumbling, Window
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store.warehouse import Warehouse
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "change_feed.md"
 ARRIVALS = some_arrivals()

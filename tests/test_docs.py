@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from tidemark.settings import FILE, PREFIX, Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import FILE, PREFIX, Settings
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import domains
 from tidemark_streaming.scenario.compare import differences
 from tidemark_streaming.scenario.parse import load

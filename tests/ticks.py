@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_assets.resources import TidemarkResource
 
 QUIET = {"telemetry": {"enabled": False}}

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 import dagster as dg
 from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
 
-from tidemark import run
-from tidemark.errors import TidemarkError
-from tidemark.instant import iso
-from tidemark.ledger import RunFacts
-from tidemark.rollup import RollUp
-from tidemark.transform import WindowedTransform
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import iso
+from tidemark.define.rollup import RollUp
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import runner as run
+from tidemark.store.ledger import RunFacts
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, chosen, every
 from tidemark_streaming import wishes

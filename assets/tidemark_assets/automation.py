@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from tidemark.instant import duration
-from tidemark.rollup import RollUp
+from tidemark.base.instants import duration
+from tidemark.define.rollup import RollUp
 from tidemark_assets import arrivals, corrections, ingests, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check

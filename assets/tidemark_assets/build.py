@@ -15,12 +15,12 @@ import dagster as dg
 from dagster import AssetExecutionContext, ResourceParam
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
-from tidemark import run
-from tidemark.instant import instant
-from tidemark.log import Log
+from tidemark.base.instants import instant
+from tidemark.define.source import Source, reference_name
+from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
-from tidemark.source import Source, reference_name
-from tidemark.transform import WindowedTransform
+from tidemark.run import runner as run
+from tidemark.store.log import Log
 from tidemark_assets import checks, describe, report
 from tidemark_assets.describe import Metadata
 from tidemark_assets.resources import TidemarkResource

@@ -17,14 +17,14 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark import picture_checks
-from tidemark.chart import svg
-from tidemark.instant import instant, iso
+from tidemark.base.instants import instant, iso
+from tidemark.charts import picture_checks
+from tidemark.charts.chart import svg
+from tidemark.define.transform import WindowedTransform
 from tidemark.quality import WARNING, Expectation, results
 from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.pictures import embedded
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import dagster as dg
 from dagster import OpExecutionContext, ResourceParam
 
-from tidemark import run
-from tidemark.correction import Correction
-from tidemark.errors import TidemarkError
-from tidemark.transform import WindowedTransform
+from tidemark.base.errors import TidemarkError
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import runner as run
+from tidemark.run.correct import Correction
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, chosen, every
 from tidemark_streaming.orchestrator import ENGINE_POOL

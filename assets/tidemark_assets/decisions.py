@@ -12,12 +12,12 @@ import dagster as dg
 from dagster import OpExecutionContext, ResourceParam
 from pydantic import Field
 
-from tidemark.errors import DefinitionError
-from tidemark.instant import instant
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import instant
+from tidemark.define.transform import WindowedTransform
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL

@@ -5,9 +5,9 @@ from importlib import import_module
 
 import dagster as dg
 
-from tidemark.errors import DefinitionError
-from tidemark.rollup import RollUp
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define.rollup import RollUp
 from tidemark_assets import decisions
 from tidemark_assets.automation import automation
 from tidemark_assets.build import (

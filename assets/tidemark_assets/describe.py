@@ -8,10 +8,10 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.instant import describe as span
-from tidemark.rollup import RollUp
-from tidemark.source import ARRIVAL_COLUMNS, Source
-from tidemark.transform import WindowedTransform
+from tidemark.base.instants import describe as span
+from tidemark.define.rollup import RollUp
+from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.define.transform import WindowedTransform
 
 Metadata = dict[str, Any]
 

@@ -8,8 +8,8 @@ event times instead: the newest event of the log with the watermark that the ass
 import dagster as dg
 from dagster import ResourceParam
 
-from tidemark.instant import INFINITY, describe
-from tidemark.transform import WindowedTransform
+from tidemark.base.instants import INFINITY, describe
+from tidemark.define.transform import WindowedTransform
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
 

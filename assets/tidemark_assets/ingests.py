@@ -8,7 +8,7 @@ timeline as materialized, so that they don't look as if nobody had ever filled t
 import dagster as dg
 from dagster import ResourceParam, SensorEvaluationContext
 
-from tidemark.source import Source
+from tidemark.define.source import Source
 from tidemark_assets import report
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.resources import TidemarkResource

@@ -18,7 +18,7 @@ from dagster import AssetExecutionContext, ResourceParam
 from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, dbt_assets
 from packaging.version import Version, parse
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.builds import builds
 from tidemark_assets.resources import TidemarkResource, resource

@@ -11,15 +11,15 @@ import dagster as dg
 from dagster import OpExecutionContext, ResourceParam
 from pydantic import Field
 
-from tidemark import run
-from tidemark.errors import TidemarkError
-from tidemark.instant import iso
-from tidemark.ledger import RunFacts
-from tidemark.log import Log
-from tidemark.parity import ParityReport, parity
-from tidemark.state import State
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import iso
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import runner as run
+from tidemark.store.ledger import RunFacts
+from tidemark.store.log import Log
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import ParityReport, parity
 from tidemark_assets import report
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import PartitionsOf, Span, last_closed

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tidemark.errors import DataError
+from tidemark.base.errors import DataError
 
 
 def read(file: str) -> pd.DataFrame:

@@ -8,13 +8,14 @@ import altair as alt
 import dagster as dg
 from pyspark.sql import functions as F
 
-from tidemark import chart, lateness
-from tidemark.errors import DataError
-from tidemark.log import Arrival
-from tidemark.source import Source
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.base.errors import DataError
+from tidemark.charts import chart
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.log import Arrival
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify import bounds as lateness
 
 LARGEST = 200_000
 """Bytes of a picture beyond which it is left out: metadata is stored with each event."""

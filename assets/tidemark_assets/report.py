@@ -8,13 +8,13 @@ import dagster as dg
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.instant import INFINITY, as_datetime
-from tidemark.ledger import RunFacts
-from tidemark.log import Arrival, Log
-from tidemark.rollup import RollUp
-from tidemark.source import Source
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.base.instants import INFINITY, as_datetime
+from tidemark.define.rollup import RollUp
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.ledger import RunFacts
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
 

@@ -18,10 +18,10 @@ import dagster as dg
 from dagster import ResourceParam, SensorEvaluationContext
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
-from tidemark.instant import instant
-from tidemark.rollup import RollUp
-from tidemark.transform import WindowedTransform
-from tidemark.window.closing import closing
+from tidemark.base.instants import instant
+from tidemark.define.rollup import RollUp
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows.closing import closing
 from tidemark_assets import checks, describe
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.fresh import freshness

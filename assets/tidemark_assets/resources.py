@@ -8,9 +8,9 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from tidemark import engine
-from tidemark.settings import Settings
-from tidemark.source import Source
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.glance import Glance
 
 

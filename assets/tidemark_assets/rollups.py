@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import dagster as dg
 from dagster import AssetExecutionContext, ResourceParam
 
-from tidemark import run
-from tidemark.instant import instant, iso
-from tidemark.rollup import RollUp
+from tidemark.base.instants import instant, iso
+from tidemark.define.rollup import RollUp
+from tidemark.run import runner as run
 from tidemark_assets import checks, describe, report
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.build import Presentation, StepEvent, step, table_of, withheld_rows

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from tidemark.instant import INFINITY, as_datetime, instant
-from tidemark.window import Window
-from tidemark.window.closing import closing
+from tidemark.base.instants import INFINITY, as_datetime, instant
+from tidemark.define.windows import Window
+from tidemark.define.windows.closing import closing
 
 PartitionsOf = Callable[[str], dg.TimeWindowPartitionsDefinition]
 """The partitions of each asset, by its name."""

@@ -9,10 +9,10 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.errors import DataError, TidemarkError
-from tidemark.instant import iso
-from tidemark.log import Log
-from tidemark.transform import WindowedTransform
+from tidemark.base.errors import DataError, TidemarkError
+from tidemark.base.instants import iso
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.log import Log
 
 
 class Answer(Enum):

@@ -18,11 +18,11 @@ from pydantic import Field
 from pyspark.errors import PySparkException
 
 from tidemark import engine
-from tidemark.errors import EngineError, TidemarkError
-from tidemark.instant import INFINITY, describe, iso
-from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.instants import INFINITY, describe, iso
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.arrivals import EVERY, under_way
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource

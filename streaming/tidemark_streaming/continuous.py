@@ -21,14 +21,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark import ledger
-from tidemark.errors import DataError, EngineError
-from tidemark.log import arrivals
-from tidemark.rollup import RollUp
-from tidemark.run import incremental
-from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Place, Warehouse
+from tidemark.base.errors import DataError, EngineError
+from tidemark.base.settings import Settings
+from tidemark.define.rollup import RollUp
+from tidemark.define.transform import WindowedTransform
+from tidemark.run.runner import incremental
+from tidemark.store import ledger
+from tidemark.store.log import arrivals
+from tidemark.store.warehouse import Place, Warehouse
 
 _STARTS = 4
 _RAISED = re.compile(r"tidemark\.errors\.\w+: (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+")

@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TypeVar
 
-from tidemark.errors import DefinitionError
-from tidemark.settings import Settings
-from tidemark.source import Source
-from tidemark.transform import WindowedTransform
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.feed import Inlet
 
 _MODULES = ("sources", "feed", "transforms")

@@ -16,9 +16,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from tidemark.errors import DataError
-from tidemark.log import Arrival
-from tidemark.source import Source
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from tidemark.instant import EPOCH, as_datetime
-from tidemark.log import Arrival
-from tidemark.settings import Settings
+from tidemark.base.instants import EPOCH, as_datetime
+from tidemark.base.settings import Settings
+from tidemark.store.log import Arrival
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()

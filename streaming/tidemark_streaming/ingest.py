@@ -20,12 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.errors import ConflictError, DataError, DefinitionError
-from tidemark.instant import INFINITY
-from tidemark.log import Arrival, Log
-from tidemark.reference import current
-from tidemark.source import Source
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival, Log
+from tidemark.store.reference import current
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 
 _MISTAKES = ("22", "42")

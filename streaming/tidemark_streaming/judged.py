@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from tidemark.instant import instant
+from tidemark.base.instants import instant
+from tidemark.define.transform import WindowedTransform
 from tidemark.quality.quarantine import Choice
 from tidemark.quality.results import TABLE, CheckResult
-from tidemark.transform import WindowedTransform
 from tidemark_streaming.glance import Glance
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tidemark.errors import ConflictError
+from tidemark.base.errors import ConflictError
 
 
 def renew(file: Path, owner: str, lasts: float) -> None:

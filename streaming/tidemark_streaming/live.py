@@ -12,9 +12,9 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from tidemark.instant import describe, iso
-from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
+from tidemark.base.instants import describe, iso
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 
 _SHOWN = 6

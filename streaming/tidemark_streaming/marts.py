@@ -21,8 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tidemark.errors import DataError, DefinitionError
-from tidemark.settings import Settings
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
 
 DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")

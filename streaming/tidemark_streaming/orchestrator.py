@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from tidemark.errors import DefinitionError
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
 from tidemark_streaming import domains as packages
 from tidemark_streaming import marts
 

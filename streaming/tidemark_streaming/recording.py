@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tidemark.errors import DataError, DefinitionError
-from tidemark.instant import as_datetime, duration, instant
-from tidemark.source import Source
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import as_datetime, duration, instant
+from tidemark.define.source import Source
 from tidemark_streaming.feed import Excerpt, FileFeed, Inlet, Landed
 
 ARRIVES = "arrives"

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark.engine import Managed
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
 from tidemark_streaming import orchestrator
 
 START_DEADLINE = 120.0

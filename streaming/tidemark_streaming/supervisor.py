@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.connect.streaming.query import StreamingQuery
 
 from tidemark import engine
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark_streaming import continuous, wishes
 
 SECOND = 1_000_000

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 @dataclass(frozen=True)

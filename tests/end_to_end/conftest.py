@@ -5,7 +5,7 @@ from collections.abc import Generator
 import pytest
 from playwright.sync_api import Error, Page
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from commands import call, surround
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli import demo
 from tidemark_streaming.glance import Glance
 

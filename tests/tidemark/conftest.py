@@ -3,7 +3,7 @@
 import pytest
 
 from support import READINGS, ingest, some_arrivals
-from tidemark.warehouse import Warehouse
+from tidemark.store.warehouse import Warehouse
 
 
 @pytest.fixture(scope="module")

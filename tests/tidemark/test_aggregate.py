@@ -13,10 +13,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark import aggregate as agg
-from tidemark.aggregate import Aggregate
-from tidemark.errors import DefinitionError
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DefinitionError
+from tidemark.define import aggregates as agg
+from tidemark.define.aggregates import Aggregate
+from tidemark.store.warehouse import Warehouse
 
 SCHEMA = "at BIGINT, arrival BIGINT, position BIGINT, i INT, d DECIMAL(10,2), x DOUBLE, s STRING"
 

@@ -18,14 +18,15 @@ from support import (
     renamed,
     some_arrivals,
 )
-from tidemark import ledger
-from tidemark.correction import Correction, joined
-from tidemark.instant import instant
-from tidemark.run import backfill, correct, incremental
-from tidemark.settings import Settings
-from tidemark.state import State
-from tidemark.warehouse import Warehouse
-from tidemark.window import Session, Sliding, Window
+from tidemark.base.instants import instant
+from tidemark.base.settings import Settings
+from tidemark.define.windows import Session, Sliding, Window
+from tidemark.run.correct import Correction
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store import ledger
+from tidemark.store.ranges import joined
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
 
 ARRIVALS = some_arrivals()
 VALUES = ("n", "high", "total", "average", "least", "most", "events", "late_events")

@@ -20,15 +20,16 @@ from support import (
     renamed,
     some_arrivals,
 )
-from tidemark import judge
-from tidemark.duplicate import MARK, Unique, marked
-from tidemark.errors import DefinitionError
-from tidemark.log import Log
-from tidemark.parity import parity
-from tidemark.run import backfill, incremental
-from tidemark.state import State
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.duplicates import marked
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.uniqueness import MARK, Unique
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.log import Log
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 
 HORIZON = 3 * MINUTE
 ONCE = replace(PER_MINUTE, unique=Unique(("sensor", "value"), within="3 minutes"))

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tidemark.errors import DefinitionError
-from tidemark.instant import INFINITY, as_datetime, describe, duration, instant, iso
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY, as_datetime, describe, duration, instant, iso
 
 
 @pytest.mark.parametrize(

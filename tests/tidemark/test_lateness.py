@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from support import MINUTE, READINGS, T0, Event, ingest, some_arrivals
-from tidemark.errors import DataError, DefinitionError
-from tidemark.instant import duration
-from tidemark.lateness import observe
-from tidemark.log import Log
-from tidemark.warehouse import Warehouse
-from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.bounds import observe
 
 
 def test_lag_is_counted_from_what_had_arrived_before(warehouse: Warehouse) -> None:

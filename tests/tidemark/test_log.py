@@ -4,12 +4,12 @@ import pytest
 from pyspark.sql import functions as F
 
 from support import READINGS, T0, Event, ingest, some_arrivals
-from tidemark.errors import ConflictError, DataError, DefinitionError
-from tidemark.fence import Fence
-from tidemark.instant import INFINITY
-from tidemark.log import Arrival, Log
-from tidemark.source import Source
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.define.source import Source
+from tidemark.store.fence import Fence
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
 
 ARRIVALS = some_arrivals(count=3, size=4)
 

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 
 from oracle import simulate
 from random_scenarios import ABSENT, SESSIONS, scenarios
-from tidemark.instant import INFINITY, iso
-from tidemark.merging import Fragment, Replay
-from tidemark.slot import EARLY, FINAL, LATE, ON_TIME
-from tidemark.trigger import Count, Every, Trigger
-from tidemark.window import Session
+from tidemark.base.instants import INFINITY, iso
+from tidemark.compute.session_replay import Fragment, Replay
+from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
+from tidemark.define.trigger import Count, Every, Trigger
+from tidemark.define.windows import Session
 from tidemark_streaming.scenario.parse import Scenario, load
 
 Key = tuple[Any, ...]

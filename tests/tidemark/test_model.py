@@ -4,9 +4,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.instant import INFINITY, instant
-from tidemark.judge import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
-from tidemark.window import Tumbling
+from tidemark.base.instants import INFINITY, instant
+from tidemark.define.verdict import LATE, NO_EVENT_TIME, ON_TIME, TOO_LATE, verdict
+from tidemark.define.windows import Tumbling
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from support import PER_MINUTE, READINGS, T0, at, ingest, minutes, published, some_arrivals
-from tidemark.errors import DataError
-from tidemark.parity import parity
-from tidemark.run import backfill, incremental
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DataError
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from tidemark import picture
-from tidemark.errors import DataError
-from tidemark.instant import duration, instant
-from tidemark.log import Arrival
+from tidemark.base.errors import DataError
+from tidemark.base.instants import duration, instant
+from tidemark.charts import picture
+from tidemark.store.log import Arrival
 
 HOUR = duration("1 hour")
 T0 = instant("2013-01-01")

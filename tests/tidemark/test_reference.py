@@ -21,15 +21,15 @@ from support import (
     renamed,
     some_arrivals,
 )
-from tidemark.duplicate import Unique
-from tidemark.errors import DataError, DefinitionError
-from tidemark.log import Log
-from tidemark.parity import parity
-from tidemark.reference import current, recorded
-from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
-from tidemark.source import Source
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.define.uniqueness import Unique
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.log import Log
+from tidemark.store.reference import current, recorded
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 
 SOURCE = replace(READINGS, references=("places",))
 ARRIVALS = some_arrivals(seed=4)

@@ -9,19 +9,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, T0, minutes, renamed
-from tidemark import aggregate as agg
-from tidemark import ledger, rolling
 from tidemark import quality as q
-from tidemark.errors import DataError, DefinitionError
-from tidemark.parity import parity
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.compute import rollups as rolling
+from tidemark.define import aggregates as agg
+from tidemark.define.rollup import RollUp, rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import Count, Trigger
+from tidemark.define.windows import Calendar, Session, Sliding, Tumbling, Window
 from tidemark.quality import quarantine
-from tidemark.rollup import RollUp, rollup
-from tidemark.run import backfill, correct, incremental
-from tidemark.state import Cover, Coverage, Position
-from tidemark.transform import WindowedTransform
-from tidemark.trigger import Count, Trigger
-from tidemark.warehouse import Warehouse
-from tidemark.window import Calendar, Session, Sliding, Tumbling, Window
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store import ledger
+from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 
 FIVE = Tumbling("5 minutes")
 BASE = replace(

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 from support import PER_MINUTE, READINGS, some_arrivals
 from support import ingest as bring
-from tidemark.errors import DefinitionError
-from tidemark.log import Log
-from tidemark.rowwise import check
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.plan_check import check
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
 
 Function = Callable[[DataFrame, DataFrame], DataFrame]
 SOURCE = replace(READINGS, references=("places",))

@@ -19,15 +19,15 @@ from support import (
     renamed,
     some_arrivals,
 )
-from tidemark import aggregate as agg
-from tidemark import ledger
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
 from tidemark.engine.connect import address
-from tidemark.errors import DataError, DefinitionError
-from tidemark.parity import parity
-from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
-from tidemark.state import State
-from tidemark.warehouse import Warehouse
+from tidemark.run.runner import backfill, incremental
+from tidemark.store import ledger
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 
 ARRIVALS = some_arrivals()
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.errors import DefinitionError
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
 
 
 @pytest.fixture(autouse=True)

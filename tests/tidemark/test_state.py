@@ -5,10 +5,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from support import PER_MINUTE
-from tidemark.errors import ConflictError
-from tidemark.judge import ON_TIME, VERDICTS
-from tidemark.state import Cover, Coverage, Marker, Position, State
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import ConflictError
+from tidemark.define.verdict import ON_TIME, VERDICTS
+from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.marker import Marker
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
 
 
 def cover(start: int, end: int, arrival: int) -> Cover:

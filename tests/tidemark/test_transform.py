@@ -8,16 +8,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from support import MINUTE, PER_MINUTE, READINGS
-from tidemark import aggregate as agg
-from tidemark.errors import DefinitionError
-from tidemark.log import Log
-from tidemark.pane import check
-from tidemark.source import Source
-from tidemark.transform import windowed_asset
-from tidemark.trigger import Count, Every, Trigger
-from tidemark.warehouse import Warehouse
-from tidemark.watermark import Monotonous, Perfect
-from tidemark.window import Cumulating, Global, Session, Sliding, Tumbling
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.pane import check
+from tidemark.define import aggregates as agg
+from tidemark.define.source import Source
+from tidemark.define.transform import windowed_asset
+from tidemark.define.trigger import Count, Every, Trigger
+from tidemark.define.watermarks import Monotonous, Perfect
+from tidemark.define.windows import Cumulating, Global, Session, Sliding, Tumbling
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
 
 
 def test_a_definition_takes_its_name_and_description_from_the_function() -> None:

@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.errors import DataError
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
 
 
 def rows(spark: SparkSession, *numbers: int) -> DataFrame:

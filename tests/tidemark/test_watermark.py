@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark import watermark as package
-from tidemark.errors import DefinitionError
-from tidemark.instant import INFINITY
-from tidemark.source import Source
-from tidemark.watermark import (
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.define import watermarks as package
+from tidemark.define.source import Source
+from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
     Manual,
     Monotonous,

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 
 from ticks import QUIET
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from landing import SOURCE, feed, land
 from support import PER_MINUTE
 from tables import arrive, ran
 from ticks import of as ticks_of
-from tidemark.instant import as_datetime
-from tidemark.settings import Settings
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
 from tidemark_assets import arrivals
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet

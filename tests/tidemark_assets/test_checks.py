@@ -12,9 +12,9 @@ from gated.readings import ARRIVALS, DAY
 from gated.transforms import gated
 from steps import OnTestSession
 from support import MINUTE, READINGS, T0, ingest
-from tidemark.instant import as_datetime
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
 from tidemark.quality.results import CheckResult
-from tidemark.settings import Settings
 from tidemark_assets import checks
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.resources import TidemarkResource

@@ -3,9 +3,9 @@
 import dagster as dg
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
-from tidemark.run import incremental
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.corrections import corrections
 from tidemark_assets.resources import TidemarkResource
 

@@ -11,9 +11,9 @@ import dagster as dg
 import pytest
 import yaml
 
-from tidemark import aggregate as agg
-from tidemark.errors import DefinitionError
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.describe import code_version
 from tidemark_assets.flights import definitions as flights_definitions

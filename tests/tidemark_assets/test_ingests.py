@@ -7,7 +7,7 @@ import dagster as dg
 from support import PER_MINUTE
 from tables import arrive
 from ticks import of as ticks_of
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_assets.ingests import ingests
 
 

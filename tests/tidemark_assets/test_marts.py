@@ -14,11 +14,11 @@ import ticks
 from commands import call, surround
 from steps import OnTestSession
 from tidemark import engine as spark_engine
-from tidemark.errors import DefinitionError
-from tidemark.log import Log
-from tidemark.run import incremental
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.builds import builds
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.feed import inlet

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from steps import OnTestSession
 from ticks import of as ticks_of
-from tidemark.instant import instant
-from tidemark.parity import parity
-from tidemark.run import backfill
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.instants import instant
+from tidemark.base.settings import Settings
+from tidemark.run.runner import backfill
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly

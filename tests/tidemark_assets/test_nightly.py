@@ -5,11 +5,11 @@ from typing import Any
 import dagster as dg
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
-from tidemark.instant import as_datetime, iso
-from tidemark.parity import parity
-from tidemark.run import incremental
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.instants import as_datetime, iso
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 from tidemark_assets.nightly import nightly
 from tidemark_assets.resources import TidemarkResource
 

@@ -9,9 +9,9 @@ from support import PER_MINUTE
 from tables import arrive, publish, ran
 from ticks import Ticks
 from ticks import of as ticks_of
-from tidemark.instant import duration, instant
-from tidemark.settings import Settings
-from tidemark.window import Tumbling
+from tidemark.base.instants import duration, instant
+from tidemark.base.settings import Settings
+from tidemark.define.windows import Tumbling
 from tidemark_assets import reporter
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.definitions import build_definitions

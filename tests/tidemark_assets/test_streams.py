@@ -13,9 +13,9 @@ from support import PER_MINUTE, READINGS, ingest, published, reference, renamed,
 from ticks import QUIET
 from ticks import of as ticks_of
 from tidemark import engine as spark_engine
-from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.streams import streams
 from tidemark_streaming import continuous, supervisor, wishes

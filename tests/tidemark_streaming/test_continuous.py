@@ -9,16 +9,16 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
-from tidemark import ledger
 from tidemark import quality as q
-from tidemark.errors import DataError, EngineError
-from tidemark.parity import parity
-from tidemark.rollup import rollup
-from tidemark.run import incremental
-from tidemark.state import State
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
-from tidemark.window import Tumbling
+from tidemark.base.errors import DataError, EngineError
+from tidemark.define.rollup import rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
+from tidemark.run.runner import incremental
+from tidemark.store import ledger
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 from tidemark_streaming import continuous
 
 ARRIVALS = some_arrivals(count=6)

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from landing import HEADER, SOURCE, T0, feed, land
-from tidemark.errors import DataError
-from tidemark.log import Arrival
+from tidemark.base.errors import DataError
+from tidemark.store.log import Arrival
 from tidemark_streaming.feed import Chunk, FileFeed
 
 MICROS = 1_000_000

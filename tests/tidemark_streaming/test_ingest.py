@@ -15,14 +15,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from landing import HEADER, SOURCE, T0, clock, feed, land, land_some, log_rows
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.define.watermarks import Manual, PerPartition, Punctuated, Watermark
 from tidemark.engine import ensure
-from tidemark.errors import ConflictError, DataError, DefinitionError
-from tidemark.instant import INFINITY
-from tidemark.log import Arrival, Log
-from tidemark.settings import Settings
-from tidemark.source import Source
-from tidemark.warehouse import Warehouse
-from tidemark.watermark import Manual, PerPartition, Punctuated, Watermark
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, FileFeed, Inlet, Landed
 from tidemark_streaming.ingest import end, furnish, ingest, replay
 
@@ -102,8 +102,8 @@ import os, signal, sys
 from pathlib import Path
 from landing import feed
 from pyspark.sql import SparkSession
-from tidemark.log import Log
-from tidemark.warehouse import Warehouse
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
 
 remote, location, database, folder, where, batch = sys.argv[1:]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tidemark.errors import DataError, DefinitionError
-from tidemark.source import Source
-from tidemark.watermark import Perfect
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.source import Source
+from tidemark.define.watermarks import Perfect
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.recording import ARRIVES, Recording
 

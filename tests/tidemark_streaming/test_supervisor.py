@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.errors import ConflictError
-from tidemark.settings import Settings
+from tidemark.base.errors import ConflictError
+from tidemark.base.settings import Settings
 from tidemark_streaming import wishes
 from tidemark_streaming.lease import renew
 from tidemark_streaming.supervisor import (

@@ -15,9 +15,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark.engine.token import token_of
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

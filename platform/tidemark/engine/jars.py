@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.settings import Settings
 from tidemark.engine.java import find_java
-from tidemark.errors import EngineError, TidemarkError
-from tidemark.settings import Settings
 
 FOLDER = Path(__file__).resolve().parents[3] / ".engine" / "jars"
 """Where the jars of this checkout are: one copy for every home and working directory."""

@@ -5,7 +5,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 
-from tidemark.errors import EngineError
+from tidemark.base.errors import EngineError
 
 SUPPORTED = (17, 21)
 

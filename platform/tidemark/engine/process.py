@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from tidemark.base.errors import EngineError
 from tidemark.engine import masking
-from tidemark.errors import EngineError
 
 Tell = Callable[[str], None]
 """Takes one line of progress."""

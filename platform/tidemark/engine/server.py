@@ -18,13 +18,13 @@ from pathlib import Path
 
 import psutil
 
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark.engine import jars
 from tidemark.engine.connect import Answer, address, demand_ready, listening, probe
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Managed, Tell, silent
 from tidemark.engine.token import token_of
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
 
 START_DEADLINE = 180.0
 """Seconds that a server has from its start to its first answer."""

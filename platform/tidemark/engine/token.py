@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 def token_of(settings: Settings) -> str:

@@ -7,9 +7,9 @@ instead; every other row is published. Every judgement is a row of the table `ch
 A run's part of it is `gate`; `quarantine` has what a person does about a row that is withheld.
 """
 
-from tidemark.quality.expectation import ERROR, WARNING, Expectation
-from tidemark.quality.general import between, greater, not_null, one_of
-from tidemark.quality.windowed import (
+from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation
+from tidemark.define.expectations.general import between, greater, not_null, one_of
+from tidemark.define.expectations.windowed import (
     calm,
     complete,
     late_share_below,

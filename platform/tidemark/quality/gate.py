@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.differing import named
+from tidemark.compute.compare import named
+from tidemark.define.expectations.expectation import ERROR
+from tidemark.define.transform import WindowedTransform
 from tidemark.quality import quarantine, results
-from tidemark.quality.batch import Batch
-from tidemark.quality.expectation import ERROR
-from tidemark.quality.general import ROW
-from tidemark.quality.judging import judge, row_number
+from tidemark.quality.evidence import Batch
+from tidemark.quality.gx import ROW
+from tidemark.quality.judge import judge, row_number
 from tidemark.quality.results import Result
-from tidemark.state import Marker
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.store.marker import Marker
+from tidemark.store.warehouse import Warehouse
 
 PASSED, WARNED = "passed", "warned"
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.errors import DataError, DefinitionError
-from tidemark.quality.batch import Batch
-from tidemark.quality.general import ROW
-from tidemark.state import within
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse, translated
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.transform import WindowedTransform
+from tidemark.quality.evidence import Batch
+from tidemark.quality.gx import ROW
+from tidemark.store.ranges import within
+from tidemark.store.warehouse import Warehouse, translated
 
 RELEASED, HELD, DISCARDED = "released", "held", "discarded"
 

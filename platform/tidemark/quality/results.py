@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from tidemark.instant import iso
-from tidemark.quality.batch import Batch
-from tidemark.quality.expectation import Expectation
-from tidemark.warehouse import Warehouse
+from tidemark.base.instants import iso
+from tidemark.define.expectations.expectation import Expectation
+from tidemark.quality.evidence import Batch
+from tidemark.store.warehouse import Warehouse
 
 TABLE = "checks"
 MOST = 1000

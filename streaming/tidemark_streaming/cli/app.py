@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tidemark.errors import EngineError, TidemarkError
+from tidemark.base.errors import EngineError, TidemarkError
 from tidemark_streaming.cli import (
     compute,
     correct,
@@ -74,7 +74,7 @@ def _engine_failure(error: Exception) -> EngineError | None:
     )
     if not isinstance(error, kinds):
         return None
-    from tidemark.settings import Settings
+    from tidemark.base.settings import Settings
 
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return EngineError(

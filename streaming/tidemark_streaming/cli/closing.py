@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from rich.table import Table
 
-from tidemark.instant import as_datetime, describe
+from tidemark.base.instants import as_datetime, describe
+from tidemark.base.settings import Settings
 from tidemark.quality.results import CheckResult
-from tidemark.settings import Settings
 from tidemark_streaming.cli.console import out, step
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since
 
 if TYPE_CHECKING:
-    from tidemark.log import Arrival
-    from tidemark.transform import WindowedTransform
-    from tidemark.warehouse import Warehouse
+    from tidemark.define.transform import WindowedTransform
+    from tidemark.store.log import Arrival
+    from tidemark.store.warehouse import Warehouse
 
 SHOWN = 12
 """Arrivals in the picture of arrivals: three days."""
@@ -67,7 +67,7 @@ def guide(settings: Settings) -> None:
 def _draw(
     store: "Warehouse", transform: "WindowedTransform", streamed: Sequence["Arrival"], folder: Path
 ) -> list[tuple[str, Path]]:
-    from tidemark import picture, picture_data
+    from tidemark.charts import picture, picture_data
 
     late = picture_data.events(store, transform, streamed)
     late = late[late["verdict"] != picture.VERDICTS[0]].groupby("arrival").size()

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.instant import iso
-from tidemark.settings import Settings
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
 from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse, windows
 
 if TYPE_CHECKING:
-    from tidemark.ledger import RunFacts
+    from tidemark.store.ledger import RunFacts
 
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
 
@@ -42,7 +42,7 @@ def run(
 
     Example: `tidemark run departures_hourly`
     """
-    from tidemark.run import incremental
+    from tidemark.run.runner import incremental
     from tidemark_streaming import domains
 
     settings = Settings()
@@ -78,7 +78,7 @@ def backfill(
 
     Example: `tidemark backfill departures_hourly --from 2013-01-01 --to 2013-02-01`
     """
-    from tidemark import run as runs
+    from tidemark.run import runner as runs
     from tidemark_streaming import domains
 
     first, last = bounds(begin, end)

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.errors import DataError, DefinitionError
-from tidemark.instant import BEGINNING, instant, iso
-from tidemark.settings import Settings
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import BEGINNING, instant, iso
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import step
 
 if TYPE_CHECKING:
-    from tidemark.source import Source
-    from tidemark.warehouse import Warehouse
+    from tidemark.define.source import Source
+    from tidemark.store.warehouse import Warehouse
 
 Asset = Annotated[str, typer.Argument(help="The asset, as `tidemark status` lists it.")]
 SourceName = Annotated[str, typer.Argument(help="The source, as `tidemark status` lists it.")]
@@ -29,7 +29,7 @@ Range = tuple[int, int] | None
 def warehouse(settings: Settings, session_id: str | None = None) -> "Warehouse":
     """The warehouse, in a session of the engine, which is started if need be."""
     from tidemark import engine
-    from tidemark.warehouse import Warehouse
+    from tidemark.store.warehouse import Warehouse
 
     with step("engine") as work:
         engine.ensure(settings, work.tell)
@@ -66,7 +66,7 @@ def windows(
     """
     if begin is None and end is None:
         return None
-    from tidemark.log import Log
+    from tidemark.store.log import Log
 
     timeline = Log(warehouse, source).timeline()
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)

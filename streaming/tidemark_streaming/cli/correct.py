@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.compute import plain
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
 from tidemark_streaming.cli.context import Asset, warehouse
@@ -29,7 +29,7 @@ def correct(
 
     Example: `tidemark correct departures_hourly`
     """
-    from tidemark import run
+    from tidemark.run import runner as run
     from tidemark_streaming import domains
 
     settings = Settings()

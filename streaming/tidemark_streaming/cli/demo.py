@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.instant import as_datetime, duration, iso
-from tidemark.settings import Settings
+from tidemark.base.instants import as_datetime, duration, iso
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import done, err, out, seconds, step
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tidemark.log import Arrival
-    from tidemark.transform import WindowedTransform
-    from tidemark.warehouse import Warehouse
+    from tidemark.define.transform import WindowedTransform
+    from tidemark.store.log import Arrival
+    from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.feed import Inlet
 
 SOURCE, ASSET = "flights", "departures_hourly"
@@ -55,7 +55,7 @@ def command(
 
     Example: `tidemark demo`
     """
-    from tidemark.parity import parity
+    from tidemark.verify.parity import parity
     from tidemark_streaming import domains
     from tidemark_streaming.cli import closing
     from tidemark_streaming.cli.marts import marts
@@ -89,7 +89,7 @@ def command(
 
 def _load(store: "Warehouse", inlet: "Inlet", settings: Settings) -> None:
     """The first days in bulk, unless they are in the log."""
-    from tidemark.log import Log
+    from tidemark.store.log import Log
     from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.ingest import replay
 
@@ -124,7 +124,7 @@ def _follow(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) 
 
 def _catch_up(store: "Warehouse", transform: "WindowedTransform") -> None:
     """The asset, as far as its source: by a backfill when it is new."""
-    from tidemark import run
+    from tidemark.run import runner as run
 
     if not store.exists(transform.state_table):
         with step(f"backfill {transform.name}") as work:
@@ -142,7 +142,7 @@ def _stream(
     store: "Warehouse", transform: "WindowedTransform", inlet: "Inlet", settings: Settings
 ) -> list["Arrival"]:
     """The next days arrival by arrival, while a continuous query publishes them."""
-    from tidemark.log import Log
+    from tidemark.store.log import Log
     from tidemark_streaming.cli.stream import finished, watch
     from tidemark_streaming.live import View
 

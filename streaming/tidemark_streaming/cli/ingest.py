@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tidemark.errors import DefinitionError
-from tidemark.instant import iso
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
 from tidemark_streaming.cli.context import SourceName, bounds, warehouse
 

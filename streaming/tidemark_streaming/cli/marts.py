@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tidemark.errors import DefinitionError
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, out, seconds, step
 from tidemark_streaming.cli.context import warehouse
 

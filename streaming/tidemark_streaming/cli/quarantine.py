@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from tidemark.errors import DefinitionError
-from tidemark.settings import Settings
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
 from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse
 
 if TYPE_CHECKING:
+    from tidemark.define.transform import WindowedTransform
     from tidemark.quality.quarantine import Choice
-    from tidemark.transform import WindowedTransform
-    from tidemark.warehouse import Warehouse
+    from tidemark.store.warehouse import Warehouse
 
 Keys = Annotated[
     list[str] | None,

@@ -6,8 +6,8 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from tidemark.instant import iso
-from tidemark.settings import Settings
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
 
 _HIDDEN = ("source", "as_of", "arrived_at")

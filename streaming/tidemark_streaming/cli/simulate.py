@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemark.errors import DataError
-from tidemark.settings import Settings
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, complain, emit, err, out, step
 from tidemark_streaming.cli.context import warehouse
 
 if TYPE_CHECKING:
-    from tidemark.warehouse import Warehouse
+    from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.scenario.parse import Scenario
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.live import Live
 
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import err, out, step
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tidemark.warehouse import Warehouse
+    from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.live import Look, View
 
 LOOK_EVERY = 1.0

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from tidemark.errors import DataError
-from tidemark.instant import describe
-from tidemark.settings import Settings
+from tidemark.base.errors import DataError
+from tidemark.base.instants import describe
+from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, out, step
 from tidemark_streaming.cli.context import (
     Asset,
@@ -23,7 +23,7 @@ from tidemark_streaming.cli.context import (
 )
 
 if TYPE_CHECKING:
-    from tidemark.parity import ParityReport
+    from tidemark.verify.parity import ParityReport
 
 MEANING = {
     "missing": "not published, but the log says that it should be",
@@ -52,7 +52,7 @@ def parity(
 
     Example: `tidemark parity departures_hourly --from 2013-02-01 --to 2013-02-08`
     """
-    from tidemark.parity import parity as compare
+    from tidemark.verify.parity import parity as compare
     from tidemark_streaming import domains
 
     first, last = bounds(begin, end)
@@ -115,7 +115,7 @@ def lateness(
 
     Example: `tidemark lateness flights --target 0.01`
     """
-    from tidemark.lateness import observe
+    from tidemark.verify.bounds import observe
     from tidemark_streaming import domains
 
     settings = Settings()

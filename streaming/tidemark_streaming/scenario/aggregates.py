@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tidemark import aggregate as agg
-from tidemark.aggregate import Aggregate
+from tidemark.define import aggregates as agg
+from tidemark.define.aggregates import Aggregate
 from tidemark_streaming.scenario.columns import BIGINT, DOUBLE, NUMBER, Kind
 from tidemark_streaming.scenario.reader import Node
 

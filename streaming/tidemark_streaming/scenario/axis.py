@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidemark.instant import BEGINNING, INFINITY, as_datetime
+from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 _STEPS = (

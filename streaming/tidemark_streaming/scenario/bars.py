@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.instant import BEGINNING, INFINITY, instant
+from tidemark.base.instants import BEGINNING, INFINITY, instant
 from tidemark_streaming.scenario.firings import firings
 from tidemark_streaming.scenario.judged import Judged, Span, Step
 from tidemark_streaming.scenario.parse import Scenario

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 
-from tidemark.instant import INFINITY, as_datetime
+from tidemark.base.instants import INFINITY, as_datetime
 from tidemark_streaming.scenario.reader import Node
 
 _BITS = {

@@ -5,14 +5,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidemark import watermark as watermarks
-from tidemark.duplicate import Unique
-from tidemark.instant import duration
-from tidemark.source import ARRIVAL_COLUMNS, NAME, Source
-from tidemark.transform import ACCUMULATIONS, RESERVED, WindowedTransform
-from tidemark.trigger import Count, EachArrival, Every, Firing, Trigger
-from tidemark.watermark import Watermark
-from tidemark.window import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+from tidemark.base.instants import duration
+from tidemark.define import watermarks
+from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source
+from tidemark.define.transform import ACCUMULATIONS, RESERVED, WindowedTransform
+from tidemark.define.trigger import Count, EachArrival, Every, Firing, Trigger
+from tidemark.define.uniqueness import Unique
+from tidemark.define.watermarks import Watermark
+from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.aggregates import aggregates
 from tidemark_streaming.scenario.columns import Kind, kind
 from tidemark_streaming.scenario.reader import Node

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from tidemark.instant import BEGINNING, INFINITY
+from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark_streaming.scenario import judged
 from tidemark_streaming.scenario.axis import Axis, axis
 from tidemark_streaming.scenario.bars import Bar, by_key, lanes

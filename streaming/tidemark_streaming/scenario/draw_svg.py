@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from tidemark.instant import BEGINNING, INFINITY
+from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark_streaming.scenario.axis import axis
 from tidemark_streaming.scenario.bars import Bar, by_key, lanes
 from tidemark_streaming.scenario.judged import Step

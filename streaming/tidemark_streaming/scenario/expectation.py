@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.trigger import EARLY, LATE, ON_TIME
+from tidemark.define.trigger import EARLY, LATE, ON_TIME
 from tidemark_streaming.scenario.columns import BIGINT, BOOLEAN, BOUND, DOUBLE, Kind
 from tidemark_streaming.scenario.reader import Node
 

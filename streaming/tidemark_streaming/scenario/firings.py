@@ -7,8 +7,8 @@ an interval fires, the answer is None.
 
 from collections.abc import Iterable, Sequence
 
-from tidemark.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
-from tidemark.window import Session
+from tidemark.define.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
+from tidemark.define.windows import Session
 from tidemark_streaming.scenario import judged
 from tidemark_streaming.scenario.judged import Judged, Span, Step
 from tidemark_streaming.scenario.parse import Scenario

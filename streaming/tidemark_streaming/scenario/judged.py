@@ -11,9 +11,9 @@ from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tidemark.instant import BEGINNING, EPOCH, INFINITY, as_datetime
-from tidemark.watermark import Punctuated
-from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling, Window
+from tidemark.base.instants import BEGINNING, EPOCH, INFINITY, as_datetime
+from tidemark.define.watermarks import Punctuated
+from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival
 from tidemark_streaming.scenario.values import plain
 

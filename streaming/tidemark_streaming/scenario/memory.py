@@ -7,9 +7,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.errors import DataError
-from tidemark.log import Arrival
-from tidemark.source import Source
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.scenario.parse import ScenarioArrival
 

@@ -9,9 +9,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from tidemark.errors import DataError
-from tidemark.instant import instant, iso
-from tidemark.transform import WindowedTransform
+from tidemark.base.errors import DataError
+from tidemark.base.instants import instant, iso
+from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.glance import whole
 
 Rows = list[dict[str, Any]]

@@ -10,10 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidemark.instant import INFINITY, duration, instant
-from tidemark.source import Source
-from tidemark.transform import WindowedTransform
-from tidemark.watermark import Manual
+from tidemark.base.instants import INFINITY, duration, instant
+from tidemark.define.source import Source
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.watermarks import Manual
 from tidemark_streaming.scenario import definition
 from tidemark_streaming.scenario.columns import Kind
 from tidemark_streaming.scenario.expectation import Expect, expect

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from tidemark.errors import DefinitionError
-from tidemark.instant import BEGINNING, INFINITY, duration, instant
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import BEGINNING, INFINITY, duration, instant
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")

@@ -9,10 +9,10 @@ from threading import Lock
 from typing import Any, cast
 from uuid import uuid4
 
-from tidemark.instant import iso
-from tidemark.run import backfill
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.base.instants import iso
+from tidemark.define.transform import WindowedTransform
+from tidemark.run.runner import backfill
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.scenario.memory import MemoryFeed

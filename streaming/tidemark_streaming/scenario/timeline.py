@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.instant import BEGINNING, INFINITY, as_datetime, describe
-from tidemark.window import Session
+from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, describe
+from tidemark.define.windows import Session
 from tidemark_streaming.scenario import judged as verdicts
 from tidemark_streaming.scenario.bars import Bar, bars
 from tidemark_streaming.scenario.judged import Judged, Step, judged, known, steps

@@ -4,8 +4,8 @@ import math
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 
-from tidemark.errors import DefinitionError
-from tidemark.instant import INFINITY, as_datetime, instant, iso
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY, as_datetime, instant, iso
 
 TOLERANCE = 1e-9
 """Relative difference allowed between doubles, whose sums depend on the order of addition."""

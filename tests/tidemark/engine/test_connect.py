@@ -12,10 +12,10 @@ import pytest
 
 from conftest import free_port
 from tidemark import engine as spark_engine
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark.engine.connect import Answer, address, probe
 from tidemark.engine.token import token_of
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
 
 
 def within(seconds: float, call: Callable[[], object]) -> str:

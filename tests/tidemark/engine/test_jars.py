@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemark.base.errors import EngineError
 from tidemark.engine.jars import Jar, ensure
-from tidemark.errors import EngineError
 
 CONTENT = b"not really a jar"
 JAR = Jar("org.example", "thing", "1.0", hashlib.sha256(CONTENT).hexdigest())

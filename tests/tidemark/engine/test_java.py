@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tidemark.base.errors import EngineError
 from tidemark.engine.java import find_java
-from tidemark.errors import EngineError
 
 
 def java_home(folder: Path, version: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tidemark.base.errors import EngineError
 from tidemark.engine.process import Managed, Record
-from tidemark.errors import EngineError
 
 SLEEP = ("sleep", "60")
 STUBBORN = (

@@ -14,23 +14,23 @@ from pyspark.errors import PySparkException
 
 from conftest import SHORT_LIVED, free_port
 from tidemark import engine as spark_engine
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
 from tidemark.engine import Answer
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
-from tidemark.errors import EngineError
-from tidemark.settings import Settings
 
 ORPHAN = """
 import os, signal
 from tidemark.engine import session
 from tidemark.engine.server import managed_of
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 spark = session(Settings())
 os.kill(managed_of(Settings()).running().pid, signal.SIGKILL)
 """
 
 ENSURE = """
 from tidemark.engine import ensure
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 ensure(Settings(), print)
 """
 

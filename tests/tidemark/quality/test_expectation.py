@@ -8,9 +8,9 @@ import pytest
 
 from support import PER_MINUTE
 from tidemark import quality as q
-from tidemark.errors import DefinitionError
+from tidemark.base.errors import DefinitionError
+from tidemark.define.windows import Session
 from tidemark.quality import Expectation
-from tidemark.window import Session
 
 
 @pytest.mark.parametrize(

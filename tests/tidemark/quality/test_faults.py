@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
-from tidemark import run
-from tidemark.pane import covered
+from tidemark.base.settings import Settings
+from tidemark.compute.pane import covered
+from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
-from tidemark.settings import Settings
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.run import runner as run
+from tidemark.store.warehouse import Warehouse
 
 MINUTES = 10
 SECOND = 1_000_000
@@ -152,7 +152,7 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
 def test_a_window_with_two_rows_is_found_out(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidemark import publish
+    from tidemark.run import publish
 
     finished = publish.finished
 

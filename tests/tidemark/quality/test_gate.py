@@ -10,18 +10,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
-from tidemark import aggregate as agg
-from tidemark import ledger
 from tidemark import quality as q
-from tidemark.errors import DataError, DefinitionError
-from tidemark.parity import parity
-from tidemark.quality import judging, quarantine, results
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.windows import Session, Sliding
+from tidemark.quality import judge as judging
+from tidemark.quality import quarantine, results
 from tidemark.quality.quarantine import Choice
-from tidemark.run import backfill, incremental
-from tidemark.transform import WindowedTransform
-from tidemark.trigger import EachArrival, Trigger
-from tidemark.warehouse import Warehouse
-from tidemark.window import Session, Sliding
+from tidemark.run.runner import backfill, incremental
+from tidemark.store import ledger
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 
 BELOW_5 = replace(PER_MINUTE, expectations=(q.between("most", most=5),))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tidemark import picture, picture_checks
-from tidemark.errors import DataError
+from tidemark.base.errors import DataError
+from tidemark.charts import picture, picture_checks
 from tidemark.quality.results import CheckResult
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

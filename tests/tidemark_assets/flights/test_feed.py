@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
-from tidemark.log import Log
-from tidemark.warehouse import Warehouse
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, recording
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt

@@ -3,11 +3,11 @@
 import pandas as pd
 import pytest
 
-from tidemark.log import Log
-from tidemark.parity import parity
-from tidemark.run import backfill, incremental
-from tidemark.transform import WindowedTransform
-from tidemark.warehouse import Warehouse
+from tidemark.define.transform import WindowedTransform
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 from tidemark_assets.flights import transforms
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights

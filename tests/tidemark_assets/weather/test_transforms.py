@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.parity import parity
-from tidemark.run import backfill, incremental
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
 from tidemark_assets import nycflights13
 from tidemark_assets.weather.feed import inlet
 from tidemark_assets.weather.transforms import temperature_hourly, weather_days

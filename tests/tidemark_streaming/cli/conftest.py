@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from commands import surround
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from commands import call
 from tidemark import engine as spark_engine
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming.continuous import find, session_id
 from tidemark_streaming.glance import Glance

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands import call
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 
 @pytest.mark.parametrize(

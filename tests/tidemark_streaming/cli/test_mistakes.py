@@ -9,7 +9,7 @@ import time
 import pytest
 
 from commands import call
-from tidemark.settings import Settings
+from tidemark.base.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("nowhere")
 ASSET = "departures_hourly"

@@ -10,9 +10,9 @@ from commands import call
 from gated.readings import ARRIVALS, reading
 from gated.transforms import gated
 from support import READINGS, ingest
-from tidemark.run import incremental
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since
 

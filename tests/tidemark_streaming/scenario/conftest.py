@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.settings import Settings
-from tidemark.warehouse import Warehouse
+from tidemark.base.settings import Settings
+from tidemark.store.warehouse import Warehouse
 
 SIDE_BY_SIDE = 2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from telling import LONG
-from tidemark.warehouse import Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.compare import differences, disagreement
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.simulate import Result, simulate

@@ -21,7 +21,7 @@ from oracle import Row, micros, moment, windows_of
 from oracle import simulate as oracle
 from random_scenarios import scenarios
 from telling import LONG, Example, drawn, telling
-from tidemark.warehouse import Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.compare import disagreement
 from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.simulate import simulate

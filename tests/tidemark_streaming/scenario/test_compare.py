@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from oracle import simulate
-from tidemark.instant import INFINITY, as_datetime
+from tidemark.base.instants import INFINITY, as_datetime
 from tidemark_streaming.scenario.compare import Difference, differences, disagreement, explain
 from tidemark_streaming.scenario.expectation import Expect
 from tidemark_streaming.scenario.parse import load

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from oracle import simulate
 from random_scenarios import scenarios
-from tidemark.instant import iso
+from tidemark.base.instants import iso
 from tidemark_streaming.scenario.draw import WIDTH, svg, text
 from tidemark_streaming.scenario.judged import NO_TIME, TOO_LATE, judged, steps
 from tidemark_streaming.scenario.parse import Scenario, load

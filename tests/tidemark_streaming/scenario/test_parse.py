@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.instant import INFINITY, instant
-from tidemark.trigger import Count, EachArrival, Every, Trigger
-from tidemark.watermark import (
+from tidemark.base.instants import INFINITY, instant
+from tidemark.define.trigger import Count, EachArrival, Every, Trigger
+from tidemark.define.watermarks import (
     BoundedOutOfOrderness,
     Manual,
     Monotonous,
@@ -18,7 +18,7 @@ from tidemark.watermark import (
     Punctuated,
     Watermark,
 )
-from tidemark.window import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.expectation import Expect
 from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival, load
 

@@ -13,10 +13,10 @@ import yaml
 
 from oracle import simulate as oracle
 from telling import LONG
-from tidemark.errors import DataError
-from tidemark.trigger import Trigger
-from tidemark.warehouse import Warehouse
-from tidemark.window import Session
+from tidemark.base.errors import DataError
+from tidemark.define.trigger import Trigger
+from tidemark.define.windows import Session
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.compare import differences, disagreement
 from tidemark_streaming.scenario.outcome import outcome
 from tidemark_streaming.scenario.parse import Scenario, load

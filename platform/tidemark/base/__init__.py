@@ -1,0 +1,1 @@
+"""What every room rests on: errors, settings, instants."""

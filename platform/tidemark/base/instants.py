@@ -1,0 +1,95 @@
+"""Instants and durations, as whole microseconds.
+
+Event times, watermarks and window bounds are counted in microseconds since
+1970-01-01T00:00:00Z, the unit of Spark's TIMESTAMP. The watermark before the first event is
+`None` (minus infinity); the watermark after the end of a stream is `INFINITY`, the last instant
+that Python and Spark both can hold.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from tidemark.base.errors import DefinitionError
+
+INFINITY = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999Z: the watermark of a stream that has ended."""
+
+BEGINNING = -62_135_596_800_000_000
+"""0001-01-01T00:00:00Z: the start of the window that holds all of time."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
+
+
+def duration(text: str | timedelta) -> int:
+    """The length of `text` in microseconds: `"90 seconds"`, `"1.5 hours"`, `"-30 minutes"`.
+
+    Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural.
+    A day is 24 hours: days of a calendar belong to calendar windows.
+
+    Raises:
+        DefinitionError: `text` is not a number and a unit.
+    """
+    if isinstance(text, timedelta):
+        return text // timedelta(microseconds=1)
+    match = _DURATION.fullmatch(text.lower())
+    if match is None or match[2] not in _UNITS:
+        raise DefinitionError(
+            f"'{text}' is not a duration: write a number and one of {', '.join(_UNITS)}, "
+            "as in '90 seconds'."
+        )
+    return round(float(match[1]) * _UNITS[match[2]])
+
+
+def instant(text: str | datetime) -> int:
+    """The instant of an ISO 8601 text or a datetime; without an offset it is UTC.
+
+    Raises:
+        DefinitionError: `text` is not an ISO 8601 date or date and time.
+    """
+    if isinstance(text, str):
+        try:
+            text = datetime.fromisoformat(text)
+        except ValueError:
+            raise DefinitionError(
+                f"'{text}' is not a date or time: write ISO 8601, as in '2013-01-31' or "
+                "'2013-01-31T06:00:00Z'."
+            ) from None
+    if text.tzinfo is None:
+        text = text.replace(tzinfo=UTC)
+    return (text - EPOCH) // timedelta(microseconds=1)
+
+
+def as_datetime(micros: int) -> datetime:
+    """The instant as an aware datetime in UTC."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def iso(micros: int | None) -> str | None:
+    """The instant as ISO 8601 in UTC, with a fraction where it has one.
+
+    INFINITY is `+infinity`, minus infinity is None.
+    """
+    if micros is None or micros <= BEGINNING:
+        return None
+    if micros >= INFINITY:
+        return "+infinity"
+    return as_datetime(micros).isoformat().replace("+00:00", "Z")
+
+
+def describe(micros: int) -> str:
+    """A duration in the largest unit that holds it whole: `10800000000` is `3 hours`."""
+    if micros == 0:
+        return "0 seconds"
+    unit = max((u for u in _UNITS if micros % _UNITS[u] == 0), key=_UNITS.__getitem__)
+    count = micros // _UNITS[unit]
+    return f"{count} {unit}{'' if count == 1 else 's'}"

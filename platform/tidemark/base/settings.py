@@ -1,0 +1,182 @@
+"""Where Tidemark keeps its data and how it reaches its engine.
+
+A setting comes from the environment (`TIDEMARK_HOME`, `TIDEMARK_ENGINE_PORT`, …), else from the
+file `tidemark.toml` in the working folder (`home = "…"`), else it has its default. A wrong value
+is one sentence that names the setting and what it may be.
+"""
+
+import re
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from tidemark.base.errors import DefinitionError
+
+FILE = "tidemark.toml"
+PREFIX = "TIDEMARK_"
+
+
+def _names(value: object) -> object:
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+def _absolute(path: Path) -> Path:
+    return path.expanduser().resolve()
+
+
+def _no_memory(options: str) -> str:
+    if "-Xmx" in options:
+        raise ValueError("the engine would refuse it")
+    return options
+
+
+Folder = Annotated[Path, AfterValidator(_absolute)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
+
+
+def _setting(meaning: str, allowed: str, **arguments: Any) -> Any:  # noqa: ANN401 (Field's own type)
+    return Field(description=meaning, json_schema_extra={"allowed": allowed}, **arguments)
+
+
+class Settings(BaseSettings):
+    """All settings of Tidemark. Immutable: what a process began with holds until it ends.
+
+    Raises:
+        DefinitionError: a value is wrong, or the file has a setting that does not exist.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, toml_file=FILE
+    )
+
+    home: Folder = _setting(
+        "The folder of everything that Tidemark keeps: tables, metastore, logs, token, pid files.",
+        "a folder",
+        default=Path(".tidemark"),
+        validate_default=True,
+    )
+    remote: str | None = _setting(
+        "The Spark Connect address of an engine that runs already; Tidemark then starts none.",
+        "an address such as sc://host:15002",
+        default=None,
+        pattern=r"^sc://[^/;]+",
+    )
+    engine_port: Port = _setting(
+        "The port on 127.0.0.1 of the engine that Tidemark starts.",
+        "a port from 1 to 65535",
+        default=15002,
+    )
+    engine_memory: str = _setting(
+        "The memory of the engine that Tidemark starts.",
+        "a number of megabytes or gigabytes, such as 512m or 4g",
+        default="4g",
+        pattern=r"^[1-9]\d*[mg]$",
+    )
+    engine_java_options: Annotated[str, AfterValidator(_no_memory)] = _setting(
+        "Java options of the engine that Tidemark starts.",
+        "options separated by spaces, without the memory (engine_memory)",
+        default="-XX:+UseParallelGC",
+    )
+    token: SecretStr | None = _setting(
+        "The secret shared by engine and clients; by default one is made in the file `token` of "
+        "the home.",
+        "letters, digits, '-', '_' and '.'",
+        default=None,
+    )
+    webserver_port: Port = _setting(
+        "The port on 127.0.0.1 of the Dagster web interface.",
+        "a port from 1 to 65535",
+        default=3000,
+    )
+    database: str = _setting(
+        "The database that holds the tables, in the catalog and as a folder of the warehouse.",
+        "lower-case letters, digits and '_', not beginning with a digit",
+        default="tidemark",
+        pattern=r"^[a-z_][a-z0-9_]*$",
+    )
+    warehouse: str = _setting(
+        "The folder or bucket of all tables, as the engine sees it (default: `warehouse` in the "
+        "home).",
+        "an absolute path or an address such as s3a://bucket/path",
+        default_factory=lambda data: str(data["home"] / "warehouse"),
+        pattern=r"^(/|[a-z][a-z0-9+.-]*:/)",
+    )
+    landing: Folder = _setting(
+        "The folder in which files arrive, one folder per source (default: `landing` in the home).",
+        "a folder",
+        default_factory=lambda data: data["home"] / "landing",
+    )
+    maven_repository: str | None = _setting(
+        "The Maven repository from which the engine's jars come, instead of Maven Central; each "
+        "jar's checksum is verified.",
+        "an address such as https://host/path",
+        default=None,
+        pattern=r"^(https?|file):/",
+    )
+    domains: Annotated[
+        tuple[Annotated[str, Field(pattern=MODULE)], ...], NoDecode, BeforeValidator(_names)
+    ] = _setting(
+        "The packages in which sources and transforms are looked for.",
+        "names of Python packages, separated by commas",
+        default=("tidemark_assets.flights", "tidemark_assets.weather"),
+    )
+
+    marts: Folder = _setting(
+        "The folder of the dbt project of the marts; there are none where it does not exist.",
+        "a folder",
+        default=Path("dbt_project"),
+        validate_default=True,
+    )
+
+    TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+")
+
+    def __init__(self, **values: Any) -> None:  # noqa: ANN401 (pydantic's own signature)
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise DefinitionError(_sentence(error.errors()[0])) from None
+        except TOMLDecodeError as error:
+            raise DefinitionError(f"The file {FILE} is not TOML: {error}.") from None
+        if self.token is not None and not self.TOKEN.fullmatch(self.token.get_secret_value()):
+            raise DefinitionError(_wrong("token", "not usable in an address"))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def _sentence(error: ErrorDetails) -> str:
+    name = str(error["loc"][0])
+    if name not in Settings.model_fields:
+        known = ", ".join(Settings.model_fields)
+        return f"There is no setting '{name}' (in {FILE}): the settings are {known}."
+    given = error["input"]
+    # An item of a list: the list as given says more than the item's place in it.
+    return _wrong(name, repr(str(given) if isinstance(given, Path) else given))
+
+
+def _wrong(name: str, given: str) -> str:
+    extra = Settings.model_fields[name].json_schema_extra
+    allowed = extra["allowed"] if isinstance(extra, dict) else ""
+    return (
+        f"Setting {name} ({PREFIX}{name.upper()}, or {name} in {FILE}) is {given}: "
+        f"it must be {allowed}."
+    )

@@ -1,0 +1,267 @@
+"""Pictures: what lateness looks like, drawn from the log and from the published tables.
+
+Two charts, each saved as a PNG and as one HTML file that needs no network: event time against
+processing time with the watermark between them, and late loss by day. Times are UTC. The colours
+are Okabe and Ito's, which people of any colour vision tell apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import altair as alt
+import pandas as pd
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import INFINITY, describe
+from tidemark.store.log import Arrival
+
+BLUE, ORANGE, VERMILION, INK, MUTED = "#0072B2", "#E69F00", "#D55E00", "#1F2933", "#6B7280"
+VERDICTS = ("on time", "late, admitted", "too late")
+_COLOURS = (BLUE, ORANGE, VERMILION)
+_Chart = TypeVar("_Chart", alt.LayerChart, alt.VConcatChart, alt.FacetChart)
+WIDTH = 820
+_FONT = "DejaVu Sans, Verdana, sans-serif"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A saved chart: for a page or a talk, and to look at closely in a browser."""
+
+    png: Path
+    html: Path
+
+
+def arrivals(
+    events: pd.DataFrame, timeline: Sequence[Arrival], *, title: str, allowed_lateness: int
+) -> alt.LayerChart:
+    """Event time against processing time, and the watermark that separates on time from late.
+
+    Args:
+        events: one row for each event: `arrival`, `position`, `event_time` (microseconds),
+            `verdict` (one of `VERDICTS`).
+        timeline: the arrivals of these events, in order.
+        title: what the chart shows, in a sentence.
+        allowed_lateness: microseconds; draws the line below which an event is too late.
+
+    Raises:
+        DataError: there is nothing to draw.
+    """
+    if events.empty or not timeline:
+        raise DataError("There is no arrival to draw in that range.")
+    points, lines = _placed(events, timeline), _steps(timeline, allowed_lateness)
+    x = alt.X(**_instant("at", "processing time: when the record arrived (UTC)"))
+    y = alt.Y(**_instant("event", "event time: when it happened (UTC)"))
+    verdict = alt.Color(
+        "verdict:N",
+        title="an event is",
+        scale=alt.Scale(domain=list(VERDICTS), range=list(_COLOURS)),
+        legend=alt.Legend(symbolOpacity=1, symbolSize=110, symbolStrokeWidth=0),
+    )
+    names = list(dict.fromkeys(lines["line"]))
+    dash = alt.StrokeDash(
+        "line:N",
+        title="judged against",
+        scale=alt.Scale(domain=names, range=[[1, 0], [5, 4]][: len(names)]),
+        legend=alt.Legend(symbolStrokeColor=INK, symbolStrokeWidth=2, symbolSize=300),
+    )
+    on_time = alt.datum.verdict == VERDICTS[0]
+    dots = alt.Chart(points).encode(x=x, y=y, color=verdict)
+    ordinary = dots.transform_filter(on_time).mark_circle(size=9, opacity=0.32)
+    late = dots.transform_filter(~on_time).mark_circle(
+        size=52, opacity=0.95, stroke="white", strokeWidth=0.7
+    )
+    steps = alt.Chart(lines).mark_line(interpolate="step-after", color=INK, strokeWidth=1.8)
+    tooltip = ["verdict:N", _exactly("event"), _exactly("at"), "arrival:Q"]
+    chart = alt.LayerChart(
+        layer=[ordinary, steps.encode(x=x, y=y, strokeDash=dash), late.encode(tooltip=tooltip)]
+    )
+    chart.width, chart.height = WIDTH, 500
+    subtitle = [
+        f"{sum(a.rows for a in timeline):,} events in {len(timeline)} arrivals; each dot is an "
+        "event, placed within its arrival by its order.",
+        "An event is late when its whole window lies below the watermark as it stood before the "
+        "event's arrival.",
+    ]
+    return dressed(chart, title, subtitle)
+
+
+def _placed(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
+    """The events with `at`, spread over the time since the arrival before by their position."""
+    begins = _begins(timeline)
+    facts = pd.DataFrame(
+        {
+            "arrival": [a.arrival for a in timeline],
+            "begin": begins,
+            "span": [a.arrived_at - b for a, b in zip(timeline, begins, strict=True)],
+            "rows": [a.rows for a in timeline],
+        }
+    )
+    rows = events.merge(facts, on="arrival")
+    at = rows["begin"] + (rows["position"] + 1) * rows["span"] // rows["rows"]
+    return pd.DataFrame(
+        {
+            "at": _times(at),
+            "event": _times(rows["event_time"]),
+            "arrival": rows["arrival"],
+            "verdict": rows["verdict"],
+        }
+    )
+
+
+def _begins(timeline: Sequence[Arrival]) -> list[int]:
+    at = [a.arrived_at for a in timeline]
+    # What came before the first is not known here: give it the time between the next two.
+    usual = at[1] - at[0] if len(at) > 1 else 0
+    return [at[0] - usual, *at[:-1]]
+
+
+def _steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.DataFrame:
+    ends = [(_begins(timeline)[0], timeline[0].before)]
+    ends += [(a.arrived_at, a.after) for a in timeline]
+    known = [(at, mark) for at, mark in ends if mark is not None and mark < INFINITY]
+    lines = {"watermark": 0, _too_late(allowed_lateness): allowed_lateness}
+    return pd.DataFrame(
+        [(at, mark - back, name) for name, back in lines.items() for at, mark in known],
+        columns=["at", "event", "line"],
+    ).assign(at=lambda d: _times(d["at"]), event=lambda d: _times(d["event"]))
+
+
+def _too_late(allowed_lateness: int) -> str:
+    return f"watermark \N{MINUS SIGN} {describe(allowed_lateness)}"
+
+
+def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
+    """What came late, by day of the window: admitted, too late, and the share that was lost.
+
+    Args:
+        days: one row for each day: `day` (microseconds), `events` (those counted), `late` (of
+            them, those that came late) and `too_late` (not counted).
+        title: what the chart shows, in a sentence.
+        allowed_lateness: microseconds, named in the subtitle.
+
+    Raises:
+        DataError: there is nothing to draw.
+    """
+    if days.empty:
+        raise DataError("There is no published day to draw.")
+    table = days.assign(
+        day=_times(days["day"]), rate=days["too_late"] / (days["events"] + days["too_late"])
+    )
+    kinds = table.rename(columns={"late": VERDICTS[1], "too_late": VERDICTS[2]}).melt(
+        ["day"], list(VERDICTS[1:]), "kind", "count"
+    )
+    ticks = [t.isoformat() for t in sorted(table["day"].unique())[:: max(1, len(table) // 9)]]
+    days_axis = alt.Axis(
+        format="%b %-d",
+        values=ticks,
+        grid=False,
+        ticks=False,
+        labelFlush=False,
+        labelPadding=6,
+        labelOffset=WIDTH / len(table) / 2,
+    )
+    x = alt.X("utcyearmonthdate(day):T", title="day of the window (UTC)", axis=days_axis)
+    day = alt.Tooltip("utcyearmonthdate(day):T", title="day", format="%Y-%m-%d")
+    kind = alt.Color(
+        "kind:N",
+        title="an event came",
+        scale=alt.Scale(domain=list(VERDICTS[1:]), range=list(_COLOURS[1:])),
+    )
+    count = alt.Y("count:Q", title="late events a day", axis=alt.Axis(tickMinStep=1))
+    order = alt.Order("kind:N", sort="descending")
+    bars = alt.Chart(kinds).mark_bar(width={"band": 0.8})
+    above = bars.encode(
+        x=x.axis(labels=False, ticks=False, grid=False).title(None),
+        y=count,
+        color=kind,
+        order=order,
+        tooltip=[day, "kind:N", "count:Q"],
+    ).properties(width=WIDTH, height=270)
+    share = alt.Y("rate:Q", title="share too late", axis=alt.Axis(format=".2%", tickCount=4))
+    below = (
+        alt.Chart(table)
+        .mark_bar(width={"band": 0.8}, color=VERMILION)
+        .encode(x=x, y=share, tooltip=[day, alt.Tooltip("rate:Q", format=".3%")])
+        .properties(width=WIDTH, height=120)
+    )
+    lost, total = int(days["too_late"].sum()), int((days["events"] + days["too_late"]).sum())
+    subtitle = [
+        f"{int(days['late'].sum()):,} of {total:,} events came after their window had closed and "
+        f"were admitted;",
+        f"{lost:,} ({lost / max(total, 1):.3%}) came {describe(allowed_lateness)} or more after "
+        "that: not counted, but kept in the late table.",
+    ]
+    return dressed(alt.vconcat(above, below, spacing=16), title, subtitle)
+
+
+def save(
+    chart: alt.LayerChart | alt.VConcatChart | alt.FacetChart, folder: Path, name: str
+) -> Picture:
+    """Save a chart as `name.png`, at twice the size on screen, and as `name.html`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = Picture(folder / f"{name}.png", folder / f"{name}.html")
+    chart.save(picture.png, scale_factor=2)
+    chart.save(picture.html, inline=True)
+    return picture
+
+
+def dressed(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
+    """A chart with its words, in the colours and sizes of them all."""
+    words = alt.TitleParams(
+        title,
+        subtitle=subtitle,
+        anchor="start",
+        frame="group",
+        fontSize=20,
+        color=INK,
+        subtitleColor=MUTED,
+        subtitleFontSize=13,
+        subtitleLineHeight=18,
+        subtitlePadding=6,
+        offset=16,
+    )
+    return (
+        chart.properties(title=words, padding=24, background="white")
+        .configure(font=_FONT)
+        .configure_view(strokeWidth=0)
+        .configure_axis(
+            gridColor="#E5E7EB",
+            domainColor="#9CA3AF",
+            tickColor="#9CA3AF",
+            labelColor=INK,
+            titleColor=INK,
+            labelFontSize=12,
+            titleFontSize=13,
+            titleFontWeight="normal",
+            titlePadding=10,
+        )
+        .configure_legend(
+            labelFontSize=13,
+            titleFontSize=13,
+            titleColor=MUTED,
+            titleFontWeight="normal",
+            orient="top",
+            titleOrient="left",
+            columnPadding=16,
+            padding=4,
+        )
+    )
+
+
+def _instant(field: str, title: str) -> dict[str, Any]:
+    return {
+        "shorthand": f"{field}:T",
+        "title": title,
+        "scale": alt.Scale(type="utc", padding=8),
+        "axis": alt.Axis(format="%b %-d, %H:%M", tickCount=6, labelOverlap=True),
+    }
+
+
+def _exactly(field: str) -> alt.Tooltip:
+    return alt.Tooltip(f"utcyearmonthdatehoursminutes({field}):T", title=field)
+
+
+def _times(micros: "pd.Series[int]") -> "pd.Series[pd.Timestamp]":
+    return pd.to_datetime(micros, unit="us", utc=True)

@@ -1,0 +1,85 @@
+"""The history of expectations as a picture: when each was judged, and what share of rows failed."""
+
+from collections.abc import Sequence
+
+import altair as alt
+import pandas as pd
+
+from tidemark.base.errors import DataError
+from tidemark.charts.picture import BLUE, ORANGE, VERMILION, WIDTH, dressed
+from tidemark.define.expectations.expectation import WARNING
+from tidemark.quality.results import CheckResult
+
+OUTCOMES = ("as expected", "warning", "withheld")
+_ROW = 64
+
+
+def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
+    """One strip for each expectation: a mark for each run that judged it, as high as the share of
+    rows that failed.
+
+    Args:
+        results: of one asset, in any order.
+        title: what the chart shows, in a sentence.
+
+    Raises:
+        DataError: nothing was judged yet.
+    """
+    if not results:
+        raise DataError("There is no result of an expectation to draw.")
+    table = pd.DataFrame([_mark(r) for r in results])
+    runs = alt.X(
+        "run:O",
+        title="runs that judged, in their order, by the last arrival that they had seen",
+        axis=alt.Axis(labelExpr="split(datum.value, ' ')[1]", labelOverlap=True, labelAngle=0),
+        sort=None,
+    )
+    outcome = alt.Color(
+        "outcome:N",
+        title="the run found",
+        scale=alt.Scale(domain=list(OUTCOMES), range=[BLUE, ORANGE, VERMILION]),
+    )
+    base = alt.Chart(table).encode(x=runs, color=outcome)
+    share = alt.Y(
+        "share:Q",
+        title=None,
+        axis=alt.Axis(format=".0%", tickCount=2),
+        scale=alt.Scale(domainMin=0),
+    )
+    tooltip = ["expectation:N", "outcome:N", "failed:Q", "judged:Q", "observed:N", "at:T"]
+    bars = base.mark_bar(width={"band": 0.8}).encode(y=share, tooltip=tooltip)
+    # A run in which nothing failed has a bar without height: a dot says that it was there.
+    dots = base.mark_circle(size=22, opacity=1).encode(y=alt.YDatum(0), tooltip=tooltip)
+    strips = (
+        alt.layer(bars, dots)
+        .properties(width=WIDTH, height=_ROW)
+        .facet(row=alt.Row("expectation:N", title=None, sort=_order(results), header=_HEADER))
+        .resolve_scale(y="independent")
+    )
+    failed = sum(not r.success for r in results)
+    subtitle = [
+        f"{len(results):,} results of {table['run'].nunique():,} runs, {failed:,} of them failed; "
+        "the bar is the share of the rows judged that failed."
+    ]
+    return dressed(strips, title, subtitle)
+
+
+_HEADER = alt.Header(labelAnchor="start", labelOrient="top", labelFontSize=13, labelPadding=4)
+
+
+def _mark(result: CheckResult) -> dict[str, object]:
+    bad = OUTCOMES[1] if result.level == WARNING else OUTCOMES[2]
+    return {
+        "run": f"{result.seq:09d} {result.through_arrival}",
+        "at": result.at,
+        "expectation": result.expectation,
+        "outcome": OUTCOMES[0] if result.success else bad,
+        "share": result.rows_failed / max(result.rows_judged, 1),
+        "failed": result.rows_failed,
+        "judged": result.rows_judged,
+        "observed": result.observed,
+    }
+
+
+def _order(results: Sequence[CheckResult]) -> list[str]:
+    return list(dict.fromkeys(r.expectation for r in results))

@@ -1,0 +1,67 @@
+"""What the pictures are drawn from, read from the warehouse.
+
+A picture shows at most `MOST` ordinary events, picked by a hash of their correlation id so that
+the same log always gives the same picture; of late ones it shows every one.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import duration
+from tidemark.charts.picture import VERDICTS
+from tidemark.compute.pane import judged
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
+
+MOST = 5000
+_DAY = duration("1 day")
+
+
+def events(
+    warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
+) -> pd.DataFrame:
+    """The events of these arrivals, for `picture.arrivals`.
+
+    An event that belongs to several windows has the verdict of the one that it is best on time for.
+    """
+    if not timeline:
+        return pd.DataFrame(columns=["arrival", "position", "event_time", "verdict"])
+    log, first, last = Log(warehouse, transform.source), timeline[0].arrival, timeline[-1].arrival
+    time = F.unix_micros(F.col(f"`{transform.source.event_time}`"))
+    best = (
+        judged(log, transform, first - 1, last)
+        .where(F.col("verdict") < judge.NO_EVENT_TIME)
+        .groupBy("arrival", "position", "correlation_id", time.alias("event_time"))
+        .agg(F.min("verdict").alias("verdict"))
+    )
+    share = sum(a.rows for a in timeline) // MOST + 1
+    shown = F.pmod(F.xxhash64("correlation_id"), F.lit(share)) == 0
+    table = best.where(shown | (F.col("verdict") != judge.ON_TIME)).drop("correlation_id")
+    frame = table.orderBy("arrival", "position").toPandas()
+    words = [VERDICTS[v] for v in frame["verdict"]]
+    return frame.assign(verdict=words)
+
+
+def days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
+    """Events by day of their window and how they came, for `picture.late_loss`."""
+    counted = _by_day(
+        warehouse.read(transform.table),
+        F.sum("events").alias("events"),
+        F.sum("late_events").alias("late"),
+    )
+    if not warehouse.exists(transform.late_table):
+        return counted.toPandas().assign(too_late=0)
+    missed = warehouse.read(transform.late_table).where("reason = 'too_late'")
+    lost = _by_day(missed, F.count("*").alias("too_late"))
+    both = counted.join(lost, "day", "full").na.fill(0)
+    return both.orderBy("day").toPandas()
+
+
+def _by_day(rows: DataFrame, *counts: Column) -> DataFrame:
+    start = F.unix_micros("window_start")
+    return rows.groupBy((start - F.pmod(start, F.lit(_DAY))).alias("day")).agg(*counts)

@@ -1,0 +1,1 @@
+"""From DataFrame to DataFrame: events, partials, and the rows of windows."""

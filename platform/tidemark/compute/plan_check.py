@@ -1,0 +1,146 @@
+"""Row by row: what a transform's function may do with the stream.
+
+A run sees a range of arrivals. An answer that depends on what else is in that range, such as a
+count or a rank, would depend on how the arrivals are cut into runs; so would one that is another
+each time. The engine's own plan of the function tells, before anything has run: on the way from
+the stream to the function's result there may be only what takes one row at a time.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define import uniqueness
+from tidemark.define.transform import WindowedTransform
+from tidemark.store import reference
+from tidemark.store.log import Log
+
+STREAM, REFERENCE = "tidemark_stream", "tidemark_reference"
+
+_ALLOWED = (
+    *("Project", "Filter", "Generate", "Expand", "SubqueryAlias", "View", "ResolvedHint"),
+    *("MapInPandas", "MapInArrow", "Union", "Join"),
+)
+_KEEPING = {
+    "Inner": (0, 1),
+    "Cross": (0, 1),
+    "LeftOuter": (0,),
+    "LeftSemi": (0,),
+    "LeftAnti": (0,),
+    "RightOuter": (1,),
+}
+"""On which side of a join the stream may be, so that each of its rows is joined by itself."""
+_WORDS = {
+    "Aggregate": "aggregates the stream, which is what `aggregates` are for",
+    "Deduplicate": "removes duplicates from what it is given, which `unique` does for the stream",
+    "Window": "uses a window function over the stream",
+    "Sort": "sorts the stream",
+    **dict.fromkeys(("GlobalLimit", "LocalLimit", "Tail", "Offset"), "takes some rows of many"),
+    "Sample": "takes some rows by lot",
+    **dict.fromkeys(("Repartition", "RepartitionByExpression"), "repartitions the stream"),
+}
+_CHANGING = re.compile(
+    r"\b(rand|randn|uuid|shuffle|now|current_timestamp|current_date|localtimestamp|input_file_name"
+    r"|monotonically_increasing_id|spark_partition_id)\("
+)
+
+
+@dataclass
+class _Node:
+    """An operator of a plan, and what it is made from."""
+
+    text: str
+    depth: int
+    children: list["_Node"] = field(default_factory=list["_Node"])
+
+    @property
+    def operator(self) -> str:
+        return self.text.split(" ", 1)[0]
+
+    @property
+    def streams(self) -> bool:
+        """Whether the stream is in it."""
+        return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
+
+
+def check(log: Log, transform: WindowedTransform) -> None:
+    """Refuse a function that does not work row by row.
+
+    Raises:
+        DefinitionError: what it does instead, in one sentence.
+    """
+    rows = log.read(0, 0)
+    if transform.unique:
+        rows = rows.withColumn(uniqueness.MARK, F.lit(False))
+    rows, warehouse, source = rows.alias(STREAM), log.warehouse, log.source
+    now = reference.current(warehouse, source) if transform.references else {}
+    tables = {
+        name: reference.read(warehouse, source, name, now[name]).alias(REFERENCE)
+        for name in transform.references
+    }
+    prepared = transform.prepare(rows, tables)
+    if prepared is rows:
+        return
+    fault = _fault(_plan(prepared))
+    if fault is not None:
+        raise DefinitionError(
+            f"Asset '{transform.name}': its function {fault}; it is given one range of arrivals "
+            "at a time, so it must work row by row: add, cast, filter, explode, or join with a "
+            "reference."
+        )
+
+
+def _plan(rows: DataFrame) -> _Node:
+    spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
+    rows.createOrReplaceTempView("tidemark_prepared")
+    spark.conf.set(fields, "100000")
+    try:
+        told = spark.sql("EXPLAIN EXTENDED SELECT * FROM tidemark_prepared").collect()[0][0]
+    finally:
+        spark.conf.unset(fields)
+        spark.catalog.dropTempView("tidemark_prepared")
+    analyzed = told.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
+    # The first line has the columns; after it, each operator is three letters further in.
+    _, root, *lines = analyzed.splitlines()
+    path = [_Node(root, 0)]
+    for line in lines:
+        found = re.fullmatch(r"([ :]*)[+:]- (.*)", line)
+        if found is None:
+            continue
+        node = _Node(found[2], len(found[1]) // 3 + 1)
+        while path[-1].depth >= node.depth:
+            path.pop()
+        path[-1].children.append(node)
+        path.append(node)
+    return path[0]
+
+
+def _fault(node: _Node) -> str | None:
+    """What a function does with the stream that is not row by row; None where it does nothing."""
+    if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {REFERENCE}"):
+        return None
+    if changing := _CHANGING.search(node.text):
+        return f"calls {changing[1]}(), which gives another answer each time"
+    if node.operator.startswith("Relation"):
+        return "reads a table whose version nobody records (name it in the source's references)"
+    if node.streams and (fault := _misuse(node)):
+        return fault
+    return next((fault for c in node.children if (fault := _fault(c))), None)
+
+
+def _misuse(node: _Node) -> str | None:
+    operator, sides = node.operator, [c.streams for c in node.children]
+    if operator not in _ALLOWED:
+        return _WORDS.get(operator, f"uses {operator} on the stream")
+    if operator == "Union" and not all(sides):
+        return "adds rows that no arrival brought"
+    if operator == "Join":
+        kind = node.text.split()[1].rstrip(",")
+        if sides.count(True) > 1:
+            return "joins the stream with itself"
+        if sides.index(True) not in _KEEPING.get(kind, ()):
+            return f"joins ({kind}) in such a way that rows come which no arrival brought"
+    return None

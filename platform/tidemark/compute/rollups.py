@@ -1,0 +1,191 @@
+"""What windows are made of: partials that are stored, or counted anew; a roll-up's are its base's.
+
+Partials of a transform are by its own windows as they are. Those of a roll-up are its base's, which
+`larger` places in its windows. A run of a roll-up follows the base's commits that came since the
+last one, as one: it publishes the windows that fired meanwhile, and where the base replaced some of
+its windows, those that hold them are replaced. All that it publishes is a function of the base's
+state, so a run that was killed is simply run again.
+"""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.compute.pane import known, partials
+from tidemark.define import verdict as judge
+from tidemark.define.rollup import RollUp
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session, Tumbling
+from tidemark.define.windows.closing import closing
+from tidemark.store import ledger
+from tidemark.store.coverage import Cover, Coverage
+from tidemark.store.log import Log
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges, joined, within
+from tidemark.store.state import State, by_verdict, unsettled
+from tidemark.store.warehouse import Warehouse
+
+EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
+
+
+def plan(warehouse: Warehouse, transform: RollUp) -> tuple[Marker, Counter[int]] | None:
+    """What a run of a roll-up has to publish, and the events that are new, by verdict.
+
+    Returns:
+        None where the base has committed nothing since.
+
+    Raises:
+        DataError: the base has not run yet.
+    """
+    started, base = time.time_ns() // 1000, transform.base
+    if not warehouse.exists(base.state_table):
+        raise DataError(
+            f"'{transform.name}' is a roll-up of '{base.name}', which has not run yet: run "
+            f"`tidemark run {base.name}` first."
+        )
+    state, place = State(warehouse, base), ledger.published(warehouse, transform.name)
+    commits = state.since(place)
+    if not commits:
+        return None
+    before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
+    marker = Marker(
+        run=uuid.uuid4().hex,
+        started=started,
+        mode="rollup",
+        seq=commits[-1].seq,
+        before=before,
+        after=after,
+        ranges=_replaced(transform, before, commits),
+    )
+    new = state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
+    return marker, by_verdict(larger(warehouse, transform, new.where("admitted"), after))
+
+
+def stored(
+    warehouse: Warehouse, transform: WindowedTransform, through: Coverage, ranges: Ranges
+) -> DataFrame:
+    """The stored partials of the windows that start in one of the ranges.
+
+    Args:
+        through: what they are complete through.
+    """
+    rows = State(warehouse, transform).read().where(within(held(transform, ranges)))
+    return placed(warehouse, transform, rows, through).where(within(ranges))
+
+
+def counted(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    through: Coverage,
+    ranges: Ranges,
+    *,
+    complete: bool = False,
+) -> DataFrame:
+    """Partials counted anew from the log, in a pass that knows nothing of the state; of a roll-up,
+    those of its base's windows. Otherwise as `stored`.
+
+    Args:
+        complete: whether too-late events count.
+    """
+    if isinstance(transform.window, Session):
+        # A session may reach across any bound.
+        ranges = ()
+    ranges = held(transform, ranges)
+    if isinstance(transform, RollUp):
+        transform = replace(transform.base, aggregates=transform.aggregates, expectations=())
+    log = Log(warehouse, transform.source)
+    return partials(known(log, transform, through, ranges, complete=complete), transform, log)
+
+
+def held(transform: WindowedTransform, ranges: Ranges) -> Ranges:
+    """Where those windows start of which the ones are made that start in the ranges."""
+    if not isinstance(transform, RollUp):
+        return ranges
+    return tuple((start, min(end + transform.window.reach, INFINITY)) for start, end in ranges)
+
+
+def placed(
+    warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame, through: Coverage
+) -> DataFrame:
+    """Partials, stored or counted anew, by the transform's own windows."""
+    if not isinstance(transform, RollUp):
+        return rows
+    return larger(warehouse, transform, rows, through)
+
+
+def larger(
+    warehouse: Warehouse, transform: RollUp, rows: DataFrame, through: Coverage
+) -> DataFrame:
+    """Those partials of the base that count, as a roll-up's: by its windows, and judged for them.
+
+    Late ones are of one arrival each, so the watermark before it is known.
+
+    Args:
+        through: what the roll-up is complete through; what came late after it is left out.
+    """
+    timeline = warehouse.read(transform.source.timeline_table)
+    came = (F.col("arrival") + 1).alias("_came")
+    before = timeline.select(came, F.col("watermark_before").alias("_before"))
+    punctual = F.col("verdict") == judge.ON_TIME
+    moved = transform.window.assign(rows.where("admitted"), "window_start")
+    late = ~punctual & (F.col("slot") == F.col("_came"))
+    anew = judge.verdict(F.col("window_end"), F.col("_before"), transform.allowed_lateness)
+    verdict = F.when(punctual, F.col("verdict")).otherwise(anew)
+    slot = F.when(verdict == judge.ON_TIME, 0).otherwise(F.col("slot"))
+    return (
+        moved.join(F.broadcast(before), late, "left")
+        .where(punctual | (F.col("slot") - 1 <= through.pick("arrival")))
+        .withColumns({"verdict": verdict, "slot": slot.cast("bigint")})
+        .drop("_came", "_before")
+    )
+
+
+def complete_through(warehouse: Warehouse, transform: WindowedTransform) -> Coverage:
+    """Through which arrival each published window is complete."""
+    state = State(warehouse, transform)
+    if not isinstance(transform, RollUp):
+        return state.last().after
+    place = ledger.published(warehouse, transform.name)
+    return coverage(transform, state.since(place - 1)[0].after) if place >= 0 else Coverage()
+
+
+def coverage(transform: RollUp, base: Coverage) -> Coverage:
+    """Through which arrival each larger window is complete: all that it holds is that far."""
+    ahead = [*_touching(base.covers), *base.covers]
+    if isinstance(transform.base.window, Tumbling):
+        # The base's last window of a range may end behind it.
+        ahead = [replace(c, end=closing(transform.base.window, c.end)) for c in ahead]
+    return Coverage(base.at, tuple(ahead), whole=True)
+
+
+def _touching(covers: Sequence[Cover]) -> list[Cover]:
+    """Covers that touch, as one that is as far as the one that is least far."""
+    joint: list[Cover] = []
+    for c in sorted(covers, key=lambda c: c.start):
+        if joint and joint[-1].end == c.start:
+            last = joint.pop()
+            at = min(last.at, c.at, key=lambda p: p.arrival)
+            c = Cover(last.start, c.end, at)
+        joint.append(c)
+    return joint
+
+
+def _replaced(transform: RollUp, before: Coverage, commits: Sequence[Marker]) -> Ranges:
+    """The starts of the windows to replace: none, or those that hold what the base replaced and
+    those that may have fired as well."""
+    replacing = [c for c in commits if c.replaces]
+    if not replacing:
+        return ()
+    fired = unsettled(transform, before)
+    if not fired or not all(c.ranges for c in replacing):
+        return EVERYTHING
+    reach = transform.window.reach - 1
+    holding = [(max(s - reach, BEGINNING), e) for c in replacing for s, e in c.ranges]
+    return joined([*fired, *holding])

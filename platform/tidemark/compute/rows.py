@@ -1,0 +1,46 @@
+"""The rows of windows: partials merged, then finished."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute import slot
+from tidemark.compute.slot import AsOf
+from tidemark.define import trigger
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+
+
+def values(transform: WindowedTransform) -> list[Column]:
+    """Aggregates over partials: each of the transform's, merged."""
+    return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
+
+
+def answers(transform: WindowedTransform) -> dict[str, Column]:
+    """Each of the transform's merged partials, finished."""
+    return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
+
+
+def merged(transform: WindowedTransform) -> list[Column]:
+    """Aggregates over partials: each of the transform's, and the facts of a window."""
+    late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
+    return [
+        *values(transform),
+        F.sum("events").alias("events"),
+        F.sum(late).alias("late_events"),
+        F.max("last_arrival").alias("last_arrival"),
+    ]
+
+
+def completed(windows: DataFrame, transform: WindowedTransform, at: AsOf) -> DataFrame:
+    """Windows of merged partials, finished, with the `timing` of their `phase`, and `final`."""
+    timing = timing_of(F.col("phase"))
+    final = F.coalesce(slot.final_at(transform) <= at.watermark, F.lit(False))
+    finished = answers(transform) | {"timing": timing, "final": final}
+    return windows.withColumns(finished).drop("phase")
+
+
+def timing_of(phase: Column) -> Column:
+    """The name of a phase's firing."""
+    early, on_time = phase == slot.EARLY, phase == slot.ON_TIME
+    named = F.when(early, trigger.EARLY).when(on_time, trigger.ON_TIME)
+    return named.otherwise(trigger.LATE)

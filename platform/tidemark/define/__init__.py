@@ -1,0 +1,1 @@
+"""Definitions: plain data, which nobody has to run anything to read."""

@@ -1,0 +1,69 @@
+"""What every aggregate is: a partial, a merge and a finish, each an expression of the engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+
+BOUND = 10_000
+"""How many values an aggregate keeps that must keep them, unless the definition says otherwise."""
+
+LARGEST_BOUND = 999_999
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A combiner.
+
+    Partials are stored in tables and merged again and again: what `merge` gives is a partial too.
+    It gets any number of them, none as well, and some may be null, which say nothing. `finish`
+    gets only what `merge` gave.
+
+    Args:
+        name: how the aggregate is called in messages and metadata, as in `mean(dep_delay)`.
+        partial: from nothing, an aggregate expression over event rows: the columns that the
+            transform prepared, `happened_at` (the event time), `arrival` and `position`.
+        merge: from a column of partials, an aggregate expression over partials.
+        finish: from a merged partial, its value.
+    """
+
+    name: str
+    partial: Callable[[], Column]
+    merge: Callable[[Column], Column]
+    finish: Callable[[Column], Column]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def values(column: str, where: str | None) -> Column:
+    """A SQL expression's values, null where the condition is not true."""
+    # Built when a run asks for it: a definition is read where no engine is at hand.
+    value = F.expr(column)
+    return value if where is None else F.when(F.expr(where), value)
+
+
+def named(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:
+    """The name of a call: `top_k(carrier, 3, at_most=50) where distance > 100`."""
+    bounds = [f"{name}={value}" for name, value in bound.items() if value != BOUND]
+    arguments = ", ".join([column, *map(str, others), *bounds])
+    return f"{function}({arguments})" + (f" where {where}" if where else "")
+
+
+def same(partial: Column) -> Column:
+    """The finish of an aggregate whose partial is its answer."""
+    return partial
+
+
+def check_number(
+    function: str, argument: str, given: object, least: int = 1, most: int = LARGEST_BOUND
+) -> None:
+    """Refuse a whole number that is none, or out of range."""
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+        raise DefinitionError(
+            f"The '{argument}' of {function} is a whole number from {least:,} to {most:,}, "
+            f"not {given!r}."
+        )

@@ -1,0 +1,66 @@
+"""Variance and standard deviation, merged without loss of digits.
+
+A partial is the count n, the mean and M2, the sum of the squared differences from that mean. Two
+of them merge by the rule of Chan, Golub and LeVeque: with d the difference of the means,
+
+    n = n1 + n2,    mean = mean1 + d * n2 / n,    M2 = M2_1 + M2_2 + d * d * n1 * n2 / n
+
+It takes differences of means only. The textbook form, a mean of squares less the square of a mean,
+is a difference of two numbers that may be large and nearly equal: of values around a billion with
+a variance of one it keeps no digit.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.define.aggregates.combiner import Aggregate, named, values
+
+
+def variance(column: str, where: str | None = None) -> Aggregate:
+    """The variance of a sample, in DOUBLE; null for fewer than two values."""
+    return _of_moments("variance", column, where, _variance)
+
+
+def stddev(column: str, where: str | None = None) -> Aggregate:
+    """The standard deviation of a sample, in DOUBLE; null for fewer than two values."""
+    return _of_moments("stddev", column, where, lambda p: F.sqrt(_variance(p)))
+
+
+def _of_moments(
+    function: str, column: str, where: str | None, finish: Callable[[Column], Column]
+) -> Aggregate:
+    def partial() -> Column:
+        value = values(column, where).cast("double")
+        # A sum is rounded, so the mean of equal values may not be one of them, and their variance
+        # not zero, unless it is held between the least and the greatest.
+        mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
+        return _moments(F.count(value), mean, F.regr_sxx(value, value))
+
+    return Aggregate(named(function, column, where), partial, _merged, finish)
+
+
+def _merged(partials: Column) -> Column:
+    known = F.filter(F.collect_list(partials), lambda p: p["n"] > 0)
+    nothing = _moments(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
+    # In a fixed order, so that the same partials give the same last digit.
+    return F.aggregate(F.array_sort(known), nothing, _both)
+
+
+def _both(one: Column, other: Column) -> Column:
+    n = one["n"] + other["n"]
+    difference, share = other["mean"] - one["mean"], other["n"] / n
+    return _moments(
+        n,
+        one["mean"] + difference * share,
+        one["m2"] + other["m2"] + difference * difference * share * one["n"],
+    )
+
+
+def _moments(n: Column, mean: Column, m2: Column) -> Column:
+    return F.struct(n.alias("n"), mean.alias("mean"), m2.alias("m2"))
+
+
+def _variance(merged: Column) -> Column:
+    return F.when(merged["n"] > 1, merged["m2"] / (merged["n"] - 1))

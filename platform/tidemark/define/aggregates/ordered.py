@@ -1,0 +1,41 @@
+"""The first and the last value, in the order of event time.
+
+A partial is the value with its place: event time, then arrival, then position in the arrival. The
+place is told by the event's own row, so the answer does not depend on how a stream was read.
+"""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.define.aggregates.combiner import Aggregate, named, values
+
+
+def first(column: str, where: str | None = None) -> Aggregate:
+    """The value of the event that happened first; null where there are no values.
+
+    Events without a value are passed over. Of events that happened at the same instant, the one
+    that arrived first counts.
+    """
+    return _placed("first", column, where, F.min)
+
+
+def last(column: str, where: str | None = None) -> Aggregate:
+    """The value of the event that happened last; null where there are no values.
+
+    Events without a value are passed over. Of events that happened at the same instant, the one
+    that arrived last counts.
+    """
+    return _placed("last", column, where, F.max)
+
+
+def _placed(
+    function: str, column: str, where: str | None, extreme: Callable[[Column], Column]
+) -> Aggregate:
+    def partial() -> Column:
+        value = values(column, where)
+        placed = F.struct("happened_at", "arrival", "position", value.alias("value"))
+        return extreme(F.when(value.isNotNull(), placed))
+
+    return Aggregate(named(function, column, where), partial, extreme, lambda p: p["value"])

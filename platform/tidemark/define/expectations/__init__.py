@@ -1,0 +1,1 @@
+"""Expectations, as definitions name them."""

@@ -1,0 +1,132 @@
+"""Expectations of Great Expectations on the rows of windows, by a thin adapter.
+
+Any of its expectation classes may stand in a transform's list as it is; its `severity` is the
+level (`critical` is `error`, `warning` and `info` are `warning`). The functions here are short
+names of some of them. Those that ask something of each row (column maps) withhold the rows that
+fail; those that ask something of all rows together (a mean, a count) withhold all rows of the run.
+
+Great Expectations takes seconds to import, so a definition only names what it wants of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation
+
+_OWN = ("id", "meta", "notes", "result_format", "description", "catch_exceptions")
+_OWN += ("rendered_content", "severity", "windows", "batch_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class General(Expectation):
+    """An expectation of Great Expectations.
+
+    Args:
+        kind: the class, or its name in `great_expectations.expectations`.
+        arguments: what it is made with.
+    """
+
+    kind: str | type
+    arguments: Mapping[str, Any]
+
+
+def between(
+    column: str, least: object = None, most: object = None, *, level: str = ERROR, **more: object
+) -> General:
+    """Each value lies from `least` to `most`; None is no bound, and null is no value."""
+    if least is None and most is None:
+        raise DefinitionError(f"between({column}) has no bound: give the least value or the most.")
+    if most is None:
+        name, expected = f"least={least}", f"at least {least}"
+    elif least is None:
+        name, expected = f"most={most}", f"at most {most}"
+    else:
+        name, expected = f"{least}, {most}", f"from {least} to {most}"
+    return _short(
+        f"between({column}, {name})",
+        expected,
+        "ExpectColumnValuesToBeBetween",
+        {"column": column, "min_value": least, "max_value": most, **more},
+        level,
+    )
+
+
+def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
+    """No value is null."""
+    return _short(
+        f"not_null({column})",
+        "a value",
+        "ExpectColumnValuesToNotBeNull",
+        {"column": column, **more},
+        level,
+    )
+
+
+def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more: object) -> General:
+    """Each value is one of those listed."""
+    shown = ", ".join(map(str, values))
+    return _short(
+        f"one_of({column}, [{shown}])",
+        f"one of {shown}",
+        "ExpectColumnValuesToBeInSet",
+        {"column": column, "value_set": list(values), **more},
+        level,
+    )
+
+
+def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
+    """A row's value in `column` is greater than that in the column `than`."""
+    return _short(
+        f"greater({column}, {than})",
+        f"{column} > {than}",
+        "ExpectColumnPairValuesAToBeGreaterThanB",
+        {"column_A": column, "column_B": than, **more},
+        level,
+    )
+
+
+def adapted(given: object) -> General:
+    """An expectation object of Great Expectations, as one of ours.
+
+    Raises:
+        DefinitionError: it is none.
+    """
+    if not any(c.__module__.startswith("great_expectations.") for c in type(given).__mro__):
+        raise DefinitionError(
+            f"{given!r} is no expectation: use the functions of tidemark.quality, or an object of "
+            "a class of great_expectations.expectations."
+        )
+    made: Any = given
+    arguments = {k: v for k, v in made.configuration.kwargs.items() if k not in _OWN}
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return General(
+        name=f"{type(given).__name__}({shown})",
+        expected=shown or type(given).__name__,
+        columns=tuple(_columns(arguments)),
+        level=ERROR if str(getattr(made.severity, "value", "")) == "critical" else WARNING,
+        kind=type(given),
+        arguments=arguments,
+    )
+
+
+def _short(
+    name: str, expected: str, kind: str, arguments: Mapping[str, Any], level: str
+) -> General:
+    return General(
+        name=name,
+        expected=expected,
+        columns=tuple(_columns(arguments)),
+        level=level,
+        kind=kind,
+        arguments={k: v for k, v in arguments.items() if v is not None},
+    )
+
+
+def _columns(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in arguments.items():
+        if name in ("column", "column_A", "column_B"):
+            yield value
+        elif name == "column_list":
+            yield from value

@@ -1,0 +1,267 @@
+"""Expectations that only a platform of windows can offer.
+
+| expectation | a window fails | judged against |
+| --- | --- | --- |
+| `complete()` | when its events are not those of the log, to the one | the log |
+| `unique()` | when it has two rows for the same keys | the rows themselves |
+| `calm(x)` | when it had closed, and a value moved by more than the share x since | its last row |
+| `volume_within(x, of)` | when its events are off by more than the share x | earlier windows |
+| `late_share_below(x)` | when the share x of its events, or more, came late | its own row |
+| `no_gap(n)` | when its key has had no window for n windows | the key's newest window |
+"""
+
+import re
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import Window as Order
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.expectations.expectation import ERROR, Evidence, Judged, Verdict, Windowed
+from tidemark.define.windows import Calendar, Cumulating, Sliding, Tumbling, Window
+
+_PEERS = {"yesterday": "1 day", "last week": "1 week"}
+_PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
+_MEAN = {"day": "1 day", "week": "7 days", "month": "30.436875 days", "year": "365.2425 days"}
+_REMEMBERED = 10
+
+
+def complete(*, level: str = ERROR) -> Windowed:
+    """A window holds exactly those events of the log that belong to it.
+
+    None is missing, none counts twice, and no window is left out that the log has events for. They
+    are counted anew from the log, in a pass that knows nothing of the state.
+    """
+
+    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+        joined = (
+            rows.alias("r")
+            .join(batch.recounted.alias("log"), batch.same_window("r", "log"), "left")
+            .select("r.*", F.coalesce("log.events", F.lit(0)).alias("_counted"))
+        )
+        counted, had = F.col("_counted"), F.col("events")
+        text = F.format_string("%d events, %d in the log", had, counted)
+        return Verdict(joined, had != counted, text)
+
+    def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
+        by = batch.transform.by_window
+        known = rows.select(*by)
+        if not batch.replaces:
+            # What earlier commits published, or withheld, need not be among these rows.
+            for earlier in (batch.published(), batch.withheld()):
+                known = known.unionByName(earlier.select(*by))
+        same = batch.same_window("log", "k")
+        missing = batch.recounted.alias("log").join(known.alias("k"), same, "left_anti")
+        text = F.format_string("no row, %d events in the log", F.col("events"))
+        return missing.select("window_start", *batch.transform.keys, text.alias("observed"))
+
+    return Windowed(
+        name="complete()",
+        expected="the events of the log, exactly",
+        level=level,
+        judge=judge,
+        absent=absent,
+    )
+
+
+def unique(*, level: str = ERROR) -> Windowed:
+    """There is one row for each window and keys."""
+
+    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+        same = Order.partitionBy(*batch.transform.by_window)
+        counted = rows.withColumn("_rows", F.count("*").over(same))
+        return Verdict(counted, F.col("_rows") > 1, F.format_string("%d rows", F.col("_rows")))
+
+    return Windowed(name="unique()", expected="one row a window and keys", level=level, judge=judge)
+
+
+def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
+    """A window that had closed does not move any more by more than a share of its value.
+
+    A column that had no value may not get one, nor lose it.
+    """
+    _check_share("calm", share)
+
+    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+        before = batch.published().where("timing <> 'EARLY'")
+        joined = (
+            rows.alias("r")
+            .join(before.alias("p"), batch.same_window("r", "p"), "left")
+            .select("r.*", F.col("p.seq").alias("_earlier"), F.col(f"p.{column}").alias("_was"))
+        )
+        was, now = F.col("_was"), F.col(column)
+        moved = F.abs(now.cast("double") - was.cast("double")) > F.abs(was.cast("double")) * share
+        fails = F.coalesce(moved, was.isNull() != now.isNull())
+        text = F.concat_ws(" after ", _number(now), _number(was))
+        return Verdict(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
+
+    return Windowed(
+        name=f"calm({share:g}, {column})",
+        expected=f"at most {share:.0%} more or less than before",
+        columns=(column,),
+        level=level,
+        judge=judge,
+    )
+
+
+def volume_within(
+    share: float,
+    of: str,
+    column: str = "events",
+    *,
+    over: int = 1,
+    at_least: float = 0,
+    level: str = ERROR,
+) -> Windowed:
+    """A closed window's volume is within a band around that of earlier comparable ones.
+
+    Earlier windows count as they were computed, whether they were published or withheld, so that
+    a backfill judges as a stream does. A window without such an earlier one is not judged.
+
+    Args:
+        share: how far it may be off: 0.3 is from 70 % to 130 %.
+        of: which windows to compare with: `"the same hour last week"`, `"yesterday"`, or any
+            length of time back, as in `"2 weeks"`.
+        column: what to compare, a number.
+        over: compare with the mean of so many of them, one further back than the other.
+        at_least: judge only where that is so much: a share of a few is a matter of chance.
+    """
+    _check_share("volume_within", share)
+    if over < 1:
+        raise DefinitionError(f"volume_within compares with 1 window or more, not {over}.")
+    match = _PEER.fullmatch(of)
+    back = duration(_PEERS[match[1]] if match else of)
+    if back <= 0:
+        raise DefinitionError(f"volume_within looks back in time, not by '{of}'.")
+
+    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+        by = batch.transform.by_window
+        columns = [*by, F.col(column).cast("double").alias("_value"), "seq"]
+        sources = [rows, batch.withheld(back * over), batch.published(back * over)]
+        computed = [s.where("timing <> 'EARLY'").select(*columns) for s in sources]
+        newest = computed[0].unionByName(computed[1]).unionByName(computed[2])
+        values = newest.groupBy(*by).agg(F.max_by("_value", "seq").alias("_value"))
+        later = F.explode(F.array(*[F.lit(back * (n + 1)) for n in range(over)]))
+        moved = values.withColumn("_back", later).withColumns(
+            {c: _shifted(c) for c in ("window_start", "window_end")}
+        )
+        usual = moved.withColumnRenamed("_value", "_usual")
+        if over > 1:
+            usual = usual.groupBy(*by).agg(F.avg("_usual").alias("_usual"))
+        joined = (
+            rows.alias("r")
+            .join(usual.alias("u"), batch.same_window("r", "u"), "left")
+            .select("r.*", "u._usual")
+        )
+        value, peer = F.col(column).cast("double"), F.col("_usual")
+        judged = (peer >= at_least) & (F.col("timing") != "EARLY")
+        off = F.coalesce(F.abs(value - peer) > peer * share, F.lit(True))
+        text = F.concat(_number(F.col(column)), F.lit(", usually "), _number(peer))
+        return Verdict(joined, F.when(judged, off), text)
+
+    more = [column] if column != "events" else []
+    more += [f"over={over}"] if over > 1 else []
+    more += [f"at_least={at_least:g}"] if at_least else []
+    return Windowed(
+        name=f"volume_within({', '.join([f'{share:g}', of, *more])})",
+        expected=f"within {share:.0%} of {of}",
+        columns=(column,),
+        level=level,
+        judge=judge,
+    )
+
+
+def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
+    """Less than a share of a window's events came late: after the watermark had passed its end.
+
+    Events that came too late are no part of the window; they are in the late table.
+    """
+    _check_share("late_share_below", share)
+
+    def judge(rows: DataFrame, batch: Evidence) -> Verdict:
+        late = F.col("late_events") / F.col("events")
+        text = F.format_string("%d of %d events late", F.col("late_events"), F.col("events"))
+        return Verdict(rows, late >= share, text)
+
+    return Windowed(
+        name=f"late_share_below({share:g})",
+        expected=f"less than {share:.0%} late",
+        level=level,
+        judge=judge,
+    )
+
+
+def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
+    """No key is silent for so many windows, one after the other.
+
+    A silent key has no row, so nothing is withheld: the check fails as long as the key is silent,
+    and in a run that computes both sides of a gap. A key that has been silent for ten times as
+    long is no longer waited for.
+    """
+    if windows < 1:
+        raise DefinitionError(f"no_gap allows a silence of 1 window or more, not {windows}.")
+
+    def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
+        step, keys = _step(batch.transform.window), batch.transform.keys
+        assert step is not None
+        back, fresh = step * windows * _REMEMBERED, F.lit(True).alias("_fresh")
+        closed = rows.where("timing <> 'EARLY'")
+        sources = [batch.published(back), batch.withheld(back)]
+        starts = closed.select("window_start", *keys, fresh)
+        for source in sources:
+            earlier = source.select("window_start", *keys, F.lit(False).alias("_fresh"))
+            starts = starts.unionByName(earlier)
+        newest = closed.agg(F.max("window_start").alias("_newest"))
+        starts = starts.groupBy("window_start", *keys).agg(F.bool_or("_fresh").alias("_fresh"))
+        starts = starts.join(F.broadcast(newest), F.col("window_start") <= F.col("_newest"))
+        order = Order.partitionBy(*keys or [F.lit(0)]).orderBy("window_start")
+        following = F.lead("window_start").over(order)
+        length = F.unix_micros(F.coalesce(following, "_newest")) - F.unix_micros("window_start")
+        # Between two windows of a key lies one less than their distance.
+        silent = F.round(length / step).cast("int") - following.isNotNull().cast("int")
+        told = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
+        gaps = starts.withColumns({"_silent": silent, "_told": told, "_next": following})
+        until = F.when(F.col("_next").isNull(), " so far").otherwise("")
+        text = F.concat(F.lit("silent for "), F.col("_silent"), F.lit(" windows"), until)
+        return gaps.where(F.col("_told") & (F.col("_silent") >= windows)).select(
+            "window_start", *keys, text.alias("observed")
+        )
+
+    return Windowed(
+        name=f"no_gap({windows})",
+        expected=f"no silence of {windows} windows",
+        level=level,
+        absent=absent,
+        supports=_check_step,
+    )
+
+
+def _check_share(function: str, share: float) -> None:
+    if not 0 < share < float("inf"):
+        raise DefinitionError(f"The share of {function} is more than 0, not {share}: 0.3 is 30 %.")
+
+
+def _check_step(transform: Judged) -> None:
+    if _step(transform.window) is None:
+        raise DefinitionError(
+            f"Asset '{transform.name}': no_gap counts windows that follow each other, which those "
+            f"of the kind '{transform.window}' do not."
+        )
+
+
+def _step(window: Window) -> int | None:
+    """How far the starts of two windows that follow each other are apart, in microseconds."""
+    if isinstance(window, Sliding):
+        return window.slide
+    if isinstance(window, Tumbling | Cumulating):
+        return window.size
+    return duration(_MEAN[window.unit]) if isinstance(window, Calendar) else None
+
+
+def _shifted(column: str) -> Column:
+    return F.timestamp_micros(F.unix_micros(column) + F.col("_back"))
+
+
+def _number(value: Column) -> Column:
+    return F.coalesce(F.round(value.cast("double"), 3).cast("string"), F.lit("null"))

@@ -1,0 +1,130 @@
+"""Roll-ups: larger windows, made of the partials of smaller ones.
+
+A roll-up has no state of its own: its state is its base's, read by larger windows. Every window of
+the base lies whole in one of the roll-up's, and partials merge, so nothing is counted again:
+counts, minima, maxima and sketches are equal to the bit to those of the events themselves.
+
+An event counts in the larger window if it counts in its smaller one, so the hours of a day add up
+to the day. Whether it is late is judged anew: what was late for its hour may be on time for its
+day. How the partials are read is told by `rolling`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import EachArrival
+from tidemark.define.windows import Calendar, Tumbling, Window
+
+_DAY = duration("1 day")
+_OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
+_HELD_BY = {"day": ("week", "month", "year"), "month": ("year",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RollUp(WindowedTransform):
+    """A transform whose windows are made of another's. Made by `rollup`."""
+
+    base: WindowedTransform
+
+    @property
+    def state_table(self) -> str:
+        """The stored panes of its base."""
+        return self.base.state_table
+
+
+def rollup(
+    *,
+    of: WindowedTransform,
+    name: str,
+    window: Tumbling | Calendar,
+    keys: Sequence[str] | None = None,
+    aggregates: Sequence[str] | None = None,
+    expectations: Sequence[object] = (),
+    description: str = "",
+) -> RollUp:
+    """Define larger windows of an asset. Its allowed lateness is that of the base.
+
+    Args:
+        of: the base: an asset of tumbling or calendar windows that fires at each late arrival.
+        name: the name of the roll-up, and of its published table.
+        window: windows each of which holds windows of the base whole.
+        keys: those of the base's by which it answers; all by default.
+        aggregates: those of the base's that it has; all by default.
+        expectations: what its rows must be like to be published.
+        description: what it is.
+
+    Raises:
+        DefinitionError: a base that can't be rolled up, a window that would cut one of the base's,
+            a key or an aggregate that the base does not have.
+    """
+    if isinstance(of, RollUp):
+        raise DefinitionError(
+            f"Roll-up '{name}': '{of.name}' is a roll-up itself; roll up its base "
+            f"'{of.base.name}' instead, which gives the same."
+        )
+    if not isinstance(of.trigger.late, EachArrival):
+        raise DefinitionError(
+            f"Roll-up '{name}': '{of.name}' fires late {of.trigger.late}, so its state does not "
+            "tell when each late event came; let it fire late at each arrival, the default."
+        )
+    if not _holds(window, of.window):
+        raise DefinitionError(
+            f"Roll-up '{name}': its windows ({window}) don't hold those of '{of.name}' "
+            f"({of.window}) whole; the base is tumbling, or calendar in the same time zone, and "
+            "each of its windows lies in one larger window."
+        )
+    chosen = _chosen(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
+    return RollUp(
+        name=name,
+        description=description or f"{of.name} by larger windows: {window}.",
+        source=of.source,
+        keys=_chosen(name, "key", of.name, of.keys, keys),
+        window=window,
+        allowed_lateness=of.allowed_lateness,
+        aggregates={column: of.aggregates[column] for column in chosen},
+        function=of.function,
+        expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
+        base=of,
+    )
+
+
+def _chosen(
+    name: str, what: str, base: str, there: tuple[str, ...], asked: Sequence[str] | None
+) -> tuple[str, ...]:
+    for column in asked or ():
+        if column not in there:
+            raise DefinitionError(
+                f"Roll-up '{name}': '{base}' has no {what} '{column}'; it has "
+                f"{', '.join(there) or 'none'}."
+            )
+    return there if asked is None else tuple(asked)
+
+
+def _holds(outer: Window, inner: Window) -> bool:
+    """Whether each `inner` window lies whole in one `outer` window."""
+    if isinstance(inner, Calendar):
+        units = _HELD_BY.get(inner.unit, ())
+        return any(outer == Calendar(unit, inner.timezone) for unit in units)
+    if not isinstance(inner, Tumbling):
+        return False
+    if isinstance(outer, Tumbling):
+        return outer.size % inner.size == 0 and (outer.offset - inner.offset) % inner.size == 0
+    if not isinstance(outer, Calendar) or _DAY % inner.size:
+        return False
+    return all((-shift - inner.offset) % inner.size == 0 for shift in _shifts(outer.timezone))
+
+
+def _shifts(timezone: str) -> set[int]:
+    """How far, in microseconds, a time zone has been from UTC since 1970, and will be."""
+    zone, (moment, end) = ZoneInfo(timezone), _OBSERVED
+    shifts: set[int] = set()
+    while moment < end:
+        shift = zone.utcoffset(moment.astimezone(zone)) or timedelta()
+        shifts.add(shift // timedelta(microseconds=1))
+        moment += timedelta(days=7)
+    return shifts

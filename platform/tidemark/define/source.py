@@ -1,0 +1,111 @@
+"""A source: what its events look like, when they happened, and how its watermark moves."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.watermarks import Watermark
+
+ARRIVAL_COLUMNS = {
+    "arrival": "BIGINT",
+    "position": "BIGINT",
+    "arrived_at": "TIMESTAMP",
+    "watermark": "TIMESTAMP",
+    "read_from": "STRING",
+    "correlation_id": "STRING",
+    "unparsed": "STRING",
+}
+"""The facts of an event's arrival, kept with it in the log (Spark DDL types)."""
+
+RUN_COLUMNS = (
+    *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
+    *("lag_seconds", "reason", "seq", "duplicate"),
+)
+"""What a run adds to an event."""
+
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stream of events, ingested into one append-only log.
+
+    Args:
+        name: lower-case letters, digits and underscores; names the tables `<name>_log` and
+            `<name>_timeline`.
+        columns: the events' columns and their Spark DDL types.
+        event_time: the column that says when an event happened, a `timestamp`.
+        watermark: the strategy by which the source's watermark moves.
+        references: Delta tables with which transforms may join its events: names in the
+            warehouse's database, or paths. Each arrival records the versions that they have then.
+
+    Raises:
+        DefinitionError: a name that cannot be a table's, an event-time column that is not there
+            or not a timestamp, a column of the watermark's that is not there, a column that bears
+            the name of an arrival's fact or of what a run adds, a reference without a name.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    event_time: str
+    watermark: Watermark
+    references: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_name("source", self.name)
+        if self.event_time not in self.columns:
+            raise DefinitionError(
+                f"Source '{self.name}': the event-time column '{self.event_time}' is not among "
+                f"its columns: {', '.join(self.columns)}."
+            )
+        kind = self.columns[self.event_time].strip().lower()
+        if kind != "timestamp":
+            raise DefinitionError(
+                f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; "
+                "it must be a timestamp (convert it where the source is read)."
+            )
+        by = self.watermark.by
+        if by is not None and by not in self.columns:
+            raise DefinitionError(
+                f"Source '{self.name}': its watermark goes by the column '{by}', which is not "
+                f"among its columns: {', '.join(self.columns)}."
+            )
+        for reserved, what in ((ARRIVAL_COLUMNS, "the facts of an arrival"), (RUN_COLUMNS, "runs")):
+            taken = [c for c in self.columns if c.lower() in reserved]
+            if taken:
+                raise DefinitionError(
+                    f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
+                    f"({', '.join(reserved)}); rename it."
+                )
+
+        names = [reference_name(r) for r in self.references]
+        for name in names:
+            if not NAME.fullmatch(name) or names.count(name) > 1:
+                raise DefinitionError(
+                    f"Source '{self.name}': functions can't take the reference '{name}' by that "
+                    "name: use lower-case letters, digits and underscores, a letter first, and "
+                    "each name once."
+                )
+
+    @property
+    def log_table(self) -> str:
+        return f"{self.name}_log"
+
+    @property
+    def timeline_table(self) -> str:
+        return f"{self.name}_timeline"
+
+
+def reference_name(reference: str) -> str:
+    """The name by which functions take a reference: the table's, or the last part of its path."""
+    return reference.rstrip("/").rpartition("/")[2]
+
+
+def check_name(what: str, name: str) -> None:
+    """Refuse a name that cannot be a table's."""
+    if not NAME.fullmatch(name):
+        raise DefinitionError(
+            f"The {what} name '{name}' can't name a table: use lower-case letters, digits and "
+            "underscores, a letter first."
+        )

@@ -1,0 +1,232 @@
+"""The one definition: a windowed transform.
+
+What is computed, by which keys, over which windows, how late an event may be. The decorated
+function is the row-level preparation; all else is data, read without running anything by the
+batch and the streaming runner, the orchestrator and the command line alike.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.aggregates import Aggregate
+from tidemark.define.expectations.expectation import Expectation
+from tidemark.define.expectations.general import adapted
+from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name, reference_name
+from tidemark.define.trigger import Trigger
+from tidemark.define.uniqueness import MARK, Unique
+from tidemark.define.windows import Window
+
+RESERVED = (
+    *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
+    *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
+    *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
+    *("quality", "failed", "status", "run", "gone"),
+    *ARRIVAL_COLUMNS,
+)
+
+ACCUMULATIONS = ("accumulating", "discarding", "retracting")
+
+
+@dataclass(frozen=True)
+class WindowedTransform:
+    """A windowed aggregation over a source. Made by `windowed_asset`."""
+
+    name: str
+    description: str
+    source: Source
+    keys: tuple[str, ...]
+    window: Window
+    allowed_lateness: int
+    aggregates: Mapping[str, Aggregate]
+    function: Callable[..., DataFrame]
+    trigger: Trigger = field(default_factory=Trigger)
+    accumulation: str | None = None
+    unique: Unique | None = None
+    expectations: tuple[Expectation, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name("asset", self.name)
+        if not self.aggregates:
+            raise DefinitionError(f"Asset '{self.name}' has no aggregates; name at least one.")
+        given: Mapping[str, object] = self.aggregates
+        for column, aggregate in given.items():
+            if not isinstance(aggregate, Aggregate):
+                raise DefinitionError(
+                    f"Asset '{self.name}': aggregate '{column}' ({aggregate}) can't merge, so it "
+                    "can't be computed from parts; use one of tidemark.aggregate (quantile(x, 0.5) "
+                    "for a median, top_k(x, 1) for a mode, count_distinct, collect, …) or an "
+                    "Aggregate of your own with partial, merge and finish."
+                )
+        for column in (*self.keys, *self.aggregates):
+            self._check_column(column)
+        if self.allowed_lateness < 0:
+            raise DefinitionError(f"Asset '{self.name}': the allowed lateness is negative.")
+        if self.accumulation not in (None, *ACCUMULATIONS):
+            raise DefinitionError(
+                f"Asset '{self.name}': the accumulation is one of {', '.join(ACCUMULATIONS)}, or "
+                f"none, not '{self.accumulation}'."
+            )
+        odd = [c for c in (self.unique.by if self.unique else ()) if c not in self.source.columns]
+        if odd:
+            raise DefinitionError(
+                f"Asset '{self.name}': its events are unique by '{odd[0]}', which is not among the "
+                f"columns of source '{self.source.name}': {', '.join(self.source.columns)}."
+            )
+
+        known = [reference_name(r) for r in self.source.references]
+        unknown = [name for name in self.references if name not in known]
+        if unknown:
+            raise DefinitionError(
+                f"Asset '{self.name}': its function takes '{unknown[0]}', which is not among the "
+                f"references of source '{self.source.name}': {', '.join(known) or 'none'}."
+            )
+        self._check_expectations()
+
+    @property
+    def references(self) -> list[str]:
+        """The references that the function takes beside the rows, by name."""
+        return list(inspect.signature(self.function).parameters)[1:]
+
+    def _check_expectations(self) -> None:
+        given: Sequence[object] = self.expectations
+        known = tuple(e if isinstance(e, Expectation) else adapted(e) for e in given)
+        object.__setattr__(self, "expectations", known)
+        for n, expectation in enumerate(known):
+            expectation.check(self)
+            if expectation.name in [e.name for e in known[:n]]:
+                raise DefinitionError(
+                    f"Asset '{self.name}': expectation {expectation.name} is given twice."
+                )
+
+    def _check_column(self, column: str) -> None:
+        if not NAME.fullmatch(column):
+            raise DefinitionError(
+                f"Asset '{self.name}': '{column}' can't name a column: use lower-case letters, "
+                "digits and underscores, a letter first."
+            )
+        if column in RESERVED or (column in self.keys and column in self.aggregates):
+            raise DefinitionError(
+                f"Asset '{self.name}': the column name '{column}' is taken; choose another "
+                f"(reserved are {', '.join(RESERVED)})."
+            )
+
+    @property
+    def by_window(self) -> list[str]:
+        """The columns that tell one published row from another."""
+        return ["window_start", "window_end", *self.keys]
+
+    @property
+    def table(self) -> str:
+        """The published table: one row for each window and keys."""
+        return self.name
+
+    @property
+    def state_table(self) -> str:
+        """The stored panes: partials, by window, keys and slot."""
+        return f"{self.name}_state"
+
+    @property
+    def panes_table(self) -> str:
+        """Every firing of every window; there where `accumulation` is set."""
+        return f"{self.name}_panes"
+
+    @property
+    def late_table(self) -> str:
+        """Events that came too late, or without an event time."""
+        return f"{self.name}_late"
+
+    @property
+    def quarantine_table(self) -> str:
+        """Rows that failed an expectation; there where the transform has some."""
+        return f"{self.name}_quarantine"
+
+    @property
+    def late_loss_table(self) -> str:
+        """Windows that lack too-late events: the answer as streamed beside the complete one."""
+        return f"{self.name}_late_loss"
+
+    def prepare(
+        self, rows: DataFrame, references: Mapping[str, DataFrame] | None = None
+    ) -> DataFrame:
+        """The row-level preparation, checked to keep each event's time and arrival.
+
+        Args:
+            references: what the function takes beside the rows, by name.
+
+        Raises:
+            DefinitionError: the function drops a column that judging needs, or a key is missing.
+        """
+        prepared = self.function(rows, **(references or {}))
+        marks = [MARK] if self.unique else []
+        needed = [self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.keys]
+        missing = [c for c in needed if c not in prepared.columns]
+        if missing:
+            raise DefinitionError(
+                f"Asset '{self.name}': its function's result has no column '{missing[0]}'; it "
+                f"has {', '.join(prepared.columns)}. Keys, the event time and the facts of an "
+                "arrival must come out of it (add columns rather than select a few)."
+            )
+        return prepared
+
+
+def windowed_asset(
+    *,
+    source: Source,
+    window: Window,
+    aggregates: Mapping[str, Aggregate],
+    keys: Sequence[str] = (),
+    allowed_lateness: str | timedelta = "0 seconds",
+    trigger: Trigger | None = None,
+    accumulation: str | None = None,
+    unique: Unique | None = None,
+    expectations: Sequence[object] = (),
+) -> Callable[[Callable[..., DataFrame]], WindowedTransform]:
+    """Define a windowed aggregation; the decorated function prepares the source's rows.
+
+    The function gets the log's rows and gives rows. It works row by row: it may add, cast, filter
+    and explode, without changing the event time, and join the source's references, which it takes
+    as further parameters by their names. Its name names the asset and its docstring describes it.
+
+    Args:
+        source: where the events come from.
+        window: which spans of event time they belong to.
+        aggregates: result column to aggregate.
+        keys: columns of the function's result; one answer for each of their combinations.
+        allowed_lateness: how long after the watermark passed a window's end an event still counts.
+        trigger: when a window's result is published beside its end; by default again at each
+            arrival that brings it late events.
+        accumulation: keep a table of panes, a row for each firing, that holds the events of that
+            firing alone (`discarding`), all events so far (`accumulating`), or these and before
+            them the previous row again as a retraction (`retracting`).
+        unique: what tells that an event is one that came before, which counts no second time; by
+            default every event counts.
+        expectations: what the rows must be like to be published: those of `tidemark.quality`, and
+            any expectation of Great Expectations.
+
+    Raises:
+        DefinitionError: a definition that no run could follow, in one sentence.
+    """
+
+    def define(function: Callable[..., DataFrame]) -> WindowedTransform:
+        return WindowedTransform(
+            name=function.__name__,
+            description=inspect.getdoc(function) or "",
+            source=source,
+            keys=tuple(keys),
+            window=window,
+            allowed_lateness=duration(allowed_lateness),
+            aggregates=dict(aggregates),
+            function=function,
+            trigger=trigger or Trigger(),
+            accumulation=accumulation,
+            unique=unique,
+            expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
+        )
+
+    return define

@@ -1,0 +1,40 @@
+"""Watermarks that the rows of an arrival have no say in."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.define.watermarks.strategy import Watermark
+
+
+@dataclass(frozen=True)
+class Perfect(Watermark):
+    """History read whole: the watermark stays at minus infinity until the stream ends."""
+
+    def __str__(self) -> str:
+        return "none until the stream ends"
+
+    def observe(self, event_time: Column) -> Column:
+        return _nothing()
+
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Manual(Watermark):
+    """The feed gives the watermark with the arrival; where it gives none, it stays."""
+
+    def __str__(self) -> str:
+        return "given by the feed"
+
+    def observe(self, event_time: Column) -> Column:
+        return _nothing()
+
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        return given
+
+
+def _nothing() -> Column:
+    return F.max(F.lit(None).cast("string"))

@@ -1,0 +1,96 @@
+"""A watermark of a source whose parts go on at different paces."""
+
+import json
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import describe, duration
+from tidemark.define.watermarks.seen import not_negative
+from tidemark.define.watermarks.strategy import Watermark, forward, newest
+
+_Partitions = dict[str | None, tuple[int, int]]
+"""By partition: its newest event time, and the clock when it last had an event."""
+
+
+@dataclass(frozen=True, init=False)
+class PerPartition(Watermark):
+    """Events of a partition come at most `bound` after a newer one of the same partition.
+
+    A partition is a value of `column`, null too: a sensor, a shard, a region. Its own watermark is
+    its newest event time - bound, and that of the source is the least of them, so that a partition
+    that lags behind loses nothing to one that is ahead.
+
+    A partition that has no event for `idle` of processing time is idle and holds the others back no
+    longer; with its next event it counts again. Only an arrival tells that time passes: heartbeats,
+    arrivals without rows, do it where nothing else comes. When all partitions are idle, none holds
+    another back, and the watermark moves to the greatest of theirs, as it does in Flink.
+
+    A partition is unknown before its first event. What a new one, or one that was idle, brings from
+    behind the watermark is judged by it: the watermark never goes back.
+
+    Args:
+        column: a column of the source.
+        bound: how far out of order the events of one partition are.
+        idle: after how much processing time a partition without events is idle.
+
+    Raises:
+        DefinitionError: a negative bound, or an idle time that is not more than zero.
+    """
+
+    column: str
+    bound: int
+    idle: int
+
+    def __init__(self, column: str, bound: str, idle: str = "5 minutes") -> None:
+        object.__setattr__(self, "column", column)
+        object.__setattr__(self, "bound", not_negative(bound))
+        object.__setattr__(self, "idle", duration(idle))
+        if self.idle <= 0:
+            raise DefinitionError(
+                f"A partition is idle after a time that is more than zero, not '{idle}'."
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"least over {self.column} of newest event time - {describe(self.bound)}, without "
+            f"those idle for {describe(self.idle)}"
+        )
+
+    @property
+    def by(self) -> str | None:
+        return self.column
+
+    def observe(self, event_time: Column) -> Column:
+        return newest(event_time)
+
+    def advance(
+        self,
+        state: str | None,
+        previous: int | None,
+        observed: str | None,
+        clock: int,
+        given: int | None = None,
+    ) -> tuple[int | None, str | None]:
+        known = _read(state)
+        for value, text in json.loads(observed or "[]"):
+            known[value] = (max(int(text), known.get(value, (int(text), clock))[0]), clock)
+        active = [time for time, heard in known.values() if clock - heard < self.idle]
+        all_ = [time for time, _ in known.values()]
+        reached = min(active) if active else max(all_, default=None)
+        after = forward(previous, None if reached is None else reached - self.bound)
+        return after, self._written(known, clock, after)
+
+    def _written(self, known: _Partitions, clock: int, after: int | None) -> str:
+        """The partitions that can still matter: an idle one does while it is ahead."""
+        kept = [
+            [value, time, heard]
+            for value, (time, heard) in known.items()
+            if clock - heard < self.idle or after is None or time - self.bound > after
+        ]
+        return json.dumps(sorted(kept, key=lambda p: (p[0] is None, p[0])), separators=(",", ":"))
+
+
+def _read(state: str | None) -> _Partitions:
+    return {value: (time, heard) for value, time, heard in json.loads(state or "[]")}

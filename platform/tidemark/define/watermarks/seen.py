@@ -1,0 +1,75 @@
+"""Watermarks that the rows of an arrival tell, all of them alike."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import describe, duration
+from tidemark.define.watermarks.strategy import Watermark, newest
+
+
+@dataclass(frozen=True, init=False)
+class BoundedOutOfOrderness(Watermark):
+    """Events come at most `bound` after a newer one: the watermark is newest event time - bound."""
+
+    bound: int
+
+    def __init__(self, bound: str) -> None:
+        object.__setattr__(self, "bound", not_negative(bound))
+
+    def __str__(self) -> str:
+        return f"newest event time - {describe(self.bound)}"
+
+    def observe(self, event_time: Column) -> Column:
+        return newest(event_time)
+
+    def reached(self, observed: str | None, given: int | None) -> int | None:
+        return None if observed is None else int(observed) - self.bound
+
+
+@dataclass(frozen=True)
+class Monotonous(Watermark):
+    """Events come in the order of their event time: the watermark is the newest of them."""
+
+    def __str__(self) -> str:
+        return "newest event time"
+
+    def observe(self, event_time: Column) -> Column:
+        return newest(event_time)
+
+
+@dataclass(frozen=True)
+class Punctuated(Watermark):
+    """The rows say it: the watermark is the greatest that an expression over them ever gave.
+
+    So a producer that knows how far it is complete can say so in the stream, as in
+    `Punctuated("CASE WHEN kind = 'complete' THEN at END")`.
+
+    Args:
+        expression: a SQL expression over the source's columns that gives a timestamp, or null
+            where a row says nothing.
+    """
+
+    expression: str
+
+    def __post_init__(self) -> None:
+        if not self.expression.strip():
+            raise DefinitionError(
+                "A punctuated watermark needs a SQL expression that gives a timestamp or null."
+            )
+
+    def __str__(self) -> str:
+        return f"greatest of {self.expression}"
+
+    def observe(self, event_time: Column) -> Column:
+        return newest(F.expr(self.expression))
+
+
+def not_negative(bound: str) -> int:
+    """A bound in microseconds."""
+    length = duration(bound)
+    if length < 0:
+        raise DefinitionError(f"A watermark's bound is zero or more, not '{bound}'.")
+    return length

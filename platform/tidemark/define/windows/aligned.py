@@ -1,0 +1,142 @@
+"""Windows at fixed places on the axis of time, the same for every key."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
+from tidemark.define.windows.kind import assigned, floor_to
+
+
+@dataclass(frozen=True, init=False)
+class Tumbling:
+    """Windows of one size that follow each other without gap or overlap.
+
+    Window N is [N * size + offset, (N + 1) * size + offset), N also negative.
+    """
+
+    size: int
+    offset: int
+
+    def __init__(self, size: str, offset: str = "0 seconds") -> None:
+        object.__setattr__(self, "size", _positive("tumbling window's size", size))
+        object.__setattr__(self, "offset", duration(offset))
+
+    def __str__(self) -> str:
+        return f"tumbling {describe(self.size)}{_shifted(self.offset)}"
+
+    @property
+    def reach(self) -> int:
+        return self.size
+
+    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+        start = floor_to(F.unix_micros(F.col(event_time)), self.size, self.offset)
+        return assigned(rows, start, start + F.lit(self.size))
+
+
+@dataclass(frozen=True, init=False)
+class Sliding:
+    """Windows of one size, begun every `slide`: an event is in size / slide of them.
+
+    Window N is [N * slide + offset, N * slide + offset + size). With a slide that is longer than
+    the size there are gaps: what happens in one belongs to no window, and is in the log alone.
+    """
+
+    size: int
+    slide: int
+    offset: int
+
+    def __init__(self, size: str, slide: str, offset: str = "0 seconds") -> None:
+        object.__setattr__(self, "size", _positive("sliding window's size", size))
+        object.__setattr__(self, "slide", _positive("sliding window's slide", slide))
+        object.__setattr__(self, "offset", duration(offset))
+
+    def __str__(self) -> str:
+        gap = self.slide - self.size
+        gaps = f", {describe(gap)} between them in none" if gap > 0 else ""
+        each = f"sliding {describe(self.size)} every {describe(self.slide)}"
+        return f"{each}{_shifted(self.offset)}{gaps}"
+
+    @property
+    def reach(self) -> int:
+        return self.size
+
+    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+        time = F.unix_micros(F.col(event_time))
+        last = floor_to(time, self.slide, self.offset)
+        first = floor_to(time - F.lit(self.size), self.slide, self.offset) + F.lit(self.slide)
+        nothing = F.array(F.lit(None).cast("bigint"))
+        starts = (
+            F.when(time.isNull(), nothing)
+            .when(first <= last, F.sequence(first, last, F.lit(self.slide)))
+            .otherwise(F.slice(nothing, 1, 0))
+        )
+        rows = rows.withColumn("window_start", F.explode(starts))
+        start = F.col("window_start")
+        return assigned(rows, start, start + F.lit(self.size))
+
+
+@dataclass(frozen=True, init=False)
+class Cumulating:
+    """Windows that grow from a fixed start by `step`, until they have their whole size.
+
+    From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, the
+    last one [S, S + size).
+    """
+
+    size: int
+    step: int
+    offset: int
+
+    def __init__(self, size: str, step: str, offset: str = "0 seconds") -> None:
+        object.__setattr__(self, "size", _positive("cumulating window's size", size))
+        object.__setattr__(self, "step", _positive("cumulating window's step", step))
+        object.__setattr__(self, "offset", duration(offset))
+        if self.size % self.step:
+            raise DefinitionError(
+                f"A cumulating window's size is a multiple of its step, unlike {size} and {step}."
+            )
+
+    def __str__(self) -> str:
+        each = f"cumulating {describe(self.size)} by {describe(self.step)}"
+        return f"{each}{_shifted(self.offset)}"
+
+    @property
+    def reach(self) -> int:
+        return self.size
+
+    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+        time, step = F.unix_micros(F.col(event_time)), F.lit(self.step)
+        start = floor_to(time, self.size, self.offset)
+        first = floor_to(time, self.step, self.offset) + step
+        ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
+        return assigned(rows.withColumn("window_end", ends), start, F.col("window_end"))
+
+
+@dataclass(frozen=True)
+class Global:
+    """One window that holds all of time; it closes when the stream ends."""
+
+    def __str__(self) -> str:
+        return "global"
+
+    @property
+    def reach(self) -> int:
+        return INFINITY - BEGINNING
+
+    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+        there = F.col(event_time).isNotNull()
+        return assigned(rows, F.when(there, F.lit(BEGINNING)), F.when(there, F.lit(INFINITY)))
+
+
+def _positive(what: str, text: str) -> int:
+    length = duration(text)
+    if length <= 0:
+        raise DefinitionError(f"A {what} is more than zero, not '{text}'.")
+    return length
+
+
+def _shifted(offset: int) -> str:
+    return f", offset {describe(offset)}" if offset else ""

@@ -1,0 +1,40 @@
+"""Sessions: windows as long as events of a key follow each other within a gap."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY, describe, duration
+from tidemark.define.windows.kind import assigned
+
+
+@dataclass(frozen=True, init=False)
+class Session:
+    """A time of activity: it ends where `gap` passes without an event.
+
+    An event's own session is [t, t + gap). Sessions of a key that overlap or touch are one, so two
+    events exactly `gap` apart are in one session, as in Spark, Flink and Kafka Streams, and unlike
+    in Beam.
+    """
+
+    gap: int
+
+    def __init__(self, gap: str) -> None:
+        object.__setattr__(self, "gap", duration(gap))
+        if self.gap <= 0:
+            raise DefinitionError(f"A session's gap is more than zero, not '{gap}'.")
+
+    def __str__(self) -> str:
+        return f"session, gap {describe(self.gap)}"
+
+    @property
+    def reach(self) -> int:
+        # A session may be of any length.
+        return INFINITY
+
+    def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
+        """Each row with its own session, which `tidemark.session` merges with others."""
+        start = F.unix_micros(F.col(event_time))
+        return assigned(rows, start, start + F.lit(self.gap))

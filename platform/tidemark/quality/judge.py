@@ -1,0 +1,177 @@
+"""Judging: from the rows that a commit is about to publish to the result of each expectation.
+
+What only the engine can tell (the log, earlier windows) it tells in one pass over the rows, as two
+columns for each expectation. Few rows then come here with these, and Great Expectations judges them
+in memory; of many rows only those that fail come, and it judges them in the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute.compare import named
+from tidemark.define.expectations.expectation import Verdict, Windowed
+from tidemark.define.expectations.general import General
+from tidemark.define.transform import WindowedTransform
+from tidemark.quality import gx
+from tidemark.quality.evidence import Batch
+from tidemark.quality.gx import ROW, Finding
+from tidemark.quality.results import Failure, Result
+
+FEW = 100_000
+"""Rows up to which they are judged in memory."""
+
+_BOUNDS = ("window_start", "window_end")
+Place = tuple[int, str]
+"""Where a row is: its window's start, microseconds, and its keys as JSON."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Rows as they are judged.
+
+    Args:
+        rows: what Great Expectations is given: in memory, or in the engine.
+        told: what the engine told of the rows: of all, or of those that fail.
+        judged: for each expectation of rows, how many it judged.
+        count: how many rows there are.
+        span: the first window start and the last window end, microseconds.
+    """
+
+    rows: pd.DataFrame | DataFrame
+    told: pd.DataFrame
+    judged: Sequence[int]
+    count: int
+    span: tuple[int, int]
+
+
+def row_number(transform: WindowedTransform) -> Column:
+    """A number that tells a row from another by its window and keys, null keys too."""
+    on = transform.by_window
+    return F.xxhash64(*on, *(F.isnull(c) for c in on))
+
+
+def judge(rows: DataFrame, batch: Batch) -> list[Result]:
+    """Judge rows by all of their expectations; no result where there are no rows.
+
+    Args:
+        rows: kept by the engine, with their `ROW` and `_keys`.
+    """
+    expectations = batch.transform.expectations
+    windowed = [e for e in expectations if isinstance(e, Windowed)]
+    others = [e for e in expectations if isinstance(e, General)]
+    look = _in_memory(rows, windowed, batch) or _in_engine(rows, windowed, batch)
+    if look.count == 0:
+        return []
+    findings = gx.judge(look.rows, others)
+    places = _places(rows, look, [n for f in findings for n, _ in f.rows or []])
+    found = [_windowed(e, n, rows, batch, look) for n, e in enumerate(windowed)]
+    found += [_general(e, f, look, places) for e, f in zip(others, findings, strict=True)]
+    order = [e.name for e in expectations]
+    return sorted(found, key=lambda r: order.index(r.expectation.name))
+
+
+def _told(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> DataFrame:
+    """`rows` with, for each expectation, `_fails_<n>` and `_seen_<n>`."""
+    columns = rows.columns
+    for n, expectation in enumerate(windowed):
+        nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))
+        told, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
+        columns += [f"_fails_{n}", f"_seen_{n}"]
+        rows = told.select(
+            *columns[:-2], fails.alias(columns[-2]), F.when(fails, seen).alias(columns[-1])
+        )
+    return rows
+
+
+def _in_memory(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _Look | None:
+    """Rows as they are judged in memory; None where they are too many."""
+    told = _fetched(_told(rows, windowed, batch).limit(FEW + 1))
+    if len(told) > FEW:
+        return None
+    if told.empty:
+        return _Look(told, told, [], 0, (0, 0))
+    judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
+    span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
+    return _Look(
+        told[[c for c in rows.columns if c != "_keys"]],
+        told,
+        judged,
+        len(told),
+        (int(span[0]), int(span[1])),
+    )
+
+
+def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _Look:
+    fails = [F.col(f"_fails_{n}") for n in range(len(windowed))]
+    seen = [f"_seen_{n}" for n in range(len(windowed))]
+    told = _told(rows, windowed, batch).select(ROW, *_BOUNDS, "_keys", *fails, *seen).persist()
+    try:
+        first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
+        (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
+        failing = _fetched(told.where(reduce(or_, fails, F.lit(False))))
+    finally:
+        told.unpersist()
+    count, begin, end, *judged = counted
+    return _Look(rows, failing, judged, count, (begin, end))
+
+
+def _fetched(rows: DataFrame) -> pd.DataFrame:
+    """Rows in memory; window bounds in microseconds, as they may lie beyond what nanoseconds can
+    tell."""
+    frame = rows.withColumns({c: F.unix_micros(c) for c in _BOUNDS}).toPandas()
+    return frame.assign(**{c: frame[c].to_numpy("int64").view("datetime64[us]") for c in _BOUNDS})
+
+
+def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return instants.to_numpy("datetime64[us]").astype("int64")
+
+
+def _windowed(
+    expectation: Windowed, number: int, rows: DataFrame, batch: Batch, look: _Look
+) -> Result:
+    failing = look.told[look.told[f"_fails_{number}"].eq(True)]
+    columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
+    told = zip(*columns, failing[f"_seen_{number}"], strict=True)
+    failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
+    if expectation.absent is not None:
+        absent = expectation.absent(rows, batch).select(
+            F.unix_micros("window_start"), named(batch.transform.keys), "observed"
+        )
+        failures += [Failure(*row) for row in absent.collect()]
+    judged = look.judged[number] if expectation.judge else look.count
+    return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
+
+
+def _general(
+    expectation: General, finding: Finding, look: _Look, places: Mapping[int, Place]
+) -> Result:
+    failures = sorted(Failure(*places[row], text, row) for row, text in finding.rows or [])
+    return Result(
+        expectation,
+        finding.success,
+        look.count,
+        look.count,
+        look.span,
+        failures,
+        observed=finding.observed,
+    )
+
+
+def _places(rows: DataFrame, look: _Look, numbers: Sequence[int]) -> dict[int, Place]:
+    """Where rows are, by their number."""
+    told = look.told
+    if isinstance(look.rows, DataFrame) and numbers:
+        local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
+        told = _fetched(rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys"))
+    starts = _micros(told["window_start"])
+    return {
+        int(row): (int(start), keys)
+        for row, start, keys in zip(told[ROW], starts, told["_keys"], strict=True)
+    }

@@ -1,0 +1,120 @@
+"""Corrections: the windows that lack too-late events, computed anew with them.
+
+Which windows lack events is in the state: what came too late is stored there too, as not admitted.
+A correction replaces these windows, through the arrival that each was complete through, by the
+complete answer, in which such events are admitted. So it takes in no new arrival, what it changes
+is due to late events alone, and the next correction finds only what came too late since.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute.compare import differing, iso, named
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Calendar, Session, Tumbling
+from tidemark.store.ledger import RunFacts
+from tidemark.store.ranges import Ranges, joined
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class Change:
+    """One value that a correction changed.
+
+    Args:
+        window_start, window_end: ISO 8601, UTC.
+        keys: the window's keys.
+        column: an aggregate, `events` or `late_events`.
+        before, after: the two values, as text; None is null, or that there was no such row.
+    """
+
+    window_start: str
+    window_end: str
+    keys: dict[str, Any]
+    column: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a correction did.
+
+    Args:
+        facts: the run's.
+        windows: published rows that changed, came or went.
+        total: how many values changed; `changes` lists the first of them.
+    """
+
+    facts: RunFacts
+    windows: int
+    total: int
+    changes: list[Change]
+
+
+def lacking(warehouse: Warehouse, transform: WindowedTransform) -> Ranges | None:
+    """The starts of the windows that lack too-late events; None where none does.
+
+    Sessions merge across any bound, so of them it is all: no bound.
+    """
+    if not warehouse.exists(transform.state_table):
+        return None
+    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    rows = State(warehouse, transform).read().where(judge.missed())
+    if isinstance(transform.window, Session):
+        return None if rows.isEmpty() else ()
+    # Where windows overlap, only a range of one instant holds the starts of no others.
+    apart = isinstance(transform.window, Tumbling | Calendar)
+    spans = rows.select(start, end if apart else start + F.lit(1)).distinct().collect()
+    return joined((s, e) for s, e in spans) or None
+
+
+def told(
+    warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts, since: int, most: int
+) -> Correction:
+    """What a correction changed, as the published table's change feed has it.
+
+    Args:
+        since: the version of the published table before the correction.
+        most: how many changes to list.
+    """
+    feed = warehouse.changes(transform.table, since)
+    new = (F.col("seq") == facts.seq) & (F.col("_change_type") == "insert")
+    commit = feed.where(new).select("_commit_version").distinct()
+    rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
+    columns = [*transform.aggregates, "events", "late_events"]
+    types = {f.name: f.dataType for f in feed.schema.fields if f.name in columns}
+
+    def side(kind: str, name: str) -> DataFrame:
+        return rows.where(F.col("_change_type") == kind).select(
+            F.struct(*transform.by_window).alias(f"{name}_key"), F.struct(*columns).alias(name)
+        )
+
+    found = (
+        side("delete", "old")
+        .join(side("insert", "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
+        .select(
+            F.coalesce("old_key", "new_key").alias("key"),
+            F.explode(differing(types, "old", "new")).alias("d"),
+        )
+        .select(
+            iso("key.window_start").alias("start"),
+            iso("key.window_end").alias("end"),
+            named(transform.keys, "key").alias("keys"),
+            "d.*",
+        )
+        .persist()
+    )
+    try:
+        windows = found.select("start", "end", "keys").distinct().count()
+        listed = found.orderBy("start", "end", "keys", "column").limit(most).collect()
+        changes = [Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]
+        return Correction(facts, windows, found.count(), changes)
+    finally:
+        found.unpersist()

@@ -1,0 +1,82 @@
+"""What came too late: the events, and what the windows lack without them.
+
+Nothing is dropped in silence. An event that is too late for a window goes to the asset's late
+table, with the window that it missed and by how much, and an event without an event time as well.
+The late loss sets, for every window that lacks such events, the answer as streamed beside the
+complete one: it tells what the allowed lateness costs.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute.pane import as_of, covered, finished
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
+from tidemark.store.log import Log
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import within
+from tidemark.store.state import State, put
+from tidemark.store.warehouse import Warehouse
+
+
+def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+    """Add the late events of a commit to the late table."""
+    events = covered(Log(warehouse, transform.source), transform, marker)
+    verdict = F.col("verdict")
+    reason = (
+        F.when(F.col("unparsed").isNotNull(), "unparsable")
+        .when(verdict == judge.NO_EVENT_TIME, "no_event_time")
+        .otherwise("too_late")
+    )
+    lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
+    seq = F.lit(marker.seq).cast("bigint")
+    rows = (
+        events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
+        .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
+        .drop("verdict", "admitted", "happened_at")
+    )
+    comment = f"Events too late for {transform.name}, or without time"
+    put(warehouse, rows, transform.late_table, comment, marker)
+
+
+def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
+    """Bring the late-loss table up to date with a commit.
+
+    An incremental run adds a row for each window that lost events in it: `lost` counts those of
+    the run, and the newest row of a window has its values. A backfill leaves one row a window.
+    """
+    stored = State(warehouse, transform).read().where(within(marker.ranges))
+    rows = loss(stored, transform, Log(warehouse, transform.source), marker)
+    comment = f"What too-late events would change in {transform.name}"
+    put(warehouse, rows, transform.late_loss_table, comment, marker)
+
+
+def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker) -> DataFrame:
+    """Windows that lack too-late events: how many were `lost`, and each aggregate `x` as streamed
+    (null where no such window was) beside `x_complete`."""
+    on = transform.by_window
+    window, values = F.struct(*on), list(transform.aggregates)
+    at = as_of(marker.after)
+    gone = judge.missed()
+    if marker.mode == "incremental":
+        gone = gone & (F.col("seq") == marker.seq)
+    if not isinstance(transform.window, Session):
+        lacking = stored.where(gone).select(F.struct(*on).alias("_window")).distinct()
+        stored = stored.join(lacking, window.eqNullSafe(F.col("_window")), "left_semi")
+    all_in = stored.withColumns(
+        {
+            "admitted": F.col("verdict") <= judge.TOO_LATE,
+            "_missed": F.when(gone, F.col("events")),
+        }
+    )
+    complete = finished(all_in, transform, log, at, F.sum("_missed").alias("lost"))
+    streamed = finished(stored, transform, log, at).select(window.alias("_some"), *values)
+    there = complete.where("lost > 0").select(
+        *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}_complete") for v in values)
+    )
+    return (
+        there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
+        .drop("_all", "_some")
+        .withColumn("seq", F.lit(marker.seq).cast("bigint"))
+    )

@@ -1,0 +1,1 @@
+"""Tables: the warehouse, logs, states, the ledger, and who commits to them."""

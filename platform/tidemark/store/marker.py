@@ -1,0 +1,69 @@
+"""A marker: what one commit of an asset did, as the commit itself says."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from operator import attrgetter
+
+from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.ranges import Ranges
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What one commit of the state did.
+
+    Args:
+        run: the run's id.
+        started: when it began, in microseconds.
+        mode: `incremental`, `backfill` or `correction`; `rollup` for a roll-up's run, which stores
+            nothing.
+        seq: the commit's number, from 0; of a roll-up's run, that of the base's commit that it
+            follows through.
+        before: the coverage that the run started from.
+        after: the coverage with this commit.
+        ranges: the window starts, each [start, end), that the commit is about; none is no bound.
+        answer: `as_streamed` or `complete`.
+    """
+
+    run: str = ""
+    started: int = 0
+    mode: str = "incremental"
+    seq: int = -1
+    before: Coverage = field(default_factory=Coverage)
+    after: Coverage = field(default_factory=Coverage)
+    ranges: Ranges = ()
+    answer: str = "as_streamed"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the commit put all that it is about in the place of what was there."""
+        return self.mode in ("backfill", "correction") or bool(self.ranges)
+
+    @property
+    def at(self) -> Position:
+        """The position through which this commit's windows are complete; the furthest one where
+        they differ. Of a roll-up's run, that of all its windows."""
+        if self.mode == "rollup":
+            return self.after.at
+        ahead = (
+            c.at
+            for c in self.after.covers
+            if any(start < c.end and c.start < end for start, end in self.ranges)
+        )
+        return max((self.after.at, *ahead), key=attrgetter("arrival"))
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Marker":
+        plain = json.loads(text)
+        for side in ("before", "after"):
+            plain[side] = Coverage(
+                Position(**plain[side]["at"]),
+                tuple(
+                    Cover(c["start"], c["end"], Position(**c["at"])) for c in plain[side]["covers"]
+                ),
+            )
+        plain["ranges"] = tuple((start, end) for start, end in plain["ranges"])
+        return cls(**plain)

@@ -1,0 +1,121 @@
+"""References: tables that a stream is joined with, each as of a recorded version.
+
+A table that is corrected tomorrow would give yesterday's events another answer. So the version
+that each reference has when an arrival comes in is one more fact of that arrival, in the timeline;
+a transform's rows are joined with the versions that their own arrivals recorded. A replay, a
+backfill and any cut into runs then give the same rows.
+
+Arrivals from before a reference was declared go by the first version that was recorded of it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source, reference_name
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse, newest
+
+_ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Arrivals (after, through] that recorded the same versions, by the references' names."""
+
+    after: int
+    through: int
+    versions: dict[str, int]
+
+
+def current(warehouse: Warehouse, source: Source) -> dict[str, int]:
+    """The version that each of a source's references has now.
+
+    Raises:
+        DataError: one of them is no Delta table.
+    """
+    return {reference_name(r): _version(warehouse, source, r) for r in source.references}
+
+
+def recorded(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
+    """The versions of some references by which the arrivals (after, through] go, in order.
+
+    Where none has come, these are the versions that would be recorded now.
+
+    Raises:
+        DataError: no arrival has recorded a version of one of them.
+    """
+    number = F.col("arrival")
+    timeline = log.warehouse.read(log.source.timeline_table).select("arrival", "references")
+    rows = timeline.where((number > after) & (number <= through)).orderBy("arrival").collect()
+    if not rows:
+        return [Span(after, through, _of(names, current(log.warehouse, log.source)))]
+    known = [(row[0], json.loads(row[1] or "{}")) for row in rows]
+    missing = {name for name in names for _, found in known if name not in found}
+    first = {name: _first(log, timeline, name) for name in missing}
+    spans: list[Span] = []
+    for versions, group in groupby(known, lambda each: {**first, **_of(names, each[1])}):
+        last = max(arrival for arrival, _ in group)
+        spans.append(Span(spans[-1].through if spans else after, last, versions))
+    return spans
+
+
+def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
+    """The rows that a reference had in a version.
+
+    Raises:
+        DataError: the table does not have that version any more.
+    """
+    (reference,) = (r for r in source.references if reference_name(r) == name)
+    # Delta refuses what it might have removed a week ago, also where it is there still.
+    warehouse.spark.conf.set(_ENFORCED, "false")
+    rows = warehouse.spark.read.format("delta").option("versionAsOf", version)
+    found = rows.load(_path(warehouse, reference))
+    try:
+        _ = found.schema
+    except AnalysisException as error:
+        raise DataError(
+            f"Reference '{reference}' of source '{source.name}' does not have version {version} "
+            f"any more, which arrivals recorded: {_reason(error)}"
+        ) from None
+    return found
+
+
+def _version(warehouse: Warehouse, source: Source, reference: str) -> int:
+    path = _path(warehouse, reference)
+    try:
+        return int(newest(warehouse.spark, path).version)
+    except AnalysisException:
+        raise DataError(
+            f"Source '{source.name}' refers to '{reference}', but there is no Delta table at "
+            f"'{path}': create it, then ingest."
+        ) from None
+
+
+def _first(log: Log, timeline: DataFrame, name: str) -> int:
+    version = F.get_json_object("references", f"$.{name}").cast("bigint")
+    found = timeline.where(version.isNotNull()).agg(F.min_by(version, "arrival")).collect()[0][0]
+    if found is None:
+        raise DataError(
+            f"No arrival of source '{log.source.name}' has recorded a version of its reference "
+            f"'{name}' yet: ingest some more first."
+        )
+    return int(found)
+
+
+def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:
+    return {name: versions[name] for name in names if name in versions}
+
+
+def _path(warehouse: Warehouse, reference: str) -> str:
+    return reference if "/" in reference else warehouse.path(reference)
+
+
+def _reason(error: AnalysisException) -> str:
+    return str(error).strip().splitlines()[0]

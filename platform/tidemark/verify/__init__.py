@@ -1,0 +1,1 @@
+"""Is what was published what it should be?"""

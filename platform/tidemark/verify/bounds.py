@@ -1,0 +1,128 @@
+"""How far behind do a source's events arrive? The figures behind the choice of a bound.
+
+An event's lag is how far its event time lies behind the newest event time that had arrived
+*before* its own arrival; what came in the same arrival does not count, because an arrival is
+judged as a whole by the watermark before it. An event that is not behind has the lag zero.
+
+With `BoundedOutOfOrderness(bound)`, the events whose lag exceeds the bound are exactly those that
+arrive behind the watermark. They are the most that a transform without allowed lateness can lose:
+a window that ends after the watermark still takes them, and allowed lateness takes more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+
+_BOUNDS = tuple(
+    duration(f"{count} {unit}s")
+    for unit, counts in {
+        "second": (0, 1, 2, 5, 10, 15, 20, 30),
+        "minute": (1, 2, 3, 5, 10, 15, 20, 30, 45),
+        "hour": (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18),
+        "day": (1, 2, 3, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365),
+    }.items()
+    for count in counts
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A bound, and the events that would arrive behind its watermark."""
+
+    bound: int
+    lost: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """The lags observed in a source's log, in microseconds.
+
+    Args:
+        source: its name.
+        events: how many have an event time.
+        no_event_time: how many have none, and are not counted.
+        percentiles: percentile to lag; the maximum is 100.
+        candidates: common bounds, ascending, to the first that loses nothing.
+        target: the share of events that may be lost.
+        recommended: the least candidate that loses no more; `None` if even a year loses more.
+    """
+
+    source: str
+    events: int
+    no_event_time: int
+    percentiles: dict[float, int]
+    candidates: tuple[Candidate, ...]
+    target: float
+    recommended: Candidate | None
+
+
+def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
+    """Measure the lags in a source's log, in one pass over it, and recommend a bound.
+
+    Args:
+        target: the share of events that may arrive behind the watermark.
+
+    Raises:
+        DataError: nothing with an event time has arrived yet.
+    """
+    if not 0 <= target < 1:
+        raise DefinitionError(f"A target loss is a share from 0 to below 1, not {target}.")
+    log, name = Log(warehouse, source), source.name
+    timeline = log.timeline()
+    if not any(a.max_event_time is not None for a in timeline):
+        raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
+    newest = warehouse.spark.createDataFrame(_newest_before(timeline), _NEWEST)
+    rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
+    time = F.unix_micros(F.col(f"`{source.event_time}`"))
+    lag = F.when(time.isNotNull(), F.greatest(F.col("newest") - time, F.lit(0)))
+    facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
+    rows_, events, greatest, points, *lost = facts
+    candidates = [
+        Candidate(b, count, count / events) for b, count in zip(_BOUNDS, lost, strict=True)
+    ]
+    enough = next((i for i, c in enumerate(candidates) if c.lost == 0), len(candidates))
+    return Lateness(
+        source=name,
+        events=events,
+        no_event_time=rows_ - events,
+        percentiles={**dict(zip(PERCENTILES, points, strict=True)), 100.0: greatest},
+        candidates=tuple(candidates[: enough + 1]),
+        target=target,
+        recommended=next((c for c in candidates if c.share <= target), None),
+    )
+
+
+_NEWEST = "arrival BIGINT, newest BIGINT"
+
+
+def _newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
+    """For each arrival, the newest event time of all arrivals before it."""
+    newest = accumulate((None, *(a.max_event_time for a in timeline)), _later)
+    return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((t for t in (one, other) if t is not None), default=None)
+
+
+def _measures(lag: Column) -> list[Column]:
+    points = [p / 100 for p in PERCENTILES]
+    return [
+        F.count("*"),
+        F.count(lag),
+        F.max(lag),
+        F.percentile_approx(lag, points, 100_000),
+        *(F.count_if(lag > bound) for bound in _BOUNDS),
+    ]

@@ -1,0 +1,156 @@
+"""Parity: is what a stream published what a bounded computation gives?
+
+Batch is a stream that ends. To verify it, a range of windows is computed anew from the log, in one
+bounded pass that knows nothing of the stored panes, as of the arrival through which the published
+table says that it is complete; then both are compared row by row.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute import rollups as rolling
+from tidemark.compute.compare import differing, iso, named
+from tidemark.compute.pane import as_of, finished
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+from tidemark.quality import quarantine
+from tidemark.store.log import Log
+from tidemark.store.ranges import between, within
+from tidemark.store.warehouse import Warehouse
+
+FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between the published table and the bounded computation.
+
+    Args:
+        kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (what
+            is published is the complete answer, which a stream could not know) or `value`.
+        window_start: ISO 8601, UTC.
+        keys: the window's keys.
+        column: the column that differs, for `late_loss` and `value`.
+        published, recomputed: the two values, as text.
+    """
+
+    kind: str
+    window_start: str
+    keys: dict[str, Any]
+    column: str | None
+    published: str | None
+    recomputed: str | None
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """What `parity` found.
+
+    Args:
+        asset: the transform's name.
+        as_of: the arrival through which the windows outside backfilled ranges are complete.
+        windows: rows compared.
+        lost: events that came too late for their window, in the range.
+        total: how many differences there are; `differences` lists the first of them.
+    """
+
+    asset: str
+    as_of: int
+    windows: int
+    lost: int
+    total: int
+    differences: list[Difference]
+
+    @property
+    def equal(self) -> bool:
+        return self.total == 0
+
+
+def parity(
+    warehouse: Warehouse,
+    transform: WindowedTransform,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    most: int = 1000,
+) -> ParityReport:
+    """Compare the published windows that start in [start, end) with a bounded computation.
+
+    Raises:
+        DataError: the source was never ingested, or the asset never published.
+    """
+    ranges = between(start, end)
+    # A withheld row is what it should be as well: its values are at fault, not its computation.
+    published = quarantine.computed(warehouse, transform, within(ranges))
+    coverage = rolling.complete_through(warehouse, transform)
+    stored = rolling.counted(warehouse, transform, coverage, ranges).persist()
+
+    def computed(partials: DataFrame) -> DataFrame:
+        rows = rolling.placed(warehouse, transform, partials, coverage)
+        log = Log(warehouse, transform.source)
+        return finished(rows, transform, log, as_of(coverage)).where(within(ranges))
+
+    try:
+        streamed = computed(stored)
+        all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
+        complete = computed(all_in)
+        compared = _compared(published, streamed, complete, transform).persist()
+        found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
+        lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
+        report = ParityReport(
+            asset=transform.name,
+            as_of=coverage.at.arrival,
+            windows=compared.select("window_start", "keys").distinct().count(),
+            lost=int(lost[0] or 0) if lost else 0,
+            total=found.count(),
+            differences=[
+                Difference(r[0], r[1], json.loads(r[2]), r[3], r[4], r[5])
+                for r in found.limit(most).collect()
+            ],
+        )
+        compared.unpersist()
+        return report
+    finally:
+        stored.unpersist()
+
+
+def _compared(
+    published: DataFrame, streamed: DataFrame, complete: DataFrame, transform: WindowedTransform
+) -> DataFrame:
+    """One row for each difference, and one with a null `kind` for each row that agrees."""
+    columns = [*transform.aggregates, *FACTS]
+    types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
+
+    def side(rows: DataFrame, name: str) -> DataFrame:
+        return rows.select(
+            F.struct(*transform.by_window).alias(f"{name}_key"),
+            F.struct(*columns).alias(name),
+        )
+
+    joined = (
+        side(published, "p")
+        .join(side(streamed, "s"), F.col("p_key").eqNullSafe(F.col("s_key")), "full")
+        .withColumn("key", F.coalesce("p_key", "s_key"))
+        .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
+    )
+
+    late = F.col("c").isNotNull() & (F.size(differing(types, "p", "c")) == 0)
+    nothing = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
+    differences = differing(types, "p", "s")
+    kind = (
+        F.when(F.col("p").isNull(), "missing")
+        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), "late_loss")
+        .when(F.col("s").isNull(), "extra")
+        .when(F.size(differences) > 0, "value")
+    )
+    whole = F.col("p").isNull() | F.col("s").isNull() | (F.size(differences) == 0)
+    return joined.select(
+        kind.alias("kind"),
+        iso("key.window_start").alias("window_start"),
+        named(transform.keys, "key").alias("keys"),
+        F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
+    ).select("kind", "window_start", "keys", "d.*")

@@ -1,0 +1,23 @@
+"""Watermark strategies, as sources name them."""
+
+from tidemark.define.watermarks import (
+    BoundedOutOfOrderness,
+    Manual,
+    Monotonous,
+    Perfect,
+    PerPartition,
+    Punctuated,
+    Watermark,
+    forward,
+)
+
+__all__ = [
+    "BoundedOutOfOrderness",
+    "Manual",
+    "Monotonous",
+    "PerPartition",
+    "Perfect",
+    "Punctuated",
+    "Watermark",
+    "forward",
+]

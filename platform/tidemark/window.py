@@ -1,0 +1,5 @@
+"""Windows, as definitions name them."""
+
+from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+
+__all__ = ["Calendar", "Cumulating", "Global", "Session", "Sliding", "Tumbling", "Window"]
