@@ -16,11 +16,9 @@ from typing import Any
 from uuid import uuid4
 
 from hypothesis import strategies as st
-from pyspark.sql import functions as F
 
 from tidemark.run import runner as run
-from tidemark.run.publish import publish
-from tidemark.store.marker import Marker
+from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
 from tidemark_streaming.ingest import ingest
@@ -92,17 +90,16 @@ class _Asset:
         ).awaitTermination()
 
     def restart(self, _: object) -> None:
-        run._published.clear()
         self.warehouse = Warehouse(self.warehouse.spark, *self.warehouse.place)
 
     def republish(self, count: int) -> None:
-        transform = self.scenario.transform
-        rows = self.warehouse.read(transform.state_table).where("marker IS NOT NULL")
-        newest = rows.orderBy(F.desc("seq")).limit(count).select("marker").collect()
-        for row in reversed(newest):
-            marker = Marker.from_json(row[0])
-            again = publish(self.warehouse, transform, marker, with_late=True)
-            assert again.windows == 0
+        asset = Asset(self.warehouse, self.scenario.transform)
+        newest = asset.state.last().seq
+        tables = (asset.transform.table, asset.transform.panes_table, asset.transform.late_table)
+        before = [self.warehouse.version(table) for table in tables]
+        for seq in range(max(newest - count + 1, 0), newest + 1):
+            run.publish_again(asset, asset.state.at(seq))
+        assert [self.warehouse.version(table) for table in tables] == before
 
     def backfill(self, part: list[float] | dict[str, object]) -> None:
         if not isinstance(part, list):

@@ -9,31 +9,30 @@ from pathlib import Path
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.connect import address
+from tidemark.run import commit
 from tidemark.run.runner import incremental
+from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
-PLACES = ("before publishing", "before the ledger")
+PLACES = commit.STEPS
 """Where a run can be killed."""
 _DYING = """
-import os, signal, sys
+import sys
 from pyspark.sql import SparkSession
 from support import PER_MINUTE, renamed
-from tidemark.store import ledger
 from tidemark.run import runner as run
 from tidemark.store.warehouse import Warehouse
 
-def die(*args, **kwargs):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-_, remote, location, database, name, way, where, *limit = sys.argv
-if where == "before publishing":
-    run.publish = die
-else:
-    ledger.append = die
+_, remote, location, database, name, way, *limit = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
 getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n in limit})
 """
+
+
+def published_through(warehouse: Warehouse, transform: WindowedTransform) -> int:
+    """The number of the asset's newest commit that is known to be published; -1 before the first."""
+    return Asset(warehouse, transform).published()
 
 
 def run_all(
@@ -57,10 +56,10 @@ def killed(
         limit: of an increment, how many arrivals to take at most.
     """
     place = (warehouse.location, warehouse.database)
-    told = (address(engine), *place, name, way, where, *map(str, limit))
+    told = (address(engine), *place, name, way, *map(str, limit))
     done = subprocess.run(
         [sys.executable, "-c", _DYING, *told],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), commit.FAIL_AT: where},
         check=False,
     )
     return done.returncode == -signal.SIGKILL

@@ -22,14 +22,23 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.instants import INFINITY
+from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
+from tidemark.store.rows import frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 
 _MISTAKES = ("22", "42")
 """The SQL states of an expression that can't be computed from the data, or not be understood."""
+
+
+FURNISHED = "furnish"
+"""The application that fills a table which an inlet brings along, once."""
+
+FEW_BYTES = 4 << 20
+"""The size of files up to which their rows are few."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +85,14 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
 
 def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
-    """Make the tables that an inlet brings along, those that are not there yet."""
+    """Make the tables that an inlet brings along, those that were not filled yet."""
     for name, load in inlet.references.items():
-        if not warehouse.exists(name):
+        # A table that is there may be empty: whoever made it may have been killed before it was
+        # filled, so what counts is the transaction that filled it.
+        if warehouse.transaction(name, FURNISHED) < 0:
             rows = load(warehouse.spark)
             warehouse.create(name, rows, f"What {inlet.source.name} are joined with.")
-            warehouse.append(rows, name, "furnish", 0)
+            warehouse.append(rows, name, FURNISHED, 0)
 
 
 def replay(
@@ -143,10 +154,16 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
 def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:
     try:
         versions = json.dumps(current(log.warehouse, log.source))
-        rows = feed.read(log.warehouse.spark, chunks)
-        arrivals = _fold(log.source, last, chunks, _facts(log.source, rows), versions)
-        number = F.col("chunk") + arrivals[0].arrival
-        log.append(rows.withColumn("arrival", number), arrivals)
+        with scratch(log.warehouse) as place:
+            # Read once: a file that is still growing would give other rows the second time.
+            few = sum(chunk.bytes for chunk in chunks) <= FEW_BYTES
+            with log.warehouse.interpreting(few):
+                held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
+                rows = frame(log.warehouse.spark, held)
+                facts = _facts(log.source, rows)
+                arrivals = _fold(log.source, last, chunks, facts, versions)
+                number = F.col("chunk") + arrivals[0].arrival
+                log.append(rows.withColumn("arrival", number), arrivals)
     except PySparkException as error:
         known = feed.explain(error)
         if known is None:

@@ -94,8 +94,8 @@ def test_a_write_begun_before_the_fence_was_taken_is_void(warehouse: Warehouse) 
     log.recover()
     for number in range(3):
         log.append(log.read(-1, -1), [heartbeat(number)])
-    zombie.append(warehouse.read("readings_timeline"))
-    assert not zombie.held()
+    with pytest.raises(ConflictError, match="has taken over"):
+        zombie.append(warehouse.take("readings_timeline"))
     assert [a.arrival for a in log.timeline()] == [0, 1, 2]
 
 

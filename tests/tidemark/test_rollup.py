@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from runs import published_through
 from support import MINUTE, PER_MINUTE, T0, minutes, renamed
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
@@ -115,7 +116,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     assert parity(logged, whole).equal
     # What was too late for its minute is in none of the larger windows either.
     counted = logged.read(base.state_table).where("admitted").agg(F.sum("events"))
-    computed = quarantine.computed(logged, whole, "TRUE")
+    computed = quarantine.computed(logged, whole, ())
     assert computed.agg(F.sum("events")).collect() == counted.collect()
 
     assert correct(logged, base) is not None
@@ -123,7 +124,7 @@ def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> 
     assert facts is not None
     assert facts.mode == "rollup"
     complete = direct(logged, base, "complete")
-    computed = quarantine.computed(logged, whole, "TRUE")
+    computed = quarantine.computed(logged, whole, ())
     assert in_order(computed) == complete
     withheld = logged.read(whole.quarantine_table).collect()
     assert len(withheld) == sum(r[3] > 30 for r in complete) > 0
@@ -168,12 +169,12 @@ def test_a_run_that_was_killed_is_run_again(
         patch.setattr(ledger, "append", die)
         with pytest.raises(KeyboardInterrupt):
             incremental(logged, whole)
-    assert ledger.published(logged, whole.name) == -1
+    assert published_through(logged, whole) == -1
     incremental(logged, base)
     for asset in (whole, twin):
         incremental(logged, asset)
     assert rows(logged, whole) == rows(logged, twin)
-    assert ledger.published(logged, whole.name) == 1
+    assert published_through(logged, whole) == 1
 
 
 def test_a_base_that_never_ran_is_named(logged: Warehouse) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from runs import PLACES, killed, run_all
+from runs import PLACES, killed, published_through, run_all
 from support import (
     MINUTE,
     PER_MINUTE,
@@ -24,7 +24,6 @@ from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.engine.connect import address
 from tidemark.run.runner import backfill, incremental
-from tidemark.store import ledger
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -108,13 +107,13 @@ def test_a_stream_and_a_backfill_at_the_same_time(logged: Warehouse, engine: Set
 def test_a_killed_run_is_completed_by_the_next(
     logged: Warehouse, engine: Settings, where: str
 ) -> None:
-    name = where.replace(" ", "_")
+    name = f"killed_before_{where}"
     assert killed(engine, logged, name, "incremental", where, 4)
     asset = renamed(PER_MINUTE, name)
-    assert ledger.published(logged, name) == -1
+    assert published_through(logged, asset) == -1
     run_all(logged, asset, 3)
     assert published(logged, asset) == reference(ARRIVALS)
-    assert ledger.published(logged, name) == 1
+    assert published_through(logged, asset) == 1
 
 
 def test_the_complete_answer_counts_what_came_too_late(logged: Warehouse) -> None:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
+from tidemark.store.committers import Merge
 from tidemark.store.warehouse import Warehouse
 
 
@@ -21,17 +22,18 @@ def stored(warehouse: Warehouse) -> list[int]:
 
 def test_a_version_is_written_once(spark: SparkSession, warehouse: Warehouse) -> None:
     warehouse.create("numbers", "n BIGINT, odd INT", "It's numbers")
-    assert warehouse.append(rows(spark, 1, 2), "numbers", "test", 0) == {"rows": 2}
+    assert warehouse.append(rows(spark, 1, 2), "numbers", "test", 0) == 2
     assert warehouse.append(rows(spark, 1, 2), "numbers", "test", 0) is None
-    assert warehouse.replace(rows(spark, 4), "numbers", "odd = 0", "test", 1) == {"rows": 1}
+    assert warehouse.replace(rows(spark, 4), "numbers", "odd = 0", "test", 1) == 1
     assert warehouse.replace(rows(spark, 6), "numbers", "odd = 0", "test", 1) is None
     assert stored(warehouse) == [1, 4]
     here = rows(spark, 4, 5).withColumn("gone", F.lit(False))
-    assert warehouse.merge(here, "numbers", ["n"], "TRUE", "test", 2) == 2
-    assert warehouse.merge(here, "numbers", ["n"], "TRUE", "test", 2) is None
+    by_number = Merge(on=["n"], delete="s.gone", insert="NOT s.gone")
+    assert warehouse.merge(here, "numbers", by_number, "test", 2) == 2
+    assert warehouse.merge(here, "numbers", by_number, "test", 2) is None
     assert stored(warehouse) == [1, 4, 5]
     left = rows(spark, 4, 7).withColumn("gone", F.lit(True))
-    assert warehouse.merge(left, "numbers", ["n"], "TRUE", "test", 3) == 1
+    assert warehouse.merge(left, "numbers", by_number, "test", 3) == 1
     assert stored(warehouse) == [1, 5]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from runs import published_through
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark import quality as q
 from tidemark.base.errors import DataError, EngineError
@@ -15,7 +16,6 @@ from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
-from tidemark.store import ledger
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -65,7 +65,7 @@ def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehou
     ingest(warehouse, READINGS, ARRIVALS[3:])
     continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     deadline = time.monotonic() + 120
-    while ledger.published(warehouse, whole.name) < 1:
+    while published_through(warehouse, whole) < 1:
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
     assert continuous.stop(warehouse, whole)

@@ -10,7 +10,7 @@ state, so a run that was killed is simply run again.
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -19,23 +19,24 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.pane import known, partials
+from tidemark.compute.settled import unsettled
 from tidemark.define import verdict as judge
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Tumbling
 from tidemark.define.windows.closing import closing
-from tidemark.store import ledger
+from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, joined, within
-from tidemark.store.state import State, by_verdict, unsettled
+from tidemark.store.state import by_verdict
 from tidemark.store.warehouse import Warehouse
 
 EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
 
 
-def plan(warehouse: Warehouse, transform: RollUp) -> tuple[Marker, Counter[int]] | None:
+def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     """What a run of a roll-up has to publish, and the events that are new, by verdict.
 
     Returns:
@@ -44,17 +45,23 @@ def plan(warehouse: Warehouse, transform: RollUp) -> tuple[Marker, Counter[int]]
     Raises:
         DataError: the base has not run yet.
     """
+    warehouse, transform = asset.warehouse, asset.transform
+    assert isinstance(transform, RollUp)
     started, base = time.time_ns() // 1000, transform.base
-    if not warehouse.exists(base.state_table):
+    if asset.life is None:
         raise DataError(
             f"'{transform.name}' is a roll-up of '{base.name}', which has not run yet: run "
             f"`tidemark run {base.name}` first."
         )
-    state, place = State(warehouse, base), ledger.published(warehouse, transform.name)
-    commits = state.since(place)
+    place = asset.published()
+    commits = asset.state.since(place)
     if not commits:
         return None
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
+    ranges = _replaced(transform, before, commits)
+    if place < 0 and warehouse.exists(transform.table):
+        # What an earlier life of the base had left is not what this one continues.
+        ranges = EVERYTHING
     marker = Marker(
         run=uuid.uuid4().hex,
         started=started,
@@ -62,22 +69,24 @@ def plan(warehouse: Warehouse, transform: RollUp) -> tuple[Marker, Counter[int]]
         seq=commits[-1].seq,
         before=before,
         after=after,
-        ranges=_replaced(transform, before, commits),
+        ranges=ranges,
     )
-    new = state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
+    new = asset.state.read().where((F.col("seq") > place) & (F.col("seq") <= marker.seq))
     return marker, by_verdict(larger(warehouse, transform, new.where("admitted"), after))
 
 
-def stored(
-    warehouse: Warehouse, transform: WindowedTransform, through: Coverage, ranges: Ranges
+def placed_within(
+    asset: Asset, rows_of: Callable[[Ranges], DataFrame], through: Coverage, ranges: Ranges
 ) -> DataFrame:
-    """The stored partials of the windows that start in one of the ranges.
+    """The partials of an asset's windows that start in one of the ranges.
 
     Args:
+        rows_of: the partials that are stored of windows that start in some ranges.
         through: what they are complete through.
     """
-    rows = State(warehouse, transform).read().where(within(held(transform, ranges)))
-    return placed(warehouse, transform, rows, through).where(within(ranges))
+    rows = rows_of(held(asset.transform, ranges))
+    placed_rows = placed(asset.warehouse, asset.transform, rows, through)
+    return placed_rows.where(within(ranges))
 
 
 def counted(
@@ -147,13 +156,11 @@ def larger(
     )
 
 
-def complete_through(warehouse: Warehouse, transform: WindowedTransform) -> Coverage:
-    """Through which arrival each published window is complete."""
-    state = State(warehouse, transform)
-    if not isinstance(transform, RollUp):
-        return state.last().after
-    place = ledger.published(warehouse, transform.name)
-    return coverage(transform, state.since(place - 1)[0].after) if place >= 0 else Coverage()
+def covered_by(transform: WindowedTransform, commit: Marker) -> Coverage:
+    """Through which arrival each window is complete that a commit of the state has published."""
+    if isinstance(transform, RollUp):
+        return coverage(transform, commit.after) if commit.seq >= 0 else Coverage()
+    return commit.after
 
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:

@@ -1,31 +1,28 @@
-"""The gate: the rows that a commit is about to publish are judged, and those that fail withheld.
+"""The gate: the rows that a commit is about to publish are judged, and those that fail held back.
 
-Rows are computed once, and kept by the engine while they are judged and written. Quarantine is
-settled before anything is published, and each table takes a commit once, so that a run which is
-killed in between is completed as it would have gone on.
+Nothing is written here: what is to be published, what goes to quarantine and what was found are
+told to who commits.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute.compare import named
 from tidemark.define.expectations.expectation import ERROR
-from tidemark.define.transform import WindowedTransform
-from tidemark.quality import quarantine, results
+from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
-from tidemark.quality.judge import judge, row_number
+from tidemark.quality.judge import judge
 from tidemark.quality.results import Result
-from tidemark.store.marker import Marker
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.rows import Rows, frame
 
 PASSED, WARNED = "passed", "warned"
+MARKS = (ROW, "_keys")
+"""What tells a judged row from another."""
 
 _Failed = tuple[str, str, str, str]
 
@@ -35,79 +32,109 @@ class Passed:
     """What the gate lets through.
 
     Args:
-        rows: to publish, each with its `quality`.
-        kept: of them, those that stay as they had been published, in the place of withheld ones.
+        rows: to publish, each with its `quality`, and `gone` where it is to leave.
+        count: how many of them are new; the others stay as they had been published, in the place
+            of withheld ones.
+        held: what changes in the quarantine; None where nothing does.
         quarantined: rows withheld.
         warned: rows published with a warning.
+        found: the results.
     """
 
-    rows: DataFrame
-    kept: int = 0
+    rows: Rows
+    count: int
+    held: Rows | None = None
     quarantined: int = 0
     warned: int = 0
+    found: Sequence[Result] = field(default_factory=list[Result])
 
 
-@contextmanager
-def gate(
-    warehouse: Warehouse, transform: WindowedTransform, marker: Marker, rows: DataFrame
-) -> Iterator[Passed]:
-    """Judge the rows of a commit, record what was found, and withhold what fails.
+def gate(batch: Batch, rows: Rows) -> Passed:
+    """Judge the rows of a commit, and part those that may be published from those that may not.
 
     Args:
-        rows: as they would be published; where there is a column `gone` that is true, a row that
-            is to leave.
+        rows: as they would be published, computed in full; where `gone`, a row that is to leave.
     """
-    if not transform.expectations:
-        yield Passed(rows)
-        return
-    quarantine.create(warehouse, transform, rows)
-    batch, columns = Batch(warehouse, transform, marker), rows.columns
-    gone = F.col("gone") if "gone" in columns else F.lit(False)
-    marks = {ROW: row_number(transform), "_keys": named(transform.keys), "_gone": gone}
-    rows = rows.withColumns(marks).persist()
-    try:
-        # Neither waits for the other: what the engine leaves idle is used.
-        with ThreadPoolExecutor(1) as aside:
-            held = aside.submit(batch.withheld().isEmpty)
-            found = judge(rows.where("NOT _gone").drop("_gone", "gone"), batch)
-            empty = held.result()
-            written = aside.submit(results.append, batch, found)
-            yield _split(rows, batch, found, columns, empty=empty)
-            written.result()
-    finally:
-        rows.unpersist()
-        batch.forget()
-
-
-def _split(
-    rows: DataFrame, batch: Batch, found: Sequence[Result], columns: list[str], *, empty: bool
-) -> Passed:
-    """Withhold the rows that fail, and let the others through."""
+    if not batch.transform.expectations:
+        return Passed(rows, _count(rows))
+    found = judge(_staying(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
         for failure in result.failures:
             if failure.row is not None:
                 failed[failure.row].append(_told(result, failure.observed))
     together = [_told(r, r.text()) for r in found if r.together]
-    marked = _marked(rows, failed, together)
-    settled = quarantine.Settled()
     levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in together}
-    if ERROR in levels or not empty:
-        settled = quarantine.settle(batch, marked)
+    total = found[0].count if found else 0
+    if ERROR not in levels and quarantine.is_empty(batch):
+        warned = total if together else len(failed)
+        good = _graded(rows, {*failed}, everything=bool(together))
+        return Passed(good, _count(rows), warned=warned, found=found)
+    return _split(frame(batch.asset.warehouse.spark, rows), batch, found, failed, together, total)
+
+
+def _staying(rows: Rows) -> Rows:
+    if isinstance(rows, DataFrame):
+        return rows.where("NOT gone").drop("gone")
+    return rows.filter(_inverted(rows["gone"])).drop_columns(["gone"])
+
+
+def _inverted(flags: pa.ChunkedArray) -> pa.Array:
+    return pa.array([not flag for flag in flags.to_pylist()], pa.bool_())
+
+
+def _count(rows: Rows) -> int:
+    return rows.count() if isinstance(rows, DataFrame) else rows.num_rows
+
+
+def _graded(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
+    """Rows of which none is withheld, each with its quality."""
+    if isinstance(rows, DataFrame):
+        marked = (
+            F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
+        )
+        quality = F.when(F.col("gone"), None).when(marked, WARNED).otherwise(PASSED)
+        return rows.withColumn("quality", quality).drop(*MARKS)
+    numbers, gone = rows[ROW].to_pylist(), rows["gone"].to_pylist()
+    grades = [
+        None if left else WARNED if everything or number in warned else PASSED
+        for number, left in zip(numbers, gone, strict=True)
+    ]
+    place = rows.schema.get_field_index("quality")
+    graded = rows.set_column(place, "quality", pa.array(grades, pa.string()))
+    return graded.drop_columns([*MARKS])
+
+
+def _split(
+    rows: DataFrame,
+    batch: Batch,
+    found: Sequence[Result],
+    failed: Mapping[int, list[_Failed]],
+    together: list[_Failed],
+    total: int,
+) -> Passed:
+    """Withhold the rows that fail, and let the others through."""
+    marked = _marked(rows, failed, together)
+    settled = quarantine.settle(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
     quality = (
-        F.when(F.col("_gone"), None)
+        F.when(F.col("gone"), None)
         .when(stands, quarantine.RELEASED)
         .when(F.size("failed") > 0, WARNED)
         .otherwise(PASSED)
     )
+    columns = [c for c in rows.columns if c not in MARKS]
     good = marked.where(~F.col("_bad") | stands).withColumn("quality", quality).select(columns)
-    if settled.kept is not None:
-        good = good.unionByName(settled.kept.select(columns))
     own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
-    warned = found[0].count - settled.withheld if together and found else own
-    kept = 0 if settled.kept is None else settled.kept.count()
-    return Passed(good, kept, settled.withheld, warned)
+    warned = total - settled.withheld if together and found else own
+    held = batch.scratch.hold(good, few=batch.few)
+    count = _count(held)
+    if settled.kept is not None:
+        kept = frame(rows.sparkSession, held).unionByName(
+            settled.kept.withColumn("gone", F.lit(False)).select(columns)
+        )
+        held = batch.scratch.hold(kept, few=batch.few)
+    return Passed(held, count, settled.changes, settled.withheld, warned, found)
 
 
 def _marked(
@@ -123,7 +150,7 @@ def _marked(
         rows = rows.join(F.broadcast(local), ROW, "left")
         every = F.concat(F.coalesce("_own", none), every)
     bad = F.exists(every, lambda f: f["level"] == ERROR)
-    judged = ~F.col("_gone")
+    judged = ~F.col("gone")
     return rows.withColumns({"failed": F.when(judged, every), "_bad": judged & bad}).drop("_own")
 
 

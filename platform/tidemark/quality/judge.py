@@ -12,6 +12,7 @@ from operator import or_
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -23,6 +24,7 @@ from tidemark.quality import gx
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW, Finding
 from tidemark.quality.results import Failure, Result
+from tidemark.store.rows import Rows, columns, frame
 
 FEW = 100_000
 """Rows up to which they are judged in memory."""
@@ -57,50 +59,76 @@ def row_number(transform: WindowedTransform) -> Column:
     return F.xxhash64(*on, *(F.isnull(c) for c in on))
 
 
-def judge(rows: DataFrame, batch: Batch) -> list[Result]:
+def judge(rows: Rows, batch: Batch) -> list[Result]:
     """Judge rows by all of their expectations; no result where there are no rows.
 
     Args:
-        rows: kept by the engine, with their `ROW` and `_keys`.
+        rows: computed in full, with their `ROW` and `_keys`.
     """
     expectations = batch.transform.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
-    look = _in_memory(rows, windowed, batch) or _in_engine(rows, windowed, batch)
+    look = _in_memory(rows, windowed, batch)
+    if look is None:
+        assert isinstance(rows, DataFrame)
+        look = _in_engine(rows, windowed, batch)
     if look.count == 0:
         return []
     findings = gx.judge(look.rows, others)
-    places = _places(rows, look, [n for f in findings for n, _ in f.rows or []])
+    places = _places(look, [n for f in findings for n, _ in f.rows or []])
     found = [_windowed(e, n, rows, batch, look) for n, e in enumerate(windowed)]
+    found = [_confirmed(r, rows, batch) for r in found]
     found += [_general(e, f, look, places) for e, f in zip(others, findings, strict=True)]
     order = [e.name for e in expectations]
     return sorted(found, key=lambda r: order.index(r.expectation.name))
 
 
+def _confirmed(result: Result, rows: Rows, batch: Batch) -> Result:
+    """A result that says of Tidemark itself that it lost or doubled an event is looked at once
+    more, by queries of its own, before anything is withheld for it."""
+    expectation = result.expectation
+    if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
+        return result
+    again = batch.afresh()
+    look = _in_memory(rows, [expectation], again)
+    if look is None:
+        assert isinstance(rows, DataFrame)
+        look = _in_engine(rows, [expectation], again)
+    return _windowed(expectation, 0, rows, again, look)
+
+
 def _told(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> DataFrame:
     """`rows` with, for each expectation, `_fails_<n>` and `_seen_<n>`."""
-    columns = rows.columns
+    names = rows.columns
     for n, expectation in enumerate(windowed):
         nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))
         told, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
-        columns += [f"_fails_{n}", f"_seen_{n}"]
+        names += [f"_fails_{n}", f"_seen_{n}"]
         rows = told.select(
-            *columns[:-2], fails.alias(columns[-2]), F.when(fails, seen).alias(columns[-1])
+            *names[:-2], fails.alias(names[-2]), F.when(fails, seen).alias(names[-1])
         )
     return rows
 
 
-def _in_memory(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _Look | None:
+def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look | None:
     """Rows as they are judged in memory; None where they are too many."""
-    told = _fetched(_told(rows, windowed, batch).limit(FEW + 1))
-    if len(told) > FEW:
+    names, found = columns(rows), rows
+    if isinstance(rows, DataFrame) or any(e.judge for e in windowed):
+        asked = _told(frame(batch.asset.warehouse.spark, rows), windowed, batch)
+        found = asked.limit(FEW + 1).toArrow()
+    assert not isinstance(found, DataFrame)
+    if found.num_rows > FEW:
         return None
-    if told.empty:
+    told = _fetched(found)
+    if not len(told):
         return _Look(told, told, [], 0, (0, 0))
+    for n in range(len(windowed)):
+        if f"_fails_{n}" not in told:
+            told = told.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
     judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
     return _Look(
-        told[[c for c in rows.columns if c != "_keys"]],
+        told[[c for c in names if c != "_keys"]],
         told,
         judged,
         len(told),
@@ -111,37 +139,39 @@ def _in_memory(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _
 def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _Look:
     fails = [F.col(f"_fails_{n}") for n in range(len(windowed))]
     seen = [f"_seen_{n}" for n in range(len(windowed))]
-    told = _told(rows, windowed, batch).select(ROW, *_BOUNDS, "_keys", *fails, *seen).persist()
-    try:
-        first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
-        (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
-        failing = _fetched(told.where(reduce(or_, fails, F.lit(False))))
-    finally:
-        told.unpersist()
+    told = batch.scratch.keep(
+        _told(rows, windowed, batch).select(ROW, *_BOUNDS, "_keys", *fails, *seen)
+    )
+    first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
+    (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
+    failing = _fetched(told.where(reduce(or_, fails, F.lit(False))).toArrow())
     count, begin, end, *judged = counted
     return _Look(rows, failing, judged, count, (begin, end))
 
 
-def _fetched(rows: DataFrame) -> pd.DataFrame:
-    """Rows in memory; window bounds in microseconds, as they may lie beyond what nanoseconds can
-    tell."""
-    frame = rows.withColumns({c: F.unix_micros(c) for c in _BOUNDS}).toPandas()
-    return frame.assign(**{c: frame[c].to_numpy("int64").view("datetime64[us]") for c in _BOUNDS})
+def _fetched(rows: pa.Table) -> pd.DataFrame:
+    """Rows in memory, their instants in microseconds, without a time zone, as UTC: they may lie
+    beyond what nanoseconds can tell."""
+    plain = pa.schema(
+        [
+            f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f
+            for f in rows.schema
+        ]
+    )
+    return rows.cast(plain).to_pandas()
 
 
 def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return instants.to_numpy("datetime64[us]").astype("int64")
 
 
-def _windowed(
-    expectation: Windowed, number: int, rows: DataFrame, batch: Batch, look: _Look
-) -> Result:
+def _windowed(expectation: Windowed, number: int, rows: Rows, batch: Batch, look: _Look) -> Result:
     failing = look.told[look.told[f"_fails_{number}"].eq(True)]
     columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
     told = zip(*columns, failing[f"_seen_{number}"], strict=True)
     failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
     if expectation.absent is not None:
-        absent = expectation.absent(rows, batch).select(
+        absent = expectation.absent(frame(batch.asset.warehouse.spark, rows), batch).select(
             F.unix_micros("window_start"), named(batch.transform.keys), "observed"
         )
         failures += [Failure(*row) for row in absent.collect()]
@@ -164,12 +194,14 @@ def _general(
     )
 
 
-def _places(rows: DataFrame, look: _Look, numbers: Sequence[int]) -> dict[int, Place]:
+def _places(look: _Look, numbers: Sequence[int]) -> dict[int, Place]:
     """Where rows are, by their number."""
     told = look.told
     if isinstance(look.rows, DataFrame) and numbers:
+        rows = look.rows
         local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
-        told = _fetched(rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys"))
+        named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys")
+        told = _fetched(named_rows.toArrow())
     starts = _micros(told["window_start"])
     return {
         int(row): (int(start), keys)

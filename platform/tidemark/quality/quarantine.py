@@ -9,18 +9,26 @@ it, which publishes it as it is, or `discard` it, which leaves it out; either ho
 window's values change.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
-from tidemark.store.ranges import within
-from tidemark.store.warehouse import Warehouse, translated
+from tidemark.store.asset import Asset
+from tidemark.store.committers import Merge
+from tidemark.store.conditions import Within
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges, within
+from tidemark.store.rows import Rows, frame
+from tidemark.store.warehouse import Warehouse
 
 RELEASED, HELD, DISCARDED = "released", "held", "discarded"
 
@@ -36,11 +44,13 @@ class Settled:
         released: the numbers of those that a person had released as they are now.
         kept: the published rows that stay in the place of withheld ones, where a backfill would
             replace them; None otherwise.
+        changes: the rows that come and, of an increment with `gone`, leave.
     """
 
     withheld: int = 0
     released: list[int] = field(default_factory=list[int])
     kept: DataFrame | None = None
+    changes: Rows | None = None
 
 
 @dataclass(frozen=True)
@@ -70,27 +80,43 @@ class Choice:
                 )
 
 
-def create(warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame) -> None:
-    """Create the table of a transform, unless it is there."""
-    table = rows.drop("quality", "gone").withColumns(
-        {
-            "failed": F.lit(None).cast(FAILED),
-            "status": F.lit(None).cast("string"),
-            "run": F.lit(None).cast("string"),
-        }
+def create(warehouse: Warehouse, transform: WindowedTransform, rows: Rows) -> None:
+    """Create the table of a transform, unless it is there.
+
+    Args:
+        rows: as they are judged.
+    """
+    if warehouse.exists(transform.quarantine_table):
+        return
+    like = (
+        frame(warehouse.spark, rows)
+        .drop("quality", "gone", ROW, "_keys")
+        .withColumns(
+            {
+                "failed": F.lit(None).cast(FAILED),
+                "status": F.lit(None).cast("string"),
+                "run": F.lit(None).cast("string"),
+            }
+        )
     )
     comment = f"Windows of {transform.name} that failed an expectation"
-    warehouse.create(transform.quarantine_table, table, comment)
+    warehouse.create(transform.quarantine_table, like, comment)
+
+
+def is_empty(batch: Batch) -> bool:
+    """Whether nothing is withheld of the windows that a commit can change."""
+    bound = Within("window_start", batch.ranges())
+    return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
 
 def settle(batch: Batch, marked: DataFrame) -> Settled:
-    """Bring the quarantine up to date with the judged rows of a commit.
+    """What changes in the quarantine with the judged rows of a commit.
 
     Args:
-        marked: with `ROW`, `failed`, and whether they are `_bad` or `_gone`.
+        marked: with `ROW`, `failed`, and whether they are `_bad` or `gone`.
     """
-    warehouse, transform, marker = batch.warehouse, batch.transform, batch.marker
-    table, held = transform.quarantine_table, batch.withheld()
+    transform, marker = batch.transform, batch.marker
+    held, few = batch.withheld(), batch.few
     bad = marked.where("_bad")
     values = [*transform.aggregates, "events", "late_events"]
 
@@ -103,25 +129,41 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
     again = [r[0] for r in released]
     bad = bad.where(~F.col(ROW).isin(again)) if again else bad
     was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
-    rows = bad.dropDuplicates([ROW]).select(
-        *(c for c in held.columns if c not in ("status", "run")),
-        F.when(was, DISCARDED).otherwise(HELD).alias("status"),
-        F.lit(marker.run).alias("run"),
+    columns = [c for c in held.columns if c not in ("status", "run")]
+    rows = batch.scratch.hold(
+        bad.dropDuplicates([ROW]).select(
+            *columns,
+            F.when(was, DISCARDED).otherwise(HELD).alias("status"),
+            F.lit(marker.run).alias("run"),
+        ),
+        few=few,
     )
-    withheld = rows.count()
+    withheld = rows.count() if isinstance(rows, DataFrame) else rows.num_rows
+    staying = frame(marked.sparkSession, rows)
     if marker.replaces:
-        warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
-        published = batch.published().alias("p")
-        kept = published.join(rows.alias("r"), batch.same_window("p", "r"), "left_semi")
-        return Settled(withheld, again, kept if withheld else None)
+        kept = None
+        if withheld:
+            published = batch.published().alias("p")
+            same = batch.same_window("p", "r")
+            kept = published.join(staying.alias("r"), same, "left_semi")
+        return Settled(withheld, again, kept, rows)
     others = marked.where(~F.col("_bad") | F.col(ROW).isin(again)).alias("m")
     leaving = held.alias("h").join(others, batch.same_window("h", "m"), "left_semi")
-    changes = rows.withColumn("gone", F.lit(False)).unionByName(
+    changes = staying.withColumn("gone", F.lit(False)).unionByName(
         leaving.withColumn("gone", F.lit(True))
     )
-    if withheld or not leaving.isEmpty():
-        warehouse.merge(changes, table, transform.by_window, "TRUE", table, marker.seq)
-    return Settled(withheld, again)
+    return Settled(withheld, again, None, batch.scratch.hold(changes, few=few))
+
+
+def commit(asset: Asset, marker: Marker, changes: Rows) -> None:
+    """Bring the quarantine up to date, once for each commit."""
+    table, store = asset.transform.quarantine_table, asset.warehouse
+    if marker.replaces:
+        store.replace(changes, table, within(marker.ranges), asset.app, marker.seq)
+        return
+    if isinstance(changes, DataFrame) or changes.num_rows:
+        merge = Merge(on=asset.transform.by_window, delete="s.gone", insert="NOT s.gone")
+        store.merge(changes, table, merge, asset.app, marker.seq)
 
 
 def read(
@@ -150,88 +192,79 @@ def read(
 def release(warehouse: Warehouse, transform: WindowedTransform, choice: Choice) -> list[int]:
     """Publish withheld windows as they are, marked `released`; the start of each, microseconds.
 
+    A window that a run changed meanwhile stays as that run left it: what is released is read after
+    the published table was looked at, and a run that publishes in between makes it be read again.
+
     Raises:
         DefinitionError: a key that the asset has not.
         DataError: no such window is withheld.
         ConflictError: a run changed them at the same time.
     """
+    asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
     rows, starts = _chosen(warehouse, transform, choice)
-    columns = warehouse.read(transform.table).columns
-    try:
-        ready = rows.withColumn("quality", F.lit(RELEASED)).select(columns)
-        # What a run published meanwhile is newer, and stays.
-        _merge(
-            warehouse,
-            transform,
-            ready,
-            transform.table,
-            "WHEN MATCHED AND t.seq < s.seq THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
-        )
-        _merge(
-            warehouse,
-            transform,
-            rows,
-            transform.quarantine_table,
-            "WHEN MATCHED AND t.seq = s.seq THEN DELETE",
-        )
-        return starts
-    finally:
-        rows.unpersist()
+
+    def still_held() -> pa.Table:
+        nonlocal rows, starts
+        rows, starts = _chosen(warehouse, transform, choice)
+        released = pa.array([RELEASED] * rows.num_rows, pa.string())
+        return rows.append_column("quality", released).select(names)
+
+    newer = Merge(on=transform.by_window, update="t.seq < s.seq")
+    warehouse.merge_if(still_held, transform.table, newer, asset.app)
+    leaving = Merge(on=transform.by_window, delete="t.seq = s.seq", update=None, insert=None)
+    warehouse.merge(rows, transform.quarantine_table, leaving)
+    return starts
 
 
 def discard(warehouse: Warehouse, transform: WindowedTransform, choice: Choice) -> list[int]:
     """Leave withheld windows out for good, unless they change; otherwise as `release`."""
     rows, starts = _chosen(warehouse, transform, choice)
-    try:
-        _merge(
-            warehouse,
-            transform,
-            rows,
-            transform.quarantine_table,
-            f"WHEN MATCHED AND t.seq = s.seq THEN UPDATE SET t.status = '{DISCARDED}'",
-        )
-        return starts
-    finally:
-        rows.unpersist()
+    marking = Merge(
+        on=transform.by_window,
+        update="t.seq = s.seq",
+        insert=None,
+        only={"status": f"'{DISCARDED}'"},
+    )
+    warehouse.merge(rows, transform.quarantine_table, marking)
+    return starts
 
 
-def computed(warehouse: Warehouse, transform: WindowedTransform, where: str) -> DataFrame:
-    """The rows as they were computed: published or withheld."""
-    published = warehouse.read(transform.table).where(where)
+def computed(warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges) -> DataFrame:
+    """The rows as they were computed, published or withheld, of windows that start in a range."""
+    bound = Within("window_start", ranges)
+    published = warehouse.read(transform.table, bound)
     if not transform.expectations or not warehouse.exists(transform.quarantine_table):
         return published
-    withheld = warehouse.read(transform.quarantine_table).where(where)
+    withheld = warehouse.read(transform.quarantine_table, bound)
     on = [F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in transform.by_window]
     good = published.alias("p").join(withheld.alias("w"), on, "left_anti")
     return good.unionByName(withheld.drop("failed", "status", "run"), allowMissingColumns=True)
 
 
+def reasons(
+    warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges = ()
+) -> dict[str, int]:
+    """How many windows that start in a range are withheld, by each expectation that they fail."""
+    if not warehouse.exists(transform.quarantine_table):
+        return {}
+    rows = warehouse.take(transform.quarantine_table, Within("window_start", ranges))
+    counts: Counter[str] = Counter()
+    for failed in rows["failed"].to_pylist():
+        counts.update({f["expectation"] for f in failed if f["level"] == ERROR})
+    return dict(counts)
+
+
 def _chosen(
     warehouse: Warehouse, transform: WindowedTransform, choice: Choice
-) -> tuple[DataFrame, list[int]]:
+) -> tuple[pa.Table, list[int]]:
     """The rows that are held, and their window starts."""
-    rows = read(warehouse, transform, choice).where(F.col("status") == HELD).persist()
-    # Read before anything is written, which makes the engine forget what it kept of the table.
-    starts = rows.select(F.unix_micros("window_start").alias("start")).orderBy("start").collect()
-    if not starts:
-        rows.unpersist()
+    rows = read(warehouse, transform, choice).where(F.col("status") == HELD).toArrow()
+    if not rows.num_rows:
         raise DataError(
             f"No such window of '{transform.name}' is held in quarantine: `tidemark quarantine "
             f"list {transform.name}` shows those that are."
         )
-    return rows, [row["start"] for row in starts]
-
-
-def _merge(
-    warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame, table: str, what: str
-) -> None:
-    view = f"chosen_{table}"
-    rows.createOrReplaceTempView(view)
-    same = " AND ".join(f"t.`{c}` <=> s.`{c}`" for c in transform.by_window)
-    with translated(f"write table '{table}'"):
-        warehouse.spark.sql(
-            f"MERGE INTO delta.`{warehouse.path(table)}` t USING {view} s ON {same} {what}"
-        ).collect()
+    return rows, sorted(rows["window_start"].cast(pa.int64()).to_pylist())
 
 
 def _struct(rows: str, columns: list[str]) -> Column:

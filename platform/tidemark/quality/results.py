@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import iso
 from tidemark.define.expectations.expectation import Expectation
-from tidemark.quality.evidence import Batch
+from tidemark.store.asset import Asset
+from tidemark.store.marker import Marker
 from tidemark.store.warehouse import Warehouse
 
 TABLE = "checks"
@@ -19,10 +21,21 @@ MOST = 1000
 """How many failures a result lists; it counts all of them."""
 _OBSERVED = 5
 
-_SCHEMA = """asset STRING, expectation STRING, level STRING, success BOOLEAN, window_from BIGINT,
-    window_to BIGINT, rows_judged BIGINT, rows_failed BIGINT, observed STRING, expected STRING,
-    failures ARRAY<STRUCT<window_start: BIGINT, keys: STRING, observed: STRING>>, run STRING,
-    mode STRING, through_arrival BIGINT, seq BIGINT, at BIGINT"""
+_INSTANT = pa.timestamp("us", "UTC")
+_FAILURE = {"window_start": _INSTANT, "keys": pa.string(), "observed": pa.string()}
+_SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("asset", "life", "expectation", "level"), pa.string()),
+        "success": pa.bool_(),
+        **dict.fromkeys(("window_from", "window_to"), _INSTANT),
+        **dict.fromkeys(("rows_judged", "rows_failed"), pa.int64()),
+        **dict.fromkeys(("observed", "expected"), pa.string()),
+        "failures": pa.list_(pa.struct(list(_FAILURE.items()))),
+        **dict.fromkeys(("run", "mode"), pa.string()),
+        **dict.fromkeys(("through_arrival", "seq"), pa.int64()),
+        "at": _INSTANT,
+    }
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -84,6 +97,7 @@ class CheckResult:
     """One result of one expectation: a row of the table `checks`.
 
     Args:
+        life: the identity of the asset's state, as in the ledger.
         window_from, window_to: the first window start and the last window end that were judged.
         rows_judged, rows_failed: how many rows it judged, and how many of them fail.
         observed, expected: in a few words.
@@ -93,6 +107,7 @@ class CheckResult:
     """
 
     asset: str
+    life: str
     expectation: str
     level: str
     success: bool
@@ -110,36 +125,39 @@ class CheckResult:
     at: datetime
 
 
-def append(batch: Batch, results: Sequence[Result]) -> None:
+def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
     """Record the results of a commit, once; nothing where nothing was judged."""
     if not results:
         return
-    warehouse, transform, marker = batch.warehouse, batch.transform, batch.marker
     at = time.time_ns() // 1000
     rows = [
-        (
-            *(transform.name, r.expectation.name, r.expectation.level, r.success, *r.span),
-            *(r.judged, r.judged if r.together else len(r.failures)),
-            *(r.text(), r.expectation.expected),
-            [(f.window_start, f.keys, f.observed) for f in r.failures[:MOST]],
-            *(marker.run, marker.mode, marker.at.arrival, marker.seq, at),
-        )
+        {
+            "asset": asset.transform.name,
+            "life": asset.life,
+            "expectation": r.expectation.name,
+            "level": r.expectation.level,
+            "success": r.success,
+            "window_from": r.span[0],
+            "window_to": r.span[1],
+            "rows_judged": r.judged,
+            "rows_failed": r.judged if r.together else len(r.failures),
+            "observed": r.text(),
+            "expected": r.expectation.expected,
+            "failures": [
+                {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
+                for f in r.failures[:MOST]
+            ],
+            "run": marker.run,
+            "mode": marker.mode,
+            "through_arrival": marker.at.arrival,
+            "seq": marker.seq,
+            "at": at,
+        }
         for r in results
     ]
-    table = warehouse.spark.createDataFrame(rows, _SCHEMA)
-    table = table.withColumns(
-        {c: F.timestamp_micros(c) for c in ("window_from", "window_to", "at")}
-    )
-    starts = F.transform(
-        "failures",
-        lambda f: F.struct(
-            F.timestamp_micros(f["window_start"]).alias("window_start"),
-            *(f[c].alias(c) for c in ("keys", "observed")),
-        ),
-    )
-    table = table.withColumn("failures", starts).coalesce(1)
-    warehouse.create(TABLE, table, "Every result of every expectation")
-    warehouse.append(table, TABLE, f"{transform.name}_{TABLE}", marker.seq)
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA)
+    asset.warehouse.create(TABLE, table, "Every result of every expectation")
+    asset.warehouse.append(table, TABLE, asset.app, marker.seq)
 
 
 def of_commit(warehouse: Warehouse, asset: str, seq: int) -> list[CheckResult]:

@@ -14,12 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute.compare import differing, iso, named
-from tidemark.define import verdict as judge
+from tidemark.compute.held import scratch
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Calendar, Session, Tumbling
 from tidemark.store.ledger import RunFacts
-from tidemark.store.ranges import Ranges, joined
-from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 
@@ -58,23 +55,6 @@ class Correction:
     changes: list[Change]
 
 
-def lacking(warehouse: Warehouse, transform: WindowedTransform) -> Ranges | None:
-    """The starts of the windows that lack too-late events; None where none does.
-
-    Sessions merge across any bound, so of them it is all: no bound.
-    """
-    if not warehouse.exists(transform.state_table):
-        return None
-    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    rows = State(warehouse, transform).read().where(judge.missed())
-    if isinstance(transform.window, Session):
-        return None if rows.isEmpty() else ()
-    # Where windows overlap, only a range of one instant holds the starts of no others.
-    apart = isinstance(transform.window, Tumbling | Calendar)
-    spans = rows.select(start, end if apart else start + F.lit(1)).distinct().collect()
-    return joined((s, e) for s, e in spans) or None
-
-
 def told(
     warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts, since: int, most: int
 ) -> Correction:
@@ -109,12 +89,10 @@ def told(
             named(transform.keys, "key").alias("keys"),
             "d.*",
         )
-        .persist()
     )
-    try:
+    with scratch(warehouse) as place:
+        found = place.keep(found)
         windows = found.select("start", "end", "keys").distinct().count()
         listed = found.orderBy("start", "end", "keys", "column").limit(most).collect()
         changes = [Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]
         return Correction(facts, windows, found.count(), changes)
-    finally:
-        found.unpersist()

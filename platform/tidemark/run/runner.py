@@ -5,38 +5,37 @@ fired. An incremental run takes the arrivals that came since the last one; a con
 the same again and again; a backfill takes all arrivals so far, for a range of windows, which it
 replaces; a correction replaces the windows that lack too-late events. Each is safe to repeat, to
 kill at any point, and to run beside the others.
+
+Every run goes the same way, through four modules: `plan` says what is to be done, `compute` and the
+gate of `quality` what comes of it, and `commit` writes it. Before anything else, a commit that an
+earlier run could not publish to its end goes that way.
 """
 
+import random
 import time
-import uuid
-from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
 
-from tidemark.base.errors import ConflictError, DataError, DefinitionError
-from tidemark.compute import rollups as rolling
-from tidemark.compute.pane import check, covered, partials
-from tidemark.define import verdict as judge
+from tidemark.base.errors import ConflictError, DefinitionChanged, DefinitionError
+from tidemark.compute.held import scratch
+from tidemark.compute.pane import check
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
-from tidemark.run.correct import Correction, lacking, told
-from tidemark.run.publish import publish
-from tidemark.store import ledger
-from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.quality import quarantine
+from tidemark.quality.evidence import Batch
+from tidemark.quality.gate import gate
+from tidemark.run import commit, compute, plan
+from tidemark.run.correct import Correction, told
+from tidemark.run.plan import Plan
+from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
-from tidemark.store.log import Arrival, Log
+from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import between
-from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 ATTEMPTS = 12
-FEW = 20_000
-"""Events up to which the engine interprets an increment's plans instead of compiling them."""
 
-_published: dict[str, Marker] = {}
+_Planner = Callable[[Asset, Marker], Plan | None]
 
 
 def incremental(
@@ -46,6 +45,7 @@ def incremental(
     through: int | None = None,
     limit: int | None = None,
     known: Sequence[Arrival] = (),
+    standing: bool = False,
 ) -> RunFacts | None:
     """Take in the arrivals that the asset has not seen, and publish what they fire.
 
@@ -53,6 +53,8 @@ def incremental(
         through: the last arrival to take; all there are by default.
         limit: how many arrivals to take at most.
         known: arrivals that the caller has read already, in order.
+        standing: whether the asset was run by this very definition before: one that a newer
+            definition has run meanwhile is not gone on with.
 
     Returns:
         The run's facts; None where there was nothing to do.
@@ -60,29 +62,23 @@ def incremental(
     Raises:
         DataError: the source was never ingested.
         ConflictError: other runs of the asset were quicker, time and again.
+        DefinitionChanged: another definition has run the asset since, and `standing`.
     """
-    if isinstance(transform, RollUp):
-        if through is not None or limit is not None:
-            raise DefinitionError(
-                f"'{transform.name}' is a roll-up, which follows all that its base has taken in: "
-                f"limit the runs of '{transform.base.name}' instead."
+    if isinstance(transform, RollUp) and (through is not None or limit is not None):
+        raise DefinitionError(
+            f"'{transform.name}' is a roll-up, which follows all that its base has taken in: "
+            f"limit the runs of '{transform.base.name}' instead."
+        )
+
+    def planned(asset: Asset, last: Marker) -> Plan | None:
+        if standing and last.definition not in ("", fingerprint(transform)):
+            raise DefinitionChanged(
+                f"The definition of '{transform.name}' has changed, and another run has begun to "
+                "follow it: this one, which goes by the earlier one, ends here."
             )
-        return _follow(warehouse, transform)
-    log = Log(warehouse, transform.source)
+        return plan.increment(asset, last, through, limit, known)
 
-    def plan(last: Marker) -> tuple[Marker, bool] | None:
-        seen = last.after.at.arrival
-        arrivals = [a for a in known if a.arrival > seen]
-        if not known or (arrivals and arrivals[0].arrival > seen + 1):
-            arrivals = log.timeline(seen, through)
-        arrivals = arrivals[:limit]
-        if not arrivals:
-            return None
-        after = last.after.advance(_position(arrivals[-1]))
-        few = sum(a.rows for a in arrivals) <= FEW
-        return Marker(mode="incremental", before=last.after, after=after), few
-
-    return _execute(warehouse, transform, log, plan)
+    return _run(warehouse, transform, planned)
 
 
 def backfill(
@@ -114,23 +110,12 @@ def backfill(
         raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
-    if isinstance(transform.window, Session):
-        # A session may reach across any bound, so all are computed.
-        start, end = None, None
-    log = Log(warehouse, transform.source)
-
-    def plan(last: Marker) -> tuple[Marker, bool]:
-        newest = log.last()
-        if newest is None:
-            raise DataError(f"Source '{transform.source.name}' has no arrivals yet: ingest it.")
-        at, before = _position(newest), last.after
-        after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
-        ranges = between(start, end)
-        return Marker(
-            mode="backfill", before=before, after=after, ranges=ranges, answer=answer
-        ), False
-
-    facts = _execute(warehouse, transform, log, plan, reported=reported)
+    facts = _run(
+        warehouse,
+        transform,
+        lambda asset, last: plan.backfill(asset, last, start, end, answer),
+        reported=reported,
+    )
     assert facts is not None
     return facts
 
@@ -152,20 +137,13 @@ def correct(
     """
     _check_state(transform, "correct")
     since = -1
-    # A run that died elsewhere may have left nothing to correct, but something to publish.
-    _published.pop(warehouse.path(transform.state_table), None)
 
-    def plan(last: Marker) -> tuple[Marker, bool] | None:
+    def planned(asset: Asset, last: Marker) -> Plan | None:
         nonlocal since
-        ranges = lacking(warehouse, transform)
-        if ranges is None:
-            return None
-        since, stands = warehouse.version(transform.table), last.after
-        return Marker(
-            mode="correction", before=stands, after=stands, ranges=ranges, answer="complete"
-        ), False
+        since = warehouse.version(transform.table)
+        return plan.correction(asset, last)
 
-    facts = _execute(warehouse, transform, Log(warehouse, transform.source), plan)
+    facts = _run(warehouse, transform, planned)
     return None if facts is None else told(warehouse, transform, facts, since, most)
 
 
@@ -177,114 +155,57 @@ def _check_state(transform: WindowedTransform, verb: str) -> None:
         )
 
 
-def _execute(
+def _run(
     warehouse: Warehouse,
     transform: WindowedTransform,
-    log: Log,
-    plan: Callable[[Marker], tuple[Marker, bool] | None],
+    planned: _Planner,
     *,
     reported: bool = False,
-) -> RunFacts | None:
-    state = State(warehouse, transform)
-    known = warehouse.path(transform.state_table)
-
-    def attempt() -> RunFacts | None:
-        started = time.time_ns() // 1000
-        try:
-            # Another process may be about to publish what looks left behind here.
-            last = _published.get(known) or _recovered(warehouse, transform, state)
-            planned = plan(last)
-            if planned is None:
-                return None
-            started_from, few = planned
-            marker = replace(started_from, run=uuid.uuid4().hex, started=started, seq=last.seq + 1)
-            if last.seq < 0:
-                check(log, transform)
-            with warehouse.interpreting() if few else nullcontext():
-                facts = _run(warehouse, transform, log, marker, reported)
-        except ConflictError:
-            _published.pop(known, None)
-            raise
-        # Another process that runs the asset makes the next commit fail, so this may be kept.
-        _published[known] = marker
-        return facts
-
-    return _insisted(transform, attempt)
-
-
-def _follow(warehouse: Warehouse, transform: RollUp) -> RunFacts | None:
-    def attempt() -> RunFacts | None:
-        planned = rolling.plan(warehouse, transform)
-        if planned is None:
-            return None
-        few = planned[1].total() <= FEW
-        with warehouse.interpreting() if few else nullcontext():
-            return _publish(warehouse, transform, *planned, reported=False)
-
-    return _insisted(transform, attempt)
-
-
-def _insisted(
-    transform: WindowedTransform, attempt: Callable[[], RunFacts | None]
 ) -> RunFacts | None:
     """The first attempt that no other run was quicker than."""
     for n in range(ATTEMPTS):
         try:
-            return attempt()
+            return _attempt(Asset(warehouse, transform), planned, reported=reported)
         except ConflictError:
-            time.sleep(min(5.0, 0.25 * 2**n))
+            time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))
     raise ConflictError(
         f"Other runs of '{transform.name}' were quicker {ATTEMPTS} times; try again when fewer run."
     )
 
 
-def _run(
-    warehouse: Warehouse, transform: WindowedTransform, log: Log, marker: Marker, reported: bool
-) -> RunFacts:
-    state = State(warehouse, transform)
-    earlier = None if marker.seq == 0 or marker.replaces else state.read()
-    rows = partials(covered(log, transform, marker), transform, log, earlier)
-    return _publish(warehouse, transform, marker, state.commit(rows, marker), reported)
+def publish_again(asset: Asset, marker: Marker) -> None:
+    """Publish a commit of the state once more: what it published before stays as it is."""
+    _carry_out(asset, Plan(marker, few=True, stored=True), reported=False)
 
 
-def _recovered(warehouse: Warehouse, transform: WindowedTransform, state: State) -> Marker:
-    last = state.last()
-    if last.seq > ledger.published(warehouse, transform.name):
-        _publish(warehouse, transform, last, state.counts(last), reported=False)
-    return last
+def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | None:
+    last = asset.state.last()
+    behind = plan.left_behind(asset, last)
+    if behind is not None:
+        _carry_out(asset, behind, reported=False)
+    todo = planned(asset, last)
+    if todo is None:
+        return None
+    if last.seq < 0:
+        check(asset.log, asset.transform)
+    return _carry_out(asset, todo, reported=reported)
 
 
-def _publish(
-    warehouse: Warehouse,
-    transform: WindowedTransform,
-    marker: Marker,
-    counts: Counter[int],
-    reported: bool,
-) -> RunFacts:
-    with_late = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
-    published = publish(warehouse, transform, marker, with_late=with_late)
-    # A run of a roll-up is about all windows, whichever it replaces.
-    ranges = () if marker.mode == "rollup" else marker.ranges
-    facts = RunFacts(
-        run=marker.run,
-        asset=transform.name,
-        mode=marker.mode,
-        answer=marker.answer,
-        seq=marker.seq,
-        from_arrival=-1 if marker.replaces else marker.before.at.arrival,
-        through_arrival=marker.at.arrival,
-        window_from=min((start for start, _ in ranges), default=None),
-        window_to=max((end for _, end in ranges), default=None),
-        started_at=marker.started,
-        ended_at=time.time_ns() // 1000,
-        watermark=marker.at.watermark,
-        **published._asdict(),
-        **{word: counts[code] for code, word in judge.VERDICTS.items()},
-        reported=reported,
-    )
-    ledger.append(warehouse, facts)
-    return facts
-
-
-def _position(arrival: Arrival) -> Position:
-    return Position(arrival.arrival, arrival.after, arrival.arrived_at)
+def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
+    warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
+    with scratch(warehouse) as place, warehouse.interpreting(todo.few):
+        computed = compute.compute(asset, todo, place)
+        if computed.partials is not None:
+            asset.life = asset.state.create(computed.partials)
+        warehouse.create(
+            transform.table,
+            compute.published_columns(computed.windows),
+            transform.description,
+            feed=True,
+        )
+        if transform.expectations:
+            quarantine.create(warehouse, transform, computed.windows)
+        passed = gate(Batch(asset, marker, place, todo.few), computed.windows)
+        if computed.partials is not None:
+            commit.store(asset, todo, computed.partials)
+        return commit.publish(asset, todo, computed, passed, reported=reported)

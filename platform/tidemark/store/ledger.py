@@ -1,15 +1,16 @@
 """The ledger: one row for each finished run, with its facts.
 
 A run writes its row last, so a commit of the state that has no row was not, or perhaps not, fully
-published; the next run publishes it again first. The row is a plain append, which takes a third of
-an idempotent one's time; a process killed within it may leave a second row of the same commit.
+published; the next run publishes it again first. The row carries the commit's number as its
+transaction, so the head of the ledger tells how far an asset is published, and no row comes twice.
 """
 
 from dataclasses import asdict, dataclass
 from typing import get_type_hints
 
-from pyspark.sql import functions as F
+import pyarrow as pa
 
+from tidemark.store.conditions import Within
 from tidemark.store.warehouse import Warehouse
 
 TABLE = "runs"
@@ -22,6 +23,7 @@ class RunFacts:
     Args:
         run: the run's id.
         asset: the transform's name.
+        life: the identity of the asset's state; another one after it was dropped and made anew.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         answer: `as_streamed` or `complete`.
         seq: the number of its commit in the state; a roll-up's, of the last commit of its base that
@@ -41,6 +43,7 @@ class RunFacts:
 
     run: str
     asset: str
+    life: str
     mode: str
     answer: str
     seq: int
@@ -73,30 +76,45 @@ class RunFacts:
         return (self.ended_at - self.started_at) / 1e6
 
 
+_INSTANT = pa.timestamp("us", "UTC")
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
-_TYPES = {int: "BIGINT", int | None: "BIGINT", str: "STRING", bool: "BOOLEAN"}
-_SCHEMA = ", ".join(f"{name} {_TYPES[kind]}" for name, kind in get_type_hints(RunFacts).items())
+_TYPES = {int: pa.int64(), int | None: pa.int64(), str: pa.string(), bool: pa.bool_()}
+_PLAIN = {_INSTANT: pa.int64()}
+_SCHEMA = pa.schema(
+    [
+        (name, _INSTANT if name in _INSTANTS else _TYPES[kind])
+        for name, kind in get_type_hints(RunFacts).items()
+    ]
+)
 
 
-def append(warehouse: Warehouse, facts: RunFacts) -> None:
-    """Record a finished run."""
+def append(warehouse: Warehouse, facts: RunFacts) -> RunFacts:
+    """Record a finished run, once.
+
+    Returns:
+        The facts as they are on record: those of who recorded the commit first.
+    """
     create(warehouse)
-    rows = warehouse.spark.createDataFrame([tuple(asdict(facts).values())], _SCHEMA)
-    warehouse.add(rows.withColumns({name: F.timestamp_micros(name) for name in _INSTANTS}), TABLE)
+    rows = pa.Table.from_pylist([asdict(facts)], schema=_SCHEMA)
+    app = f"{facts.asset}/{facts.life}"
+    if warehouse.append(rows, TABLE, app, facts.seq) is not None:
+        return facts
+    found = warehouse.take(TABLE, Within("seq", ((facts.seq, facts.seq + 1),), instants=False))
+    plain = found.cast(pa.schema([f.with_type(_PLAIN.get(f.type, f.type)) for f in found.schema]))
+    own = [r for r in plain.to_pylist() if (r["asset"], r["life"]) == (facts.asset, facts.life)]
+    # A later commit of the asset may be on record without this one having been.
+    return RunFacts(**own[0]) if own else facts
 
 
 def create(warehouse: Warehouse) -> None:
     """Create the ledger, unless it is there."""
-    columns = [
-        f"{name} {'TIMESTAMP' if name in _INSTANTS else _TYPES[kind]}"
-        for name, kind in get_type_hints(RunFacts).items()
-    ]
-    warehouse.create(TABLE, ", ".join(columns), "Every run of every asset")
+    warehouse.create(TABLE, _SCHEMA.empty_table(), "Every run of every asset")
 
 
-def published(warehouse: Warehouse, asset: str) -> int:
-    """The number of the newest commit of the asset's state that is known to be published; or -1."""
-    if not warehouse.exists(TABLE):
-        return -1
-    newest = warehouse.read(TABLE).where(F.col("asset") == asset).agg(F.max("seq")).first()
-    return -1 if newest is None or newest[0] is None else int(newest[0])
+def published(warehouse: Warehouse, asset: str, life: str) -> int:
+    """The number of the newest commit of the asset's state that is known to be published; or -1.
+
+    Args:
+        life: the identity of the asset's state.
+    """
+    return warehouse.transaction(TABLE, f"{asset}/{life}")

@@ -13,31 +13,37 @@ that died in between. Readers don't ask for them, and the next writer removes th
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
-from typing import cast
+from operator import attrgetter
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.store.conditions import Within
 from tidemark.store.fence import Fence
+from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, frame
 from tidemark.store.warehouse import Warehouse
 
-_TIMELINE = {
-    "arrival": "BIGINT",
-    "arrived_at": "TIMESTAMP",
-    "watermark_before": "TIMESTAMP",
-    "watermark_after": "TIMESTAMP",
-    "rows": "BIGINT",
-    "min_event_time": "TIMESTAMP",
-    "max_event_time": "TIMESTAMP",
-    "bytes": "BIGINT",
-    "position": "STRING",
-    "watermark_state": "STRING",
-    "references": "STRING",
-}
+_INSTANT = pa.timestamp("us", "UTC")
+_TIMELINE = pa.schema(
+    {
+        "arrival": pa.int64(),
+        "arrived_at": _INSTANT,
+        "watermark_before": _INSTANT,
+        "watermark_after": _INSTANT,
+        "rows": pa.int64(),
+        "min_event_time": _INSTANT,
+        "max_event_time": _INSTANT,
+        "bytes": pa.int64(),
+        "position": pa.string(),
+        "watermark_state": pa.string(),
+        "references": pa.string(),
+    }
+)
 _FILE_BYTES = 32 << 20
 
 
@@ -93,42 +99,36 @@ class Log:
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
-        # Whether the tables wait for the first append, which makes them.
-        self._fresh = False
 
     def create(self) -> None:
         """Create both tables, unless they are there.
 
         Raises:
             DefinitionError: the log that is there has other columns than the source.
-            DataError: the warehouse can't be written, or a newer Tidemark wrote the tables.
+            DataError: the warehouse can't be written, or another Tidemark wrote the tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
-        with_log = self.warehouse.create(
+        self.warehouse.create(
+            self.source.timeline_table,
+            _TIMELINE.empty_table(),
+            f"One row for each arrival of {name}.",
+        )
+        made = self.warehouse.create(
             self.source.log_table, _ddl(columns), f"Events of {name} with the facts of arrival."
         )
-        with_timeline = self.warehouse.create(
-            self.source.timeline_table, _ddl(_TIMELINE), f"One row for each arrival of {name}."
-        )
-        self._fresh = with_log and with_timeline and not self.warehouse.registered
-        if not self._fresh:
+        if not made:
             self._check_columns(columns)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """The arrivals with `after` < number <= `through`, in order."""
-        if self._fresh:
-            return []
-        rows = self.warehouse.read(self.source.timeline_table).where(F.col("arrival") > after)
-        if through is not None:
-            rows = rows.where(F.col("arrival") <= through)
-        return arrivals(rows.orderBy("arrival"))
+        end = INFINITY if through is None else through + 1
+        rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
+        return _arrivals(rows)
 
     def last(self) -> Arrival | None:
         """The newest arrival, `None` when nothing has arrived yet."""
-        if self._fresh:
-            return None
-        rows = self.warehouse.read(self.source.timeline_table)
-        return next(iter(arrivals(rows.orderBy(F.desc("arrival")).limit(1))), None)
+        newest = self.warehouse.greatest(self.source.timeline_table, "arrival")
+        return None if newest is None else self.timeline(newest - 1, newest)[0]
 
     def read(
         self, after: int, through: int, start: int | None = None, end: int | None = None
@@ -138,27 +138,20 @@ class Log:
         Args:
             start, end: only what happened in [start, end), in microseconds; None is no bound.
         """
-        number = F.col("arrival")
-        rows = self.warehouse.read(self.source.log_table)
-        rows = rows.where((number > after) & (number <= through))
-        # Written so that Delta passes over files by their least and greatest event time.
-        time = F.col(f"`{self.source.event_time}`")
-        if start is not None and start > BEGINNING:
-            rows = rows.where(time >= F.timestamp_micros(F.lit(start)))
-        if end is not None and end < INFINITY:
-            rows = rows.where(time < F.timestamp_micros(F.lit(end)))
-        return rows
+        bounds = [_numbers(after + 1, through + 1)]
+        low = BEGINNING if start is None else max(start, BEGINNING)
+        high = INFINITY if end is None else min(end, INFINITY)
+        if low > BEGINNING or high < INFINITY:
+            bounds.append(Within(self.source.event_time, ((low, high),)))
+        return self.warehouse.read(self.source.log_table, *bounds)
 
     def span(self, after: int, through: int) -> tuple[int, int] | None:
         """The earliest and the newest event time, in microseconds, of the arrivals with `after` <
         number <= `through`; `None` where no event has one."""
-        number = F.col("arrival")
-        rows = self.warehouse.read(self.source.timeline_table)
-        found = rows.where((number > after) & (number <= through)).agg(
-            F.unix_micros(F.min("min_event_time")), F.unix_micros(F.max("max_event_time"))
-        )
-        oldest, newest = found.collect()[0]
-        return None if oldest is None else (oldest, newest)
+        found = self.timeline(after, through)
+        oldest = [a.min_event_time for a in found if a.min_event_time is not None]
+        newest = [a.max_event_time for a in found if a.max_event_time is not None]
+        return (min(oldest), max(newest)) if oldest and newest else None
 
     def reached(self) -> DataFrame:
         """The watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""
@@ -192,14 +185,14 @@ class Log:
         Raises:
             ConflictError: other writers do the same at the same time.
         """
-        if self._fresh:
-            return
         # The timeline first: once it is fenced, the rows beyond it can't become part of it.
         self._timeline_fence.take()
-        last = self.last()
-        self._log_fence.take(removing=f"arrival > {-1 if last is None else last.arrival}")
+        last, beyond = self.last(), self.warehouse.greatest(self.source.log_table, "arrival")
+        known = -1 if last is None else last.arrival
+        left = beyond is not None and beyond > known
+        self._log_fence.take(removing=f"arrival > {known}" if left else None)
 
-    def append(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> None:
+    def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> None:
         """Add whole arrivals: the log's rows in one commit, then the timeline's in another.
 
         Args:
@@ -210,26 +203,17 @@ class Log:
         Raises:
             ConflictError: another writer has taken over; what was written is without effect.
         """
-        if self._fresh or any(a.rows for a in arrivals):
-            self._log_fence.append(self._with_facts(rows, arrivals))
-        self._commit(arrivals)
-        self._fresh = False
-        # Whoever takes over fences the timeline before the log: this commit vouches for both.
-        if not self._timeline_fence.held():
+        try:
+            if count := sum(a.rows for a in arrivals):
+                told = self._with_facts(frame(self.warehouse.spark, rows), arrivals)
+                self._log_fence.append(told.toArrow() if count <= FEW else told)
+            # Whoever takes over fences the timeline before the log: this commit vouches for both.
+            self._timeline_fence.append(_rows(arrivals))
+        except ConflictError:
             raise ConflictError(
                 f"Another ingest of '{self.source.name}' has taken over: this one ends, nothing "
                 "is lost or counted twice."
-            )
-
-    def _commit(self, arrivals: Sequence[Arrival]) -> None:
-        names = list(_TIMELINE)
-        schema = ", ".join(f"{n} {t.replace('TIMESTAMP', 'BIGINT')}" for n, t in _TIMELINE.items())
-        table = self.warehouse.spark.createDataFrame([astuple(a) for a in arrivals], schema)
-        columns = [
-            F.timestamp_micros(n).alias(n) if _TIMELINE[n] == "TIMESTAMP" else F.col(n)
-            for n in names
-        ]
-        self._timeline_fence.append(table.select(*columns).coalesce(1))
+            ) from None
 
     def _with_facts(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
         """`rows` as the log's columns, in a few files that each hold a range of arrivals."""
@@ -254,9 +238,9 @@ class Log:
         )
 
     def _check_columns(self, columns: dict[str, str]) -> None:
-        found = {f.name: f.dataType for f in self.warehouse.read(self.source.log_table).schema}
-        schema = cast(StructType, StructType.fromDDL(_ddl(columns)))
-        wanted = {f.name: f.dataType for f in schema}
+        schema = self.warehouse.spark.createDataFrame([], _ddl(columns)).schema
+        found = {f.name: f.type for f in self.warehouse.schema(self.source.log_table)}
+        wanted = {f.name: f.type for f in arrow_schema(delta_schema(schema))}
         if wanted == found:
             return
         odd = sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n))
@@ -273,11 +257,32 @@ def tick(clock: Column, interval: int) -> Column:
 
 def arrivals(rows: DataFrame) -> list[Arrival]:
     """The arrivals that rows of a timeline tell of, in their order."""
-    columns = [
-        F.unix_micros(name) if kind == "TIMESTAMP" else F.col(name)
-        for name, kind in _TIMELINE.items()
-    ]
-    return [Arrival(*row) for row in rows.select(*columns).collect()]
+    return _arrivals(rows.toArrow())
+
+
+def _arrivals(rows: pa.Table) -> list[Arrival]:
+    """The arrivals of a timeline's rows, by their numbers."""
+    plain = [pc.cast(rows[f.name], pa.int64() if f.type == _INSTANT else f.type) for f in _TIMELINE]
+    return sorted(
+        (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),
+        key=attrgetter("arrival"),
+    )
+
+
+def _rows(arrivals: Sequence[Arrival]) -> pa.Table:
+    columns = zip(*(astuple(a) for a in arrivals), strict=True)
+    return pa.table(
+        [
+            pa.array(c, pa.int64() if f.type == _INSTANT else f.type).cast(f.type)
+            for c, f in zip(columns, _TIMELINE, strict=True)
+        ],
+        schema=_TIMELINE,
+    )
+
+
+def _numbers(start: int, end: int) -> Within:
+    """The arrivals with the numbers [start, end)."""
+    return Within("arrival", ((start, end),), instants=False)
 
 
 def _files(arrivals: Sequence[Arrival]) -> list[int]:

@@ -23,6 +23,9 @@ class Marker:
         after: the coverage with this commit.
         ranges: the window starts, each [start, end), that the commit is about; none is no bound.
         answer: `as_streamed` or `complete`.
+        definition: the fingerprint of the definition that made it.
+        open_from: of sessions, where the first one starts that may still change, microseconds;
+            None is no bound.
     """
 
     run: str = ""
@@ -33,6 +36,8 @@ class Marker:
     after: Coverage = field(default_factory=Coverage)
     ranges: Ranges = ()
     answer: str = "as_streamed"
+    definition: str = ""
+    open_from: int | None = None
 
     @property
     def replaces(self) -> bool:

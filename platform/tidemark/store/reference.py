@@ -15,12 +15,11 @@ from itertools import groupby
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source, reference_name
 from tidemark.store.log import Log
-from tidemark.store.warehouse import Warehouse, newest
+from tidemark.store.warehouse import Warehouse
 
 _ENFORCED = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 
@@ -51,14 +50,12 @@ def recorded(log: Log, names: Sequence[str], after: int, through: int) -> list[S
     Raises:
         DataError: no arrival has recorded a version of one of them.
     """
-    number = F.col("arrival")
-    timeline = log.warehouse.read(log.source.timeline_table).select("arrival", "references")
-    rows = timeline.where((number > after) & (number <= through)).orderBy("arrival").collect()
-    if not rows:
+    arrivals = log.timeline(after, through)
+    if not arrivals:
         return [Span(after, through, _of(names, current(log.warehouse, log.source)))]
-    known = [(row[0], json.loads(row[1] or "{}")) for row in rows]
+    known = [(a.arrival, json.loads(a.references or "{}")) for a in arrivals]
     missing = {name for name in names for _, found in known if name not in found}
-    first = {name: _first(log, timeline, name) for name in missing}
+    first = {name: _first(log, name) for name in missing}
     spans: list[Span] = []
     for versions, group in groupby(known, lambda each: {**first, **_of(names, each[1])}):
         last = max(arrival for arrival, _ in group)
@@ -89,24 +86,24 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
 
 def _version(warehouse: Warehouse, source: Source, reference: str) -> int:
     path = _path(warehouse, reference)
-    try:
-        return int(newest(warehouse.spark, path).version)
-    except AnalysisException:
+    version = warehouse.committer.version_at(path)
+    if version is None:
         raise DataError(
             f"Source '{source.name}' refers to '{reference}', but there is no Delta table at "
             f"'{path}': create it, then ingest."
-        ) from None
-
-
-def _first(log: Log, timeline: DataFrame, name: str) -> int:
-    version = F.get_json_object("references", f"$.{name}").cast("bigint")
-    found = timeline.where(version.isNotNull()).agg(F.min_by(version, "arrival")).collect()[0][0]
-    if found is None:
-        raise DataError(
-            f"No arrival of source '{log.source.name}' has recorded a version of its reference "
-            f"'{name}' yet: ingest some more first."
         )
-    return int(found)
+    return version
+
+
+def _first(log: Log, name: str) -> int:
+    for arrival in log.timeline():
+        versions = json.loads(arrival.references or "{}")
+        if name in versions:
+            return int(versions[name])
+    raise DataError(
+        f"No arrival of source '{log.source.name}' has recorded a version of its reference "
+        f"'{name}' yet: ingest some more first."
+    )
 
 
 def _of(names: Sequence[str], versions: dict[str, int]) -> dict[str, int]:

@@ -2,25 +2,34 @@
 
 A run appends the partials of its arrivals; readers merge what belongs together. Each commit also
 carries a marker row: which arrivals it covers, for which windows, and the coverage that results.
-Commits are numbered without gaps by `seq`, and a commit under a number that is taken is refused,
-so of two runs that start from the same coverage only one can count its events.
+Commits are numbered without gaps by `seq`, which is their transaction too, and a commit under a
+number that is taken is refused: of two runs that start from the same coverage only one can count
+its events.
+
+A state has an identity from its creation to its end, its *life*. All that is told of its commits
+elsewhere, in the ledger, in results and in the transactions of other tables, is told of that life,
+so a state that was dropped and made anew is not taken for the old one.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
-from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.verdict import VERDICTS
-from tidemark.define.windows import Session
-from tidemark.store.coverage import Coverage
+from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
+from tidemark.store.rows import Rows, frame
 from tidemark.store.warehouse import Warehouse
+
+_APP = "state"
+_LEADING = ("seq", "marker")
+"""First in the table: Delta keeps statistics for the first 32 columns alone."""
 
 
 class State:
@@ -30,93 +39,116 @@ class State:
         self.warehouse = warehouse
         self.table = transform.state_table
 
-    def read(self) -> DataFrame:
-        """The stored partials, without the markers."""
-        return self.warehouse.read(self.table).where("marker IS NULL").drop("marker")
+    def life(self) -> str | None:
+        """The identity of the state; None where there is none."""
+        head = self.warehouse.head(self.table)
+        return None if head is None else head.life
+
+    def read(self, ranges: Ranges = ()) -> DataFrame:
+        """The stored partials of windows that start in one of the ranges, without the markers."""
+        rows = self.warehouse.read(self.table, *_starting(ranges))
+        return rows.where("marker IS NULL").drop("marker")
+
+    def take(self, ranges: Ranges = ()) -> pa.Table:
+        """The same in memory, with `seq` and `marker` as they are stored."""
+        rows = self.warehouse.take(self.table, *_starting(ranges))
+        return rows.filter(rows["marker"].is_null())
 
     def last(self) -> Marker:
         """The newest commit; one with seq -1 before the first."""
-        if not self.warehouse.exists(self.table):
-            return Marker()
-        rows = self.warehouse.read(self.table).where("marker IS NOT NULL")
-        newest = rows.agg(F.max_by("marker", "seq")).first()
-        return Marker.from_json(newest[0]) if newest and newest[0] else Marker()
+        return self.at(self.warehouse.transaction(self.table, _APP))
+
+    def at(self, seq: int) -> Marker:
+        """The commit of that number; one with seq -1 before the first."""
+        return Marker() if seq < 0 else self._markers(seq, seq + 1)[0]
 
     def since(self, seq: int) -> list[Marker]:
         """The commits after the one of that number, in order."""
-        rows = self.warehouse.read(self.table).where(F.col("marker").isNotNull())
-        newer = rows.where(F.col("seq") > seq).orderBy("seq").select("marker")
-        return [Marker.from_json(row["marker"]) for row in newer.collect()]
+        newest = self.warehouse.transaction(self.table, _APP)
+        return self._markers(seq + 1, newest + 1) if newest > seq else []
 
-    def commit(self, partials: DataFrame, marker: Marker) -> Counter[int]:
-        """Store a run's partials under its number, and count its events by verdict.
+    def create(self, partials: Rows) -> str:
+        """Create the table, unless it is there; its life.
+
+        Args:
+            partials: rows with the columns that it is to have.
+        """
+        like = frame(self.warehouse.spark, partials).select(
+            F.lit(0).cast("bigint").alias("seq"), F.lit("").alias("marker"), "*"
+        )
+        self.warehouse.create(self.table, like.schema, f"Stored panes of {self.table}")
+        life = self.life()
+        assert life is not None
+        return life
+
+    def commit(self, partials: Rows, marker: Marker) -> None:
+        """Store a run's partials under its number.
+
+        Args:
+            partials: as `create` was given them; where few, in memory.
 
         Raises:
             ConflictError: another run took the number first; nothing was stored.
         """
-        rows = partials.withColumns(
-            {"seq": F.lit(marker.seq).cast("bigint"), "marker": F.lit(None).cast("string")}
-        )
-        self.warehouse.create(self.table, rows, f"Stored panes of {self.table}")
-        note = self.warehouse.spark.createDataFrame(
-            [(marker.seq, marker.to_json())], "seq BIGINT, marker STRING"
-        )
-        rows = rows.unionByName(note, allowMissingColumns=True)
-        if marker.replaces:
+        where = "TRUE"
+        notes = [(marker.seq, marker.to_json())]
+        if marker.replaces and not marker.ranges:
+            # All rows are replaced, but what earlier commits did stays on record.
+            notes = [*((m.seq, m.to_json()) for m in self.since(-1)), *notes]
+        elif marker.replaces:
             where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
-            counts = self.warehouse.replace(
-                rows, self.table, where, self.table, marker.seq, **_by_verdict()
-            )
+        rows = self._with_notes(partials, marker.seq, notes)
+        place = (self.table, _APP, marker.seq)
+        if self.warehouse.transaction(self.table, _APP) != marker.seq - 1:
+            done = None
+        elif marker.replaces:
+            done = self.warehouse.replace(rows, self.table, where, _APP, marker.seq)
         else:
-            counts = self.warehouse.append(
-                rows, self.table, self.table, marker.seq, **_by_verdict()
-            )
-        if counts is None:
+            done = self.warehouse.append(rows, *place)
+        if done is None:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
-        return _counter(counts)
 
     def counts(self, marker: Marker) -> Counter[int]:
         """The events of an earlier commit, by verdict."""
-        return by_verdict(self.warehouse.read(self.table).where(F.col("seq") == marker.seq))
+        rows = self.warehouse.read(self.table, _numbered(marker.seq, marker.seq + 1))
+        return by_verdict(rows.where("marker IS NULL"))
+
+    def _markers(self, start: int, end: int) -> list[Marker]:
+        rows = self.warehouse.take(self.table, _numbered(start, end))
+        told = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
+        return [Marker.from_json(text) for text in told]
+
+    def _with_notes(self, partials: Rows, seq: int, notes: Sequence[tuple[int, str]]) -> Rows:
+        schema = self.warehouse.schema(self.table)
+        empty = dict.fromkeys(schema.names)
+        told = pa.Table.from_pylist(
+            [empty | {"seq": n, "marker": text} for n, text in notes], schema=schema
+        )
+        if isinstance(partials, DataFrame):
+            own = partials.withColumns(
+                {"seq": F.lit(seq).cast("bigint"), "marker": F.lit(None).cast("string")}
+            )
+            return own.select(*schema.names).unionByName(frame(self.warehouse.spark, told))
+        count = partials.num_rows
+        leading = [pa.array([seq] * count, pa.int64()), pa.nulls(count, pa.string())]
+        own = pa.table([*leading, *partials.columns], names=[*_LEADING, *partials.column_names])
+        return pa.concat_tables([own.select(schema.names).cast(schema), told])
 
 
-def put(warehouse: Warehouse, rows: DataFrame, table: str, comment: str, marker: Marker) -> None:
-    """Write what a commit gives for a table of windows, once: in the place of all rows of its
-    windows, where it replaces them."""
-    warehouse.create(table, rows, comment)
-    if marker.replaces:
-        warehouse.replace(rows, table, within(marker.ranges), table, marker.seq)
-    else:
-        warehouse.append(rows, table, table, marker.seq)
-
-
-def by_verdict(partials: DataFrame) -> Counter[int]:
+def by_verdict(partials: Rows) -> Counter[int]:
     """How many events are in partials, by verdict."""
-    counts = partials.agg(*(c.alias(n) for n, c in _by_verdict().items())).first()
-    return _counter(counts.asDict() if counts else {})
+    if isinstance(partials, DataFrame):
+        partials = partials.groupBy("verdict").agg(F.sum("events").alias("events")).toArrow()
+    counts = Counter(dict.fromkeys(VERDICTS, 0))
+    pairs = zip(partials["verdict"].to_pylist(), partials["events"].to_pylist(), strict=True)
+    for verdict, events in pairs:
+        counts[verdict] += events
+    return counts
 
 
-def _by_verdict() -> dict[str, Column]:
-    events = F.col("events")
-    return {
-        word: F.sum(F.when(F.col("verdict") == code, events)) for code, word in VERDICTS.items()
-    }
+def _starting(ranges: Ranges) -> list[Within]:
+    return [Within("window_start", ranges)] if ranges else []
 
 
-def _counter(counts: Mapping[str, int | None]) -> Counter[int]:
-    return Counter({code: counts.get(word) or 0 for code, word in VERDICTS.items()})
-
-
-def unsettled(transform: WindowedTransform, before: Coverage) -> Ranges:
-    """The starts of the windows that are not settled when an incremental run begins."""
-    end = settled(transform, before)
-    return () if end is None else ((max(end - transform.window.reach, BEGINNING), INFINITY),)
-
-
-def settled(transform: WindowedTransform, before: Coverage) -> int | None:
-    """The end, in microseconds, up to which windows are settled when an incremental run begins: no
-    window that ended by then can admit an event of later arrivals. None: no window is."""
-    watermark = before.at.watermark
-    if watermark is None or isinstance(transform.window, Session):
-        return None
-    return watermark - transform.allowed_lateness
+def _numbered(start: int, end: int) -> Within:
+    return Within("seq", ((start, end),), instants=False)

@@ -6,7 +6,7 @@ table says that it is complete; then both are compared row by row.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -14,12 +14,14 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import rollups as rolling
 from tidemark.compute.compare import differing, iso, named
+from tidemark.compute.held import Scratch, scratch
 from tidemark.compute.pane import as_of, finished
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import quarantine
-from tidemark.store.log import Log
-from tidemark.store.ranges import between, within
+from tidemark.store.asset import Asset
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges, between, within
 from tidemark.store.warehouse import Warehouse
 
 FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
@@ -56,6 +58,8 @@ class ParityReport:
         windows: rows compared.
         lost: events that came too late for their window, in the range.
         total: how many differences there are; `differences` lists the first of them.
+        withheld: how many of the rows are not published, but in quarantine, by the expectation
+            that they fail.
     """
 
     asset: str
@@ -64,6 +68,7 @@ class ParityReport:
     lost: int
     total: int
     differences: list[Difference]
+    withheld: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def equal(self) -> bool:
@@ -84,24 +89,24 @@ def parity(
         DataError: the source was never ingested, or the asset never published.
     """
     ranges = between(start, end)
-    # A withheld row is what it should be as well: its values are at fault, not its computation.
-    published = quarantine.computed(warehouse, transform, within(ranges))
-    coverage = rolling.complete_through(warehouse, transform)
-    stored = rolling.counted(warehouse, transform, coverage, ranges).persist()
+    asset = Asset(warehouse, transform)
+    with scratch(warehouse) as place:
+        published, withheld, commit = _settled(asset, ranges, place)
+        coverage = rolling.covered_by(transform, commit)
+        counted = rolling.counted(warehouse, transform, coverage, ranges)
+        stored = place.keep(counted)
 
-    def computed(partials: DataFrame) -> DataFrame:
-        rows = rolling.placed(warehouse, transform, partials, coverage)
-        log = Log(warehouse, transform.source)
-        return finished(rows, transform, log, as_of(coverage)).where(within(ranges))
+        def computed(partials: DataFrame) -> DataFrame:
+            rows = rolling.placed(warehouse, transform, partials, coverage)
+            return finished(rows, transform, asset.log, as_of(coverage)).where(within(ranges))
 
-    try:
         streamed = computed(stored)
         all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
         complete = computed(all_in)
-        compared = _compared(published, streamed, complete, transform).persist()
+        compared = place.keep(_compared(published, streamed, complete, transform))
         found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
-        report = ParityReport(
+        return ParityReport(
             asset=transform.name,
             as_of=coverage.at.arrival,
             windows=compared.select("window_start", "keys").distinct().count(),
@@ -111,11 +116,25 @@ def parity(
                 Difference(r[0], r[1], json.loads(r[2]), r[3], r[4], r[5])
                 for r in found.limit(most).collect()
             ],
+            withheld=withheld,
         )
-        compared.unpersist()
-        return report
-    finally:
-        stored.unpersist()
+
+
+def _settled(
+    asset: Asset, ranges: Ranges, place: Scratch
+) -> tuple[DataFrame, dict[str, int], Marker]:
+    """The rows as they were computed, how many are withheld by each expectation, and the commit
+    that they are of: a stream may publish meanwhile, so they are read until nothing moved."""
+    warehouse, transform = asset.warehouse, asset.transform
+    tables = (transform.table, transform.quarantine_table)
+    while True:
+        versions = [warehouse.version(table) for table in tables]
+        # A withheld row is what it should be as well: its values are at fault, not its computation.
+        rows = place.keep(quarantine.computed(warehouse, transform, ranges))
+        withheld = quarantine.reasons(warehouse, transform, ranges)
+        newest = max(asset.published(), warehouse.transaction(transform.table, asset.app))
+        if versions == [warehouse.version(table) for table in tables]:
+            return rows, withheld, asset.state.at(newest)
 
 
 def _compared(

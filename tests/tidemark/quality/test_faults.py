@@ -15,6 +15,7 @@ from tidemark.base.settings import Settings
 from tidemark.compute.pane import covered
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
+from tidemark.run import compute as compute_step
 from tidemark.run import runner as run
 from tidemark.store.warehouse import Warehouse
 
@@ -137,7 +138,7 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
         doubled = events.where("arrival = 5 AND sensor = 'a'")
         return events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
 
-    monkeypatch.setattr(run, "covered", at_fault)
+    monkeypatch.setattr(compute_step, "covered", at_fault)
     asset = replace(
         PER_MINUTE, name=f"engine_{mode}", source=SOUND, expectations=(q.complete(), q.unique())
     )
@@ -152,15 +153,13 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
 def test_a_window_with_two_rows_is_found_out(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidemark.run import publish
-
-    finished = publish.finished
+    finished = compute_step.finished
 
     def at_fault(*given: object) -> DataFrame:
         rows = finished(*given)  # pyright: ignore[reportArgumentType]
         return rows.unionByName(rows.where(f"window_start = timestamp_micros({T0}) AND n > 0"))
 
-    monkeypatch.setattr(publish, "finished", at_fault)
+    monkeypatch.setattr(compute_step, "finished", at_fault)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique(),))
     compute(logged, asset, mode)
     assert failing(logged, asset.name)["unique()"] == {(0, "a"), (0, "b")}

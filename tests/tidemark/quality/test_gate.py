@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from runs import published_through
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
@@ -176,7 +177,7 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
 
     append = warehouse.append
     for place, name, end in (
-        (quarantine, "settle", die),
+        (quarantine, "commit", die),
         (warehouse, "append", die_publishing),
         (ledger, "append", die),
     ):
@@ -184,7 +185,7 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
             patch.setattr(place, name, end)
             with pytest.raises(KeyboardInterrupt):
                 incremental(warehouse, asset)
-    assert ledger.published(warehouse, "per_minute") == -1
+    assert published_through(warehouse, asset) == -1
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]

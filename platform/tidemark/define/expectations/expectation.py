@@ -136,11 +136,14 @@ class Windowed(Expectation):
         absent: from the same, what fails without having a row, of which nothing can be withheld:
             `window_start`, the keys, and `observed`.
         supports: refuses a transform whose windows it can't judge, as `check` does.
+        confirmed: whether a failure is a fault of Tidemark itself, which is looked at once more
+            before anything is withheld for it.
     """
 
     judge: Callable[[DataFrame, Evidence], Verdict] | None = None
     absent: Callable[[DataFrame, Evidence], DataFrame] | None = None
     supports: Callable[[Judged], None] | None = None
+    confirmed: bool = False
 
     def check(self, transform: Judged) -> None:
         super().check(transform)

@@ -62,6 +62,7 @@ def complete(*, level: str = ERROR) -> Windowed:
         level=level,
         judge=judge,
         absent=absent,
+        confirmed=True,
     )
 
 

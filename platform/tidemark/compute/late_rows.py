@@ -15,14 +15,11 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import within
-from tidemark.store.state import State, put
-from tidemark.store.warehouse import Warehouse
 
 
-def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
-    """Add the late events of a commit to the late table."""
-    events = covered(Log(warehouse, transform.source), transform, marker)
+def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    """The events of a commit that came too late for a window, or have no event time."""
+    events = covered(log, transform, marker)
     verdict = F.col("verdict")
     reason = (
         F.when(F.col("unparsed").isNotNull(), "unparsable")
@@ -31,28 +28,16 @@ def write_events(warehouse: Warehouse, transform: WindowedTransform, marker: Mar
     )
     lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
     seq = F.lit(marker.seq).cast("bigint")
-    rows = (
+    return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
         .drop("verdict", "admitted", "happened_at")
     )
-    comment = f"Events too late for {transform.name}, or without time"
-    put(warehouse, rows, transform.late_table, comment, marker)
 
 
-def write_loss(warehouse: Warehouse, transform: WindowedTransform, marker: Marker) -> None:
-    """Bring the late-loss table up to date with a commit.
-
-    An incremental run adds a row for each window that lost events in it: `lost` counts those of
-    the run, and the newest row of a window has its values. A backfill leaves one row a window.
-    """
-    stored = State(warehouse, transform).read().where(within(marker.ranges))
-    rows = loss(stored, transform, Log(warehouse, transform.source), marker)
-    comment = f"What too-late events would change in {transform.name}"
-    put(warehouse, rows, transform.late_loss_table, comment, marker)
-
-
-def loss(stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker) -> DataFrame:
+def late_loss(
+    stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker
+) -> DataFrame:
     """Windows that lack too-late events: how many were `lost`, and each aggregate `x` as streamed
     (null where no such window was) beside `x_complete`."""
     on = transform.by_window

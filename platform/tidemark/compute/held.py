@@ -1,0 +1,58 @@
+"""Rows that are computed once and in full, before anything is decided by them.
+
+A frame that the engine keeps is computed when it is first used, and where a query uses it twice,
+its rows may be lost (SPARK-57547). So nothing is kept by the engine here: few rows come into
+memory, many are written to files of their own, and what goes on from there reads these.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from pyspark.sql import DataFrame
+
+from tidemark.store.rows import Rows
+from tidemark.store.warehouse import Warehouse
+
+
+class Scratch:
+    """Files of one piece of work, which go when it ends."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self._name = f"_scratch/{uuid4().hex}"
+        self._count = 0
+
+    def hold(self, rows: DataFrame, *, few: bool) -> Rows:
+        """Rows, computed now.
+
+        Args:
+            few: whether they fit into memory.
+        """
+        if few:
+            return rows.toArrow()
+        return self.keep(rows)
+
+    def keep(self, rows: DataFrame) -> DataFrame:
+        """Many rows, computed now, for the engine."""
+        self._count += 1
+        path = f"{self._warehouse.path(self._name)}/{self._count}"
+        schema = rows.schema
+        self._warehouse.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        rows.write.parquet(path)
+        return self._warehouse.spark.read.schema(schema).parquet(path)
+
+    def clear(self) -> None:
+        """Remove the files, if any were written."""
+        if self._count:
+            self._warehouse.remove(self._name)
+
+
+@contextmanager
+def scratch(warehouse: Warehouse) -> Iterator[Scratch]:
+    """A place for rows that are held as long as the block lasts."""
+    place = Scratch(warehouse)
+    try:
+        yield place
+    finally:
+        place.clear()

@@ -1,0 +1,22 @@
+"""Which windows an increment can still change."""
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
+from tidemark.store.coverage import Coverage
+from tidemark.store.ranges import Ranges
+
+
+def unsettled(transform: WindowedTransform, before: Coverage) -> Ranges:
+    """The starts of the windows that are not settled when an increment begins; none is no bound."""
+    end = settled(transform, before)
+    return () if end is None else ((max(end - transform.window.reach, BEGINNING), INFINITY),)
+
+
+def settled(transform: WindowedTransform, before: Coverage) -> int | None:
+    """The end, in microseconds, up to which windows are settled when an increment begins: no window
+    that ended by then can admit an event of later arrivals. None: no window is."""
+    watermark = before.at.watermark
+    if watermark is None or isinstance(transform.window, Session):
+        return None
+    return watermark - transform.allowed_lateness

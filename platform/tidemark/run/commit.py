@@ -1,0 +1,143 @@
+"""Commit: what was computed and judged is written, each table once, in an order that a kill at any
+point leaves harmless.
+
+| a run that is killed before | leaves |
+| --- | --- |
+| `state` | nothing |
+| `late` … `results` | a commit that the next run publishes: each table takes it once |
+| `ledger` | the same, with nothing to write but this row |
+
+Each step is a fail point: a process with `TIDEMARK_FAIL_AT=<step>` is killed just before it.
+"""
+
+import os
+import signal
+import time
+from collections import Counter
+
+from pyspark.sql import DataFrame
+
+from tidemark.define import verdict as judge
+from tidemark.quality import quarantine, results
+from tidemark.quality.gate import Passed
+from tidemark.run.compute import Computed, Output
+from tidemark.run.plan import Plan
+from tidemark.store import ledger
+from tidemark.store.asset import Asset
+from tidemark.store.committers import Merge
+from tidemark.store.ledger import RunFacts
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import within
+from tidemark.store.rows import Rows, is_empty
+
+STEPS = ("state", "late", "quarantine", "panes", "published", "results", "ledger")
+FAIL_AT = "TIDEMARK_FAIL_AT"
+
+
+def store(asset: Asset, plan: Plan, partials: Rows) -> None:
+    """Commit a run's partials to the state.
+
+    Raises:
+        ConflictError: another run took the commit's number first; nothing was stored.
+    """
+    reach("state")
+    asset.state.commit(partials, plan.marker)
+
+
+def publish(
+    asset: Asset, plan: Plan, computed: Computed, passed: Passed, *, reported: bool
+) -> RunFacts:
+    """Write what a commit of the state gives to the tables that users read."""
+    transform, marker = asset.transform, plan.marker
+    panes = [o for o in computed.others if o.table == transform.panes_table]
+    reach("late")
+    for output in computed.others:
+        if output not in panes:
+            _put(asset, marker, output)
+    reach("quarantine")
+    if passed.held is not None:
+        quarantine.commit(asset, marker, passed.held)
+    reach("panes")
+    for output in panes:
+        _put(asset, marker, output)
+    reach("published")
+    done = _publish(asset, plan, passed.rows, computed.reach)
+    reach("results")
+    results.append(asset, marker, passed.found)
+    reach("ledger")
+    windows = 0 if done is None else passed.count
+    facts = _facts(asset, plan, computed.counts, passed, windows, reported=reported)
+    return ledger.append(asset.warehouse, facts)
+
+
+def reach(step: str) -> None:
+    """A fail point: the process ends here, without a farewell, where its environment says so."""
+    if os.environ.get(FAIL_AT) == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
+    """How many rows were written; None where they had been written before."""
+    store_, transform, marker = asset.warehouse, asset.transform, plan.marker
+    table, place = transform.table, (asset.app, marker.seq)
+    if marker.replaces:
+        return store_.replace(_without(rows, "gone"), table, within(marker.ranges), *place)
+    if marker.seq == 0 and not asset.rolls_up:
+        # Every window fires for the first time here.
+        return store_.append(_without(rows, "gone"), table, *place)
+    if is_empty(rows):
+        return 0
+    by = transform.by_window
+    merge = Merge(on=by, within=within_reach, delete="s.gone", insert="NOT s.gone")
+    return store_.merge(rows, table, merge, *place)
+
+
+def _put(asset: Asset, marker: Marker, output: Output) -> None:
+    """Write what a commit gives for a table of windows, in the place of all rows of its windows
+    where it replaces them."""
+    store_ = asset.warehouse
+    store_.create(output.table, output.rows, output.comment)
+    if marker.replaces:
+        where = within(marker.ranges)
+        store_.replace(output.rows, output.table, where, asset.app, marker.seq)
+    elif not is_empty(output.rows):
+        store_.append(output.rows, output.table, asset.app, marker.seq)
+
+
+def _without(rows: Rows, column: str) -> Rows:
+    return rows.drop(column) if isinstance(rows, DataFrame) else rows.drop_columns([column])
+
+
+def _facts(
+    asset: Asset,
+    plan: Plan,
+    counts: Counter[int],
+    passed: Passed,
+    windows: int,
+    *,
+    reported: bool,
+) -> RunFacts:
+    marker = plan.marker
+    assert asset.life is not None
+    # A run of a roll-up is about all windows, whichever it replaces.
+    ranges = () if marker.mode == "rollup" else marker.ranges
+    return RunFacts(
+        run=marker.run,
+        asset=asset.transform.name,
+        life=asset.life,
+        mode=marker.mode,
+        answer=marker.answer,
+        seq=marker.seq,
+        from_arrival=-1 if marker.replaces else marker.before.at.arrival,
+        through_arrival=marker.at.arrival,
+        window_from=min((start for start, _ in ranges), default=None),
+        window_to=max((end for _, end in ranges), default=None),
+        started_at=marker.started,
+        ended_at=time.time_ns() // 1000,
+        watermark=marker.at.watermark,
+        windows=windows,
+        quarantined=passed.quarantined,
+        warned=passed.warned,
+        **{word: counts[code] for code, word in judge.VERDICTS.items()},
+        reported=reported,
+    )

@@ -1,0 +1,203 @@
+"""Compute: from the events of a plan to the rows that its commit publishes, in the engine.
+
+Two questions for a small run: what are the new partials, and what are the rows of the windows that
+they can change. Whatever is decided by later is computed once and in full (`held`): few rows come
+and go as Arrow tables, many stay with the engine.
+
+What a commit publishes is a function of the commit alone: of its marker and of the state as that
+commit leaves it. So it is the same for a commit that a killed run left behind.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.compute import rollups, session, slot
+from tidemark.compute.compare import named
+from tidemark.compute.held import Scratch
+from tidemark.compute.late_rows import late_events, late_loss
+from tidemark.compute.pane import as_of, covered, finished, partials
+from tidemark.compute.pane_table import panes
+from tidemark.compute.settled import settled, unsettled
+from tidemark.define import verdict as judge
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import Count
+from tidemark.define.windows import Session
+from tidemark.quality.gx import ROW
+from tidemark.quality.judge import row_number
+from tidemark.run.plan import Plan
+from tidemark.store.asset import Asset
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges, within
+from tidemark.store.rows import Rows, frame
+from tidemark.store.state import by_verdict
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a commit gives for a table beside the published one."""
+
+    table: str
+    rows: Rows
+    comment: str
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a plan comes to.
+
+    Args:
+        partials: to store; None where the state has them.
+        counts: the commit's events, by verdict.
+        windows: the rows that changed, as they would be published; of an increment with `gone`,
+            whether a row is to leave; where there are expectations, with what tells them apart.
+        reach: a condition on the published rows `t` that it can have changed.
+        others: what else it gives.
+    """
+
+    partials: Rows | None
+    counts: Counter[int]
+    windows: Rows
+    reach: str
+    others: list[Output] = field(default_factory=list[Output])
+
+
+def compute(asset: Asset, plan: Plan, scratch: Scratch) -> Computed:
+    """Compute what a plan has to commit and to publish."""
+    new = None if plan.stored else count(asset, plan, scratch)
+    return finish(asset, plan, new, scratch)
+
+
+def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
+    """The partials that the commit adds to the state."""
+    transform, marker = asset.transform, plan.marker
+    counts = isinstance(transform.trigger.early, Count) or isinstance(transform.trigger.late, Count)
+    earlier = None
+    if counts and marker.seq > 0 and not marker.replaces:
+        earlier = asset.state.read(unsettled(transform, marker.before))
+    rows = partials(covered(asset.log, transform, marker), transform, asset.log, earlier)
+    return scratch.hold(rows, few=plan.few)
+
+
+def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch) -> Computed:
+    """The rows of the windows that the commit can have changed, and what else it publishes.
+
+    Args:
+        new: the partials that the commit adds; None where the state has them.
+    """
+    warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker
+    counts = (
+        plan.counts
+        if plan.counts is not None
+        else by_verdict(new)
+        if new is not None
+        else Counter()
+    )
+    state = _State(asset, marker, new)
+    rows, reach = _reached(asset, marker, state)
+    changed = (_replacing if marker.replaces else _changed)(asset, marker, rows)
+    windows = scratch.hold(_stamped(changed, transform, marker), few=plan.few)
+    outputs: list[Output] = []
+    if transform.accumulation is not None:
+        then = None if marker.replaces else as_of(marker.before)
+        fired = panes(rows, transform, asset.log, as_of(marker.after), then)
+        fired = fired.withColumn("seq", F.lit(marker.seq).cast("bigint"))
+        comment = f"Every firing of {transform.name}"
+        outputs.append(Output(transform.panes_table, scratch.hold(fired, few=plan.few), comment))
+    missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
+    there = marker.replaces and not missed and warehouse.exists(transform.late_table)
+    if not asset.rolls_up and (missed or there):
+        loss = late_loss(state.rows(marker.ranges), transform, asset.log, marker)
+        comment = f"What too-late events would change in {transform.name}"
+        held = scratch.hold(loss, few=plan.few)
+        outputs.append(Output(transform.late_loss_table, held, comment))
+        if marker.mode != "correction":
+            # What came too late stays on record, also when a correction counts it.
+            events = late_events(asset.log, transform, marker)
+            comment = f"Events too late for {transform.name}, or without time"
+            held = scratch.hold(events, few=plan.few)
+            outputs.append(Output(transform.late_table, held, comment))
+    return Computed(new, counts, windows, reach, outputs)
+
+
+class _State:
+    """The state as the commit leaves it."""
+
+    def __init__(self, asset: Asset, marker: Marker, new: Rows | None) -> None:
+        self._asset = asset
+        self._marker = marker
+        self._new = new
+
+    def rows(self, ranges: Ranges) -> DataFrame:
+        """The partials of windows that start in one of the ranges; those without one too where
+        there is no bound."""
+        stored, marker = self._asset.state, self._marker
+        if self._new is None:
+            return stored.read(ranges)
+        seq = F.lit(marker.seq).cast("bigint")
+        new = frame(self._asset.warehouse.spark, self._new).withColumn("seq", seq)
+        new = new.where(within(ranges)) if ranges else new
+        if marker.seq == 0 or (marker.replaces and ranges == marker.ranges):
+            return new
+        there = stored.read(ranges)
+        if marker.replaces:
+            there = there.where(f"NOT {within(marker.ranges)}")
+        return there.unionByName(new)
+
+
+def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, str]:
+    """The partials of all windows that a commit can have changed, and a condition on these."""
+    transform = asset.transform
+    if marker.replaces:
+        return rollups.placed_within(asset, state.rows, marker.after, marker.ranges), "TRUE"
+    before, reach = marker.before, "TRUE"
+    ranges = unsettled(transform, before)
+    rows = rollups.placed_within(asset, state.rows, marker.after, ranges)
+    if (end := settled(transform, before)) is not None:
+        bound = f"window_end > timestamp_micros({end})"
+        rows, reach = rows.where(bound), f"t.{bound}"
+    if before.covers:
+        rows = rows.where(before.pick("arrival") < marker.after.at.arrival)
+    return rows, reach
+
+
+def _replacing(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
+    return finished(rows, asset.transform, asset.log, as_of(marker.after)).withColumn(
+        "gone", F.lit(False)
+    )
+
+
+def _changed(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
+    transform, log = asset.transform, asset.log
+    now, then = as_of(marker.after), as_of(marker.before)
+    if isinstance(transform.window, Session):
+        return session.changes(rows, transform, log, now, then)
+    fired = finished(rows, transform, log, now, F.max("fired").alias("fired"))
+    again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
+    moved = slot.closed(now, then) | slot.became_final(transform, now, then)
+    return fired.where(again | moved).withColumn("gone", F.lit(False))
+
+
+def published_columns(rows: Rows) -> Rows:
+    """The columns of the published table, as rows of no use but to tell them."""
+    away = ["gone", ROW, "_keys"]
+    if isinstance(rows, DataFrame):
+        return rows.drop(*away)
+    return rows.drop_columns([c for c in away if c in rows.column_names])
+
+
+def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    stamped = rows.select(
+        *("window_start", "window_end", *transform.keys, *transform.aggregates),
+        *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
+        "last_arrival",
+        marker.after.pick("arrival").alias("as_of"),
+        F.lit(marker.seq).cast("bigint").alias("seq"),
+        F.lit(None).cast("string").alias("quality"),
+        "gone",
+    )
+    if not transform.expectations:
+        return stamped
+    return stamped.withColumns({ROW: row_number(transform), "_keys": named(transform.keys)})

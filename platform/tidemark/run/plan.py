@@ -1,0 +1,135 @@
+"""Plan: what a run has to do, told by the heads of timeline, state and ledger, without the engine.
+
+A plan names one commit of the state: the one that the run is to make, or, before anything else, the
+newest one where that was not published to its end. It ends at once where there is nothing to do.
+"""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tidemark.base.errors import DataError
+from tidemark.compute import rollups
+from tidemark.compute.correctable import lacking
+from tidemark.define.fingerprint import fingerprint
+from tidemark.define.rollup import RollUp
+from tidemark.define.windows import Session
+from tidemark.store.asset import Asset
+from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.log import Arrival
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import between
+from tidemark.store.rows import FEW
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One commit to make and to publish.
+
+    Args:
+        marker: the commit.
+        few: whether its events are few.
+        stored: whether the state has it already, so that it is only to be published.
+        counts: its events by verdict, where they are known before it is computed.
+    """
+
+    marker: Marker
+    few: bool
+    stored: bool = False
+    counts: Counter[int] | None = None
+
+
+def left_behind(asset: Asset, last: Marker) -> Plan | None:
+    """The newest commit, where it was not published to its end."""
+    if asset.rolls_up or last.seq <= asset.published():
+        return None
+    counts = asset.state.counts(last)
+    return Plan(last, counts.total() <= FEW, stored=True, counts=counts)
+
+
+def increment(
+    asset: Asset, last: Marker, through: int | None, limit: int | None, known: Sequence[Arrival]
+) -> Plan | None:
+    """The arrivals that came since the newest commit.
+
+    Args:
+        through: the last arrival to take; all there are by default.
+        limit: how many arrivals to take at most.
+        known: arrivals that the caller has read already, in order.
+    """
+    if isinstance(asset.transform, RollUp):
+        planned = rollups.plan(asset)
+        if planned is None:
+            return None
+        marker, counts = planned
+        return Plan(_begun(asset, marker), counts.total() <= FEW, stored=True, counts=counts)
+    seen = last.after.at.arrival
+    arrivals = [a for a in known if a.arrival > seen]
+    if not known or (arrivals and arrivals[0].arrival > seen + 1):
+        arrivals = asset.log.timeline(seen, through)
+    arrivals = arrivals[:limit]
+    if not arrivals:
+        return None
+    after = last.after.advance(_position(arrivals[-1]))
+    marker = Marker(mode="incremental", seq=last.seq + 1, before=last.after, after=after)
+    return Plan(_begun(asset, marker), sum(a.rows for a in arrivals) <= FEW)
+
+
+def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, answer: str) -> Plan:
+    """All arrivals so far, for the windows that start in [start, end).
+
+    Raises:
+        DataError: the source has no arrival yet.
+    """
+    newest = asset.log.last()
+    if newest is None:
+        raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
+    if isinstance(asset.transform.window, Session):
+        # A session may reach across any bound, so all are computed.
+        start, end = None, None
+    at, before = _position(newest), last.after
+    after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
+    ranges = between(start, end)
+    marker = Marker(
+        mode="backfill",
+        seq=last.seq + 1,
+        before=before,
+        after=after,
+        ranges=ranges,
+        answer=answer,
+    )
+    rows = sum(a.rows for a in asset.log.timeline(-1, newest.arrival))
+    return Plan(_begun(asset, marker), rows <= FEW)
+
+
+def correction(asset: Asset, last: Marker) -> Plan | None:
+    """The windows that lack too-late events, each through where it is complete."""
+    ranges = lacking(asset.warehouse, asset.transform)
+    if ranges is None:
+        return None
+    stands = last.after
+    marker = Marker(
+        mode="correction",
+        seq=last.seq + 1,
+        before=stands,
+        after=stands,
+        ranges=ranges,
+        answer="complete",
+    )
+    rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
+    return Plan(_begun(asset, marker), rows <= FEW)
+
+
+def _begun(asset: Asset, marker: Marker) -> Marker:
+    return replace(
+        marker,
+        run=marker.run or uuid.uuid4().hex,
+        started=marker.started or time.time_ns() // 1000,
+        definition=fingerprint(asset.transform),
+    )
+
+
+def _position(arrival: Arrival) -> Position:
+    return Position(arrival.arrival, arrival.after, arrival.arrived_at)

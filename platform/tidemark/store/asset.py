@@ -1,0 +1,42 @@
+"""An asset's tables, as one object: its log, its state, and what runs write."""
+
+from tidemark.define.rollup import RollUp
+from tidemark.define.transform import WindowedTransform
+from tidemark.store import ledger
+from tidemark.store.log import Log
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+
+
+class Asset:
+    """A transform in a warehouse.
+
+    Args:
+        life: the identity of its state where that is known; a roll-up's is its base's. All that a
+            commit of the state causes elsewhere is written under it.
+    """
+
+    def __init__(
+        self, warehouse: Warehouse, transform: WindowedTransform, life: str | None = None
+    ) -> None:
+        self.warehouse = warehouse
+        self.transform = transform
+        self.log = Log(warehouse, transform.source)
+        self.state = State(warehouse, transform)
+        self.life = life or self.state.life()
+
+    @property
+    def rolls_up(self) -> bool:
+        """Whether it has no state of its own, but follows its base's."""
+        return isinstance(self.transform, RollUp)
+
+    def published(self) -> int:
+        """The number of the newest commit that is known to be published; -1 before the first."""
+        if self.life is None:
+            return -1
+        return ledger.published(self.warehouse, self.transform.name, self.life)
+
+    @property
+    def app(self) -> str:
+        """The application in whose name its commits are written to other tables than its state."""
+        return f"{self.transform.name}/{self.life}"

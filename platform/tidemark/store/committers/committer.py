@@ -1,0 +1,107 @@
+"""What is asked of a committer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from tidemark.store.conditions import Within
+from tidemark.store.rows import Rows
+
+
+class Head(NamedTuple):
+    """Where a table stands: its identity, which it has from its creation to its end, and the
+    number of its newest commit."""
+
+    life: str
+    version: int
+    format: int
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What a merge does; conditions name the table `t` and the rows `s`.
+
+    Args:
+        on: columns in which a row and one of the table's agree; nulls agree too.
+        within: a condition on the table that lets files be passed over.
+        delete: deletes the table's row, where true.
+        update: otherwise puts the row in its place, where true; None never does.
+        insert: adds a row that agrees with none, where true; None never does.
+        only: the columns that an update changes, to SQL expressions; all of them by default.
+    """
+
+    on: Sequence[str]
+    within: str = "TRUE"
+    delete: str | None = None
+    update: str | None = "TRUE"
+    insert: str | None = "TRUE"
+    only: dict[str, str] | None = None
+
+    def matching(self) -> str:
+        """The condition on which rows agree, for both committers."""
+        return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
+
+
+class Committer(Protocol):
+    """Creates tables and commits to them; reads no more of them than a commit needs.
+
+    A commit that names an application and a version takes effect once, whatever is repeated: it
+    is passed over where the table has that version of the application, or a later one.
+    """
+
+    def create(
+        self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
+    ) -> bool:
+        """Create a table; whether nobody else had."""
+        ...
+
+    def head(self, table: str) -> Head | None:
+        """Where a table stands; None where there is none."""
+        ...
+
+    def version_at(self, path: str) -> int | None:
+        """The newest version of any Delta table, by its path; None where there is none."""
+        ...
+
+    def schema(self, table: str) -> pa.Schema:
+        """The table's columns."""
+        ...
+
+    def greatest(self, table: str, column: str) -> int | None:
+        """The greatest whole number in a column; None where there is none."""
+        ...
+
+    def transaction(self, table: str, app: str) -> int:
+        """The newest version of an application in a table; -1 before the first."""
+        ...
+
+    def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
+        """Add rows: how many; None where the commit was passed over."""
+        ...
+
+    def replace(self, table: str, rows: Rows, where: str, app: str, version: int) -> int | None:
+        """Put rows in the place of those of which `where` is true; otherwise as `append`."""
+        ...
+
+    def merge(
+        self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
+    ) -> int | None:
+        """Merge rows into the table: how many it added, changed or deleted."""
+        ...
+
+    def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
+        """Merge rows that are read after the table was looked at, where the application has
+        committed nothing to it in between; otherwise they are read again."""
+        ...
+
+    def take(self, table: str, *bounds: Within) -> pa.Table:
+        """The rows within all of these bounds, in memory."""
+        ...
+
+    def read(self, table: str, *bounds: Within) -> DataFrame:
+        """The same for the engine."""
+        ...

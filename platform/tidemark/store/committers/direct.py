@@ -1,0 +1,287 @@
+"""Commits by delta-rs: from memory, or of files that the engine's workers have written.
+
+A commit takes a hundredth of a second, and the table is named by nobody's session. Exactly once is
+the writer's business here: delta-rs neither skips nor refuses a transaction's version that is not
+higher than the last. So a commit opens the table, looks at the version of its application, and
+commits *from that same object*: then a commit of the same application that came in between is
+refused.
+"""
+
+import random
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidemark.base.errors import ConflictError
+from tidemark.store.committers.committer import Head, Merge
+from tidemark.store.committers.staged import Staged, file_system, stage
+from tidemark.store.conditions import Within
+from tidemark.store.refusals import translated
+from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
+
+_ATTEMPTS = 20
+_MANY_FILES = 400
+"""Files up to which the engine is given their names, and need not read the table's log."""
+_OWN = {
+    # Opening a table reads the commits since the last checkpoint.
+    "delta.checkpointInterval": "25",
+}
+_INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
+T = TypeVar("T")
+_File = Mapping[str, Any]
+"""A file as the table's log lists it, with its statistics."""
+
+
+class Direct:
+    """Commits to the tables below a folder.
+
+    Args:
+        spark: writes and reads what is too much for memory.
+        place: the folder or bucket that holds the tables.
+        storage: options of the object store's client; the environment has the usual ones.
+    """
+
+    def __init__(
+        self, spark: SparkSession, place: str, storage: dict[str, str] | None = None
+    ) -> None:
+        self._spark = spark
+        self._place = place
+        self._storage = storage
+
+    def create(
+        self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
+    ) -> bool:
+        with translated(f"create table '{table}' in '{self._place}'"):
+            try:
+                DeltaTable.create(
+                    self._path(table),
+                    delta_schema(schema),
+                    mode="error",
+                    description=comment or None,
+                    configuration=_OWN | properties,
+                    storage_options=self._storage,
+                    raise_if_key_not_exists=False,
+                )
+            except (DeltaError, CommitFailedError):
+                # Another process created it at the same time, which is as good.
+                if self.head(table) is None:
+                    raise
+                return False
+        return True
+
+    def head(self, table: str) -> Head | None:
+        try:
+            opened = self._open(table)
+        except TableNotFoundError:
+            return None
+        except OSError as error:
+            if "Not a directory" in str(error):
+                return None
+            raise
+        found = opened.metadata()
+        return Head(
+            str(found.id), opened.version(), int(found.configuration.get("tidemark.format", 1))
+        )
+
+    def version_at(self, path: str) -> int | None:
+        try:
+            return DeltaTable(path, storage_options=self._storage, without_files=True).version()
+        except TableNotFoundError:
+            return None
+
+    def schema(self, table: str) -> pa.Schema:
+        return arrow_schema(self._open(table).schema())
+
+    def greatest(self, table: str, column: str) -> int | None:
+        opened = self._open(table)
+        files = self._files(opened, ())
+        told = [file.get(f"max.{column}") for file in files]
+        silent = [f for f, most in zip(files, told, strict=True) if most is None]
+        empty = all(f.get(f"null_count.{column}") == f["num_records"] for f in silent)
+        if not empty:
+            told = self._load(opened, files, ())[column].to_pylist()
+        return max((most for most in told if most is not None), default=None)
+
+    def transaction(self, table: str, app: str) -> int:
+        version = self._open(table).transaction_version(app)
+        return -1 if version is None else version
+
+    def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
+        ready = self._ready(table, rows)
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> int:
+            if isinstance(ready, Staged):
+                ready.commit(opened, "append", properties)
+                return ready.rows
+            write_deltalake(opened, ready, mode="append", commit_properties=properties)
+            return ready.num_rows
+
+        return self._committed(table, app, version, write)
+
+    def replace(self, table: str, rows: Rows, where: str, app: str, version: int) -> int | None:
+        ready = self._ready(table, rows)
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> int:
+            everything = where == "TRUE"
+            if isinstance(ready, Staged) and everything:
+                ready.commit(opened, "overwrite", properties)
+                return ready.rows
+            write_deltalake(
+                opened,
+                ready.reader() if isinstance(ready, Staged) else ready,
+                mode="overwrite",
+                predicate=None if everything else _for_datafusion(where),
+                commit_properties=properties,
+            )
+            return ready.rows if isinstance(ready, Staged) else ready.num_rows
+
+        return self._committed(table, app, version, write)
+
+    def merge(
+        self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
+    ) -> int | None:
+        source = rows if isinstance(rows, pa.Table) else rows.toArrow()
+        return self._committed(
+            table,
+            app,
+            version,
+            lambda opened, properties: _merged(opened, source, merge, properties),
+        )
+
+    def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
+        for n in range(_ATTEMPTS):
+            opened = self._open(table)
+            # Its version as it stands: another commit of the application makes this one fail.
+            standing = opened.transaction_version(app)
+            transactions = None if standing is None else [Transaction(app, standing)]
+            found = rows()
+            source = found if isinstance(found, pa.Table) else found.toArrow()
+            try:
+                with translated(f"write table '{table}'"):
+                    properties = CommitProperties(app_transactions=transactions)
+                    return _merged(opened, source, merge, properties)
+            except ConflictError:
+                _wait(n)
+        raise ConflictError(f"Can't write table '{table}': others keep changing it.")
+
+    def take(self, table: str, *bounds: Within) -> pa.Table:
+        opened = self._open(table)
+        files = self._files(opened, bounds)
+        return self._load(opened, files, bounds)
+
+    def read(self, table: str, *bounds: Within) -> DataFrame:
+        opened = self._open(table)
+        files = self._files(opened, bounds)
+        if sum(file["num_records"] for file in files) <= FEW:
+            return frame(self._spark, self._load(opened, files, bounds))
+        if len(files) > _MANY_FILES:
+            found = self._spark.read.format("delta").load(self._path(table))
+        else:
+            paths = [f"{self._path(table)}/{file['path']}" for file in files]
+            schema = spark_schema(opened.schema())
+            found = self._spark.read.schema(schema).parquet(*paths)
+        for bound in bounds:
+            found = found.where(bound.sql())
+        return found
+
+    def _load(
+        self, opened: DeltaTable, files: Sequence[_File], bounds: Sequence[Within]
+    ) -> pa.Table:
+        schema = arrow_schema(opened.schema())
+        if not files:
+            return schema.empty_table()
+        condition = pc.scalar(True)
+        for bound in bounds:
+            condition = condition & bound.expression()
+        system, folder = file_system(opened.table_uri)
+        paths = [f"{folder}/{file['path']}" for file in files]
+        found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
+        return found.to_table(filter=condition)
+
+    def _files(self, opened: DeltaTable, bounds: Sequence[Within]) -> list[_File]:
+        """The table's files that may hold rows within the bounds."""
+        listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+        return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
+
+    def _open(self, table: str) -> DeltaTable:
+        return DeltaTable(self._path(table), storage_options=self._storage)
+
+    def _path(self, table: str) -> str:
+        return f"{self._place}/{table}"
+
+    def _ready(self, table: str, rows: Rows) -> pa.Table | Staged:
+        """Rows as they can be committed: their columns are the table's, and their files written."""
+        ready = fitted(rows, self._open(table).schema(), table)
+        if isinstance(ready, pa.Table):
+            return ready
+        with translated(f"write table '{table}'"):
+            return stage(ready, self._path(table))
+
+    def _committed(
+        self,
+        table: str,
+        app: str | None,
+        version: int,
+        write: Callable[[DeltaTable, CommitProperties], T],
+    ) -> T | None:
+        """What `write` gives, which is tried anew where another commit came first; None where the
+        table has this version of the application."""
+        for n in range(_ATTEMPTS):
+            opened = self._open(table)
+            done = None if app is None else opened.transaction_version(app)
+            if done is not None and done >= version:
+                return None
+            transactions = None if app is None else [Transaction(app, version)]
+            properties = CommitProperties(app_transactions=transactions)
+            try:
+                with translated(f"write table '{table}'"):
+                    return write(opened, properties)
+            except ConflictError:
+                _wait(n)
+        raise ConflictError(f"Can't write table '{table}': others keep changing it.")
+
+
+def _merged(
+    opened: DeltaTable, source: pa.Table, merge: Merge, properties: CommitProperties
+) -> int:
+    values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
+    work = opened.merge(
+        source=source,
+        predicate=_for_datafusion(merge.matching().format(same="IS NOT DISTINCT FROM")),
+        source_alias="s",
+        target_alias="t",
+        # What is merged is in memory: its least and greatest values pass over files.
+        streamed_exec=False,
+        commit_properties=properties,
+    )
+    if merge.delete is not None:
+        work = work.when_matched_delete(merge.delete)
+    if merge.update is not None:
+        work = work.when_matched_update(merge.only or values, _unless_true(merge.update))
+    if merge.insert is not None:
+        work = work.when_not_matched_insert(values, _unless_true(merge.insert))
+    done: dict[str, Any] = work.execute()
+    return sum(int(done[f"num_target_rows_{kind}"]) for kind in ("inserted", "updated", "deleted"))
+
+
+def _wait(attempt: int) -> None:
+    time.sleep(random.uniform(0, 0.05 * min(2**attempt, 20)))
+
+
+def _for_datafusion(condition: str) -> str:
+    """A condition of the engine's SQL, in the words of the library that merges for delta-rs."""
+    typed = "arrow_cast(\\1, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return _INSTANT.sub(typed, condition).replace("`", '"')
+
+
+def _unless_true(condition: str) -> str | None:
+    return None if condition == "TRUE" else condition

@@ -1,0 +1,185 @@
+"""Commits by the engine, with the log store that is right where the warehouse is.
+
+An append or a replacement carries its transaction in its own options. A MERGE takes it from its
+session, so every merge is made in a session of its own that nothing else uses.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidemark.base.errors import ConflictError
+from tidemark.store.committers.committer import Head, Merge
+from tidemark.store.conditions import Within
+from tidemark.store.refusals import translated
+from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
+
+_MISSING = (
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+    "Not a directory",
+)
+_ATTEMPTS = 8
+
+
+class Engine:
+    """Commits to the tables below a folder.
+
+    Args:
+        spark: makes the commits.
+        place: the folder that holds the tables.
+    """
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        self._spark = spark
+        self._place = place
+
+    def create(
+        self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
+    ) -> bool:
+        if self.head(table) is not None:
+            return False
+        columns = spark_schema(delta_schema(schema))
+        ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in columns.fields)
+        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        try:
+            with translated(f"create table '{table}' in '{self._place}'"):
+                self._spark.sql(
+                    f"CREATE TABLE delta.`{self._path(table)}` ({ddl}) USING delta "
+                    f"COMMENT '{_quoted(comment)}' TBLPROPERTIES ({pairs})"
+                )
+        except ConflictError:
+            # Another process created it at the same time, which is as good.
+            if self.head(table) is None:
+                raise
+            return False
+        return True
+
+    def head(self, table: str) -> Head | None:
+        place = f"delta.`{self._path(table)}`"
+        try:
+            detail = self._spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]
+            newest = self._spark.sql(f"DESCRIBE HISTORY {place} LIMIT 1").collect()[0]
+        except PySparkException as error:
+            if any(word in str(error) for word in _MISSING):
+                return None
+            raise
+        if detail["id"] is None:
+            return None
+        return Head(
+            detail["id"], newest["version"], int(detail["properties"].get("tidemark.format", 1))
+        )
+
+    def version_at(self, path: str) -> int | None:
+        try:
+            newest = self._spark.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1").collect()
+        except PySparkException as error:
+            if any(word in str(error) for word in _MISSING):
+                return None
+            raise
+        return int(newest[0]["version"])
+
+    def schema(self, table: str) -> pa.Schema:
+        return arrow_schema(delta_schema(self.read(table).schema))
+
+    def greatest(self, table: str, column: str) -> int | None:
+        return self.read(table).agg(F.max(column)).collect()[0][0]
+
+    def transaction(self, table: str, app: str) -> int:
+        # No statement tells it: the log's own files do, as the protocol lays them out.
+        kind, log = "txn struct<appId: string, version: bigint>", f"{self._path(table)}/_delta_log"
+        reader = self._spark.read.schema(kind)
+        commits = reader.option("pathGlobFilter", "*.json").json(log)
+        checkpoints = reader.option("pathGlobFilter", "*.checkpoint*.parquet").parquet(log)
+        own = commits.unionByName(checkpoints).where(F.col("txn.appId") == app)
+        newest = own.agg(F.max("txn.version")).collect()[0][0]
+        return -1 if newest is None else int(newest)
+
+    def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
+        return self._write(table, rows, "append", app, version, {})
+
+    def replace(self, table: str, rows: Rows, where: str, app: str, version: int) -> int | None:
+        options = {} if where == "TRUE" else {"replaceWhere": where}
+        return self._write(table, rows, "overwrite", app, version, options)
+
+    def merge(
+        self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
+    ) -> int | None:
+        view = f"merge_{uuid4().hex}"
+        if app is not None and self.transaction(table, app) >= version:
+            return None
+        # A session of its own: nobody else sets, or finds, its transaction.
+        own: SparkSession = cast(Any, self._spark).cloneSession()
+        frame(own, rows if isinstance(rows, pa.Table) else rows.toArrow()).createTempView(view)
+        if app is not None:
+            own.conf.set("spark.databricks.delta.write.txnAppId", app)
+            own.conf.set("spark.databricks.delta.write.txnVersion", str(version))
+        same = merge.matching().format(same="<=>")
+        sets = "*" if merge.only is None else ", ".join(f"{k} = {v}" for k, v in merge.only.items())
+        clauses = [
+            *([f"WHEN MATCHED AND {merge.delete} THEN DELETE"] if merge.delete else []),
+            *([f"WHEN MATCHED AND {merge.update} THEN UPDATE SET {sets}"] if merge.update else []),
+            *(
+                [f"WHEN NOT MATCHED AND {merge.insert} THEN INSERT *"]
+                if merge.insert is not None
+                else []
+            ),
+        ]
+        into = f"MERGE INTO delta.`{self._path(table)}` t USING {view} s ON {same}"
+        for n in range(_ATTEMPTS):
+            try:
+                with translated(f"write table '{table}'"):
+                    done = own.sql(" ".join([into, *clauses])).collect()
+                return int(done[0]["num_affected_rows"]) if done else None
+            except ConflictError:
+                if n + 1 == _ATTEMPTS:
+                    raise
+        return None
+
+    def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
+        # Delta refuses a merge whose table changed since it was read, in what it merges.
+        return self.merge(table, rows(), merge, None, 0) or 0
+
+    def take(self, table: str, *bounds: Within) -> pa.Table:
+        return self.read(table, *bounds).toArrow()
+
+    def read(self, table: str, *bounds: Within) -> DataFrame:
+        found = self._spark.read.format("delta").load(self._path(table))
+        for bound in bounds:
+            found = found.where(bound.sql())
+        return found
+
+    def _write(
+        self,
+        table: str,
+        rows: Rows,
+        mode: str,
+        app: str | None,
+        version: int,
+        options: dict[str, str],
+    ) -> int | None:
+        schema = delta_schema(self.read(table).schema)
+        ready = frame(self._spark, fitted(rows, schema, table))
+        seen = Observation()
+        ready = ready.observe(seen, F.count(F.lit(1)).alias("rows"))
+        if app is not None:
+            options = options | {"txnAppId": app, "txnVersion": str(version)}
+        with translated(f"write table '{table}'"):
+            ready.write.format("delta").mode(mode).options(**options).save(self._path(table))
+        # A write that Delta passed over has observed nothing.
+        found = seen.get
+        return int(found["rows"]) if found else None
+
+    def _path(self, table: str) -> str:
+        return f"{self._place}/{table}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

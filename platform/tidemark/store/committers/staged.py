@@ -1,0 +1,135 @@
+"""Files that the engine's workers have written into a table's folder, to be committed as they are.
+
+A file that no commit names is no part of the table: what a killed run leaves is removed by vacuum.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql import DataFrame
+
+_MICROS = "spark.sql.parquet.outputTimestampType"
+
+
+@dataclass(frozen=True)
+class _File:
+    path: str
+    size: int
+    modified: int
+    footer: pq.FileMetaData
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Parquet files in a folder of a table's own.
+
+    Args:
+        table: the table's folder.
+        files: the files, their paths relative to it.
+    """
+
+    table: str
+    files: Sequence[_File]
+
+    @property
+    def rows(self) -> int:
+        """How many rows they hold."""
+        return sum(file.footer.num_rows for file in self.files)
+
+    def commit(
+        self,
+        opened: DeltaTable,
+        mode: Literal["append", "overwrite"],
+        properties: CommitProperties,
+    ) -> None:
+        """Make them part of the table; with `overwrite`, all that there is of it."""
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, {}, f.modified, True, json.dumps(_statistics(f.footer)))
+            for f in self.files
+        ]
+        opened.create_write_transaction(
+            actions, mode, opened.schema(), commit_properties=properties
+        )
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Their rows, one batch after the other."""
+        system, folder = file_system(self.table)
+        paths = [f"{folder}/{file.path}" for file in self.files]
+        return ds.dataset(paths, format="parquet", filesystem=system).scanner().to_reader()
+
+
+def stage(rows: DataFrame, table: str) -> Staged:
+    """Have the engine write rows into a folder below a table's own.
+
+    Args:
+        rows: computed here, once and in full.
+        table: the table's folder.
+    """
+    # As nanoseconds, its default, they would have no time zone.
+    rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
+    name = f"part-{uuid4().hex}"
+    rows.write.parquet(f"{table}/{name}")
+    system, folder = file_system(table)
+    listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
+    found = [info for info in listed if info.path.endswith(".parquet")]
+    files = [
+        _File(
+            f"{name}/{info.base_name}",
+            info.size,
+            int((info.mtime or datetime.now(UTC)).timestamp() * 1000),
+            pq.read_metadata(info.path, filesystem=system),
+        )
+        for info in sorted(found, key=lambda info: info.path)
+    ]
+    return Staged(table, [file for file in files if file.footer.num_rows])
+
+
+def file_system(place: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a path or an address, and the path in it."""
+    if "://" not in place:
+        return pafs.LocalFileSystem(), place.rstrip("/")
+    system, path = pafs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
+    return system, path.rstrip("/")
+
+
+def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+    """The least and greatest whole numbers and instants of a file, and how many nulls it has: what
+    a reader passes over files by."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    for place in range(footer.num_columns):
+        chunks = [group.column(place) for group in groups]
+        name, known = chunks[0].path_in_schema, [c.statistics for c in chunks]
+        if "." in name or not all(s is not None and s.has_null_count for s in known):
+            continue
+        nulls[name] = sum(s.null_count for s in known)
+        told = [s for s in known if s.has_min_max]
+        if len(told) < sum(s.num_values > 0 for s in known) or not told:
+            continue
+        low, high = min(s.min for s in told), max(s.max for s in told)
+        if isinstance(low, datetime):
+            least[name], most[name] = _instant(low), _instant(high)
+        elif isinstance(low, int) and not isinstance(low, bool):
+            least[name], most[name] = low, high
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": least,
+        "maxValues": most,
+        "nullCount": nulls,
+    }
+
+
+def _instant(value: datetime) -> str:
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,74 @@
+"""Conditions on a table's rows that files can be passed over by: a column lies in some ranges.
+
+Every file of a Delta table tells the least and the greatest value of its columns. A condition is
+written three ways from the same ranges: for the engine, for Arrow, and for a table's list of files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.base.instants import EPOCH
+from tidemark.store.ranges import Ranges
+
+
+@dataclass(frozen=True)
+class Within:
+    """A column's value is in one of the ranges [start, end); no range is no bound.
+
+    Args:
+        column: of whole numbers or, where `instants`, of timestamps; null is in no range.
+        ranges: numbers, or microseconds.
+    """
+
+    column: str
+    ranges: Ranges
+    instants: bool = True
+
+    def sql(self) -> str:
+        """For the engine."""
+        name = f"`{self.column}`"
+        each = [
+            f"({name} >= {self._literal(start)} AND {name} < {self._literal(end)})"
+            for start, end in self.ranges
+        ]
+        return f"({' OR '.join(each)})" if each else "TRUE"
+
+    def expression(self) -> pc.Expression:
+        """For Arrow."""
+        field = pc.field(self.column)
+        each = [
+            (field >= self._scalar(start)) & (field < self._scalar(end))
+            for start, end in self.ranges
+        ]
+        return reduce(or_, each) if each else pc.scalar(True)
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Whether a file, as `get_add_actions(flatten=True)` lists it, may have such rows.
+
+        Without statistics it may hold anything.
+        """
+        low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
+        if not self.ranges or low is None or high is None:
+            return True
+        if isinstance(low, datetime):
+            # Some writers cut instants to milliseconds: the greatest may be a little more.
+            low, high = _micros(low), _micros(high) + 999
+        return any(low < end and start <= high for start, end in self.ranges)
+
+    def _literal(self, value: int) -> str:
+        return f"timestamp_micros({value})" if self.instants else str(value)
+
+    def _scalar(self, value: int) -> pa.Scalar:
+        number = pa.scalar(value, pa.int64())
+        return number.cast(pa.timestamp("us", "UTC")) if self.instants else number
+
+
+def _micros(instant: datetime) -> int:
+    return (instant - EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,55 @@
+"""What a user can mend when a write is refused, in one sentence, whoever commits."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+
+from tidemark.base.errors import ConflictError, DataError
+
+_CONFLICT = (
+    *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
+    *("NON_EMPTY_LOCATION", "Failed to commit transaction", "conflict"),
+)
+_GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
+_UNWRITABLE = {
+    "Permission denied": "the engine may not write there",
+    "AccessDeniedException": "the engine may not write there",
+    "Not a directory": "a file is in the way",
+    "Read-only file system": "the file system is read-only",
+    "No space left": "the disk is full",
+    "CANNOT_CREATE_LOG_PATH": "no folder can be made there (read-only, or a file is in the way)",
+    "Mkdirs failed": "no folder can be made there (read-only, or a file is in the way)",
+}
+
+
+def changed_columns(table: str) -> DataError:
+    """The sentence for rows whose columns are not those of their table."""
+    return DataError(
+        f"Can't write table '{table}': its columns are not those of the definition any more; give "
+        "the changed asset a new name, or drop it with its tables by `tidemark drop`."
+    )
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn refusals that a user can mend into one sentence."""
+    try:
+        yield
+    except (PySparkException, DeltaError, OSError) as error:
+        text = str(error)
+        for sign, reason in _UNWRITABLE.items():
+            if sign in text:
+                raise DataError(f"Can't {what}: {reason}.") from error
+        if any(sign in text for sign in _CONFLICT):
+            raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
+        if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
+            raise changed_columns(what.removeprefix("write table ").strip("'")) from error
+        if gone := _GONE.search(text):
+            raise DataError(
+                f"Can't {what}: the file '{gone[1]}' is gone, which it reads; a reference keeps "
+                "the versions that arrivals recorded only while nobody vacuums them away."
+            ) from error
+        raise

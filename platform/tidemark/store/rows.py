@@ -1,0 +1,90 @@
+"""Rows on their way into a table: few of them in memory, many in the engine.
+
+Few rows are an Arrow table, which is written without the engine and given to it in milliseconds;
+many are a DataFrame, which the engine's workers write. What is done with them is the same.
+"""
+
+import json
+from typing import Any, cast
+
+import pyarrow as pa
+from deltalake import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from tidemark.store.refusals import changed_columns
+
+Rows = pa.Table | DataFrame
+"""Few rows in memory, or many in the engine."""
+
+FEW = 20_000
+"""How many rows are few: up to here they are kept in memory, and the engine interprets its plans
+instead of compiling them."""
+
+
+def frame(spark: SparkSession, rows: Rows) -> DataFrame:
+    """Rows as the engine has them."""
+    if isinstance(rows, DataFrame):
+        return rows
+    if not rows.num_rows:
+        return spark.createDataFrame([], spark_schema(delta_schema(rows.schema)))
+    return spark.createDataFrame(rows)
+
+
+def is_empty(rows: Rows) -> bool:
+    """Whether there are none, as far as memory tells: of many, no."""
+    return not isinstance(rows, DataFrame) and rows.num_rows == 0
+
+
+def columns(rows: Rows) -> list[str]:
+    """The names of the columns."""
+    return rows.columns if isinstance(rows, DataFrame) else rows.column_names
+
+
+def delta_schema(like: StructType | pa.Schema) -> Schema:
+    """The columns as a Delta table has them: each may be null, at any depth."""
+    if isinstance(like, StructType):
+        plain = like.jsonValue()
+    else:
+        plain = json.loads(Schema.from_arrow(like).to_json())
+    return Schema.from_json(json.dumps(_nullable(plain)))
+
+
+def spark_schema(schema: Schema) -> StructType:
+    """A Delta table's columns as the engine has them."""
+    return StructType.fromJson(json.loads(schema.to_json()))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """A Delta table's columns as Arrow has them."""
+    return pa.schema(cast(Any, schema.to_arrow()))
+
+
+def fitted(rows: Rows, schema: Schema, table: str) -> Rows:
+    """Rows with their columns in the order of a table's.
+
+    Raises:
+        DataError: they have other columns, or columns of other types.
+    """
+    wanted = {f["name"]: f["type"] for f in _fields(schema)}
+    like = rows.schema
+    found = {f["name"]: f["type"] for f in _fields(delta_schema(like))}
+    if wanted != found:
+        raise changed_columns(table)
+    if isinstance(rows, DataFrame):
+        return rows.select(*(f"`{name}`" for name in wanted))
+    return rows.select(list(wanted)).cast(arrow_schema(schema))
+
+
+def _fields(schema: Schema) -> list[dict[str, Any]]:
+    return _nullable(json.loads(schema.to_json()))["fields"]
+
+
+def _nullable(plain: Any) -> Any:  # noqa: ANN401 (JSON)
+    if isinstance(plain, list):
+        return [_nullable(item) for item in plain]
+    if not isinstance(plain, dict):
+        return plain
+    loose = ("nullable", "containsNull", "valueContainsNull")
+    kept = {key: True if key in loose else _nullable(value) for key, value in plain.items()}
+    return kept | {"metadata": {}} if "metadata" in kept else kept
