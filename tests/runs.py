@@ -31,7 +31,7 @@ getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n
 
 
 def published_through(warehouse: Warehouse, transform: WindowedTransform) -> int:
-    """The number of the asset's newest commit that is known to be published; -1 before the first."""
+    """The number of the asset's newest commit that is known to be published; -1 before any."""
     return Asset(warehouse, transform).published()
 
 

@@ -135,6 +135,7 @@ def result(seq: int, day: int, *failures: str) -> CheckResult:
     start = as_datetime(T0 + day * DAY)
     return CheckResult(
         asset="gated",
+        life="",
         expectation="between(most, most=5)",
         level="error",
         success=not failures,

@@ -138,7 +138,8 @@ class State:
 def by_verdict(partials: Rows) -> Counter[int]:
     """How many events are in partials, by verdict."""
     if isinstance(partials, DataFrame):
-        partials = partials.groupBy("verdict").agg(F.sum("events").alias("events")).toArrow()
+        added = partials.groupBy("verdict").agg(F.sum("events").alias("events"))
+        return by_verdict(added.toArrow())
     counts = Counter(dict.fromkeys(VERDICTS, 0))
     pairs = zip(partials["verdict"].to_pylist(), partials["events"].to_pylist(), strict=True)
     for verdict, events in pairs:
