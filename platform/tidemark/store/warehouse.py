@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
@@ -69,6 +69,8 @@ class Warehouse:
         self._kind = committer
         direct = committer == "direct" or (committer is None and atomic(location))
         folder = f"{self.location}/{database}"
+        # Tables that were seen to be there, in a layout that is known.
+        self._known: set[str] = set()
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -98,7 +100,7 @@ class Warehouse:
         Raises:
             DataError: the warehouse can't be written, or another Tidemark wrote the table.
         """
-        if self.head(table) is not None:
+        if table in self._known or self.head(table) is not None:
             return False
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
@@ -147,6 +149,8 @@ class Warehouse:
                     "ingest again and backfill; the old tables stay as they are."
                 )
             )
+        if found is not None:
+            self._known.add(table)
         return found
 
     def exists(self, table: str) -> bool:
@@ -189,9 +193,7 @@ class Warehouse:
 
     def changes(self, table: str, since: int) -> DataFrame:
         """The change feed of a table that keeps one: what its commits after `since` changed."""
-        reader = self.spark.read.format("delta").option("readChangeFeed", "true")
-        rows = reader.option("startingVersion", max(since, 0)).load(self.path(table))
-        return rows.where(F.col("_commit_version") > since)
+        return self.committer.changes(table, since)
 
     def transaction(self, table: str, app: str) -> int:
         """The newest version that an application has committed to a table; -1 before the first."""
@@ -225,9 +227,10 @@ class Warehouse:
         return self.committer.merge_if(table, rows, merge, app)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder of the database, and all that is in it."""
+        """Remove a folder of the database, and all that is in it, if it is there."""
         system, path = file_system(self.path(folder))
-        system.delete_dir(path)
+        if system.get_file_info(path).type != pafs.FileType.NotFound:
+            system.delete_dir(path)
 
     @contextmanager
     def interpreting(self, few: bool = True) -> Iterator[None]:
@@ -244,5 +247,5 @@ class Warehouse:
                 self.spark.conf.unset(key)
 
     def _demand(self, table: str) -> None:
-        if self.head(table) is None:
+        if table not in self._known and self.head(table) is None:
             raise DataError(f"There is no table '{table}' in '{self.location}' yet.")

@@ -93,6 +93,10 @@ class Committer(Protocol):
         """Merge rows into the table: how many it added, changed or deleted."""
         ...
 
+    def changes(self, table: str, since: int) -> DataFrame:
+        """The change feed of the commits after `since`."""
+        ...
+
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
         """Merge rows that are read after the table was looked at, where the application has
         committed nothing to it in between; otherwise they are read again."""

@@ -35,6 +35,8 @@ _OWN = {
     # Opening a table reads the commits since the last checkpoint.
     "delta.checkpointInterval": "25",
 }
+_CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
+"""What a change feed tells of each row."""
 _INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
 T = TypeVar("T")
 _File = Mapping[str, Any]
@@ -80,7 +82,7 @@ class Direct:
 
     def head(self, table: str) -> Head | None:
         try:
-            opened = self._open(table)
+            opened = self._open(table, files=False)
         except TableNotFoundError:
             return None
         except OSError as error:
@@ -99,7 +101,7 @@ class Direct:
             return None
 
     def schema(self, table: str) -> pa.Schema:
-        return arrow_schema(self._open(table).schema())
+        return arrow_schema(self._open(table, files=False).schema())
 
     def greatest(self, table: str, column: str) -> int | None:
         opened = self._open(table)
@@ -112,7 +114,7 @@ class Direct:
         return max((most for most in told if most is not None), default=None)
 
     def transaction(self, table: str, app: str) -> int:
-        version = self._open(table).transaction_version(app)
+        version = self._open(table, files=False).transaction_version(app)
         return -1 if version is None else version
 
     def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
@@ -173,6 +175,17 @@ class Direct:
                 _wait(n)
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
 
+    def changes(self, table: str, since: int) -> DataFrame:
+        opened = self._open(table)
+        columns = arrow_schema(opened.schema())
+        schema = pa.schema([*columns, *_CHANGE])
+        if opened.version() <= since:
+            return frame(self._spark, schema.empty_table())
+        # Its reader is of another Arrow library.
+        feed: Any = opened.load_cdf(since + 1)
+        rows = pa.RecordBatchReader.from_stream(feed).read_all()
+        return frame(self._spark, rows.select(schema.names).cast(schema))
+
     def take(self, table: str, *bounds: Within) -> pa.Table:
         opened = self._open(table)
         files = self._files(opened, bounds)
@@ -212,15 +225,17 @@ class Direct:
         listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
 
-    def _open(self, table: str) -> DeltaTable:
-        return DeltaTable(self._path(table), storage_options=self._storage)
+    def _open(self, table: str, *, files: bool = True) -> DeltaTable:
+        """The table as it is now; without its files it tells of itself alone, which is sooner."""
+        path = self._path(table)
+        return DeltaTable(path, storage_options=self._storage, without_files=not files)
 
     def _path(self, table: str) -> str:
         return f"{self._place}/{table}"
 
     def _ready(self, table: str, rows: Rows) -> pa.Table | Staged:
         """Rows as they can be committed: their columns are the table's, and their files written."""
-        ready = fitted(rows, self._open(table).schema(), table)
+        ready = fitted(rows, self._open(table, files=False).schema(), table)
         if isinstance(ready, pa.Table):
             return ready
         with translated(f"write table '{table}'"):

@@ -147,6 +147,11 @@ class Engine:
         # Delta refuses a merge whose table changed since it was read, in what it merges.
         return self.merge(table, rows(), merge, None, 0) or 0
 
+    def changes(self, table: str, since: int) -> DataFrame:
+        reader = self._spark.read.format("delta").option("readChangeFeed", "true")
+        rows = reader.option("startingVersion", max(since, 0)).load(self._path(table))
+        return rows.where(F.col("_commit_version") > since)
+
     def take(self, table: str, *bounds: Within) -> pa.Table:
         return self.read(table, *bounds).toArrow()
 
