@@ -82,7 +82,7 @@ class Direct:
 
     def head(self, table: str) -> Head | None:
         try:
-            opened = self._open(table, files=False)
+            opened = self._open(table)
         except TableNotFoundError:
             return None
         except OSError as error:
@@ -96,12 +96,12 @@ class Direct:
 
     def version_at(self, path: str) -> int | None:
         try:
-            return DeltaTable(path, storage_options=self._storage, without_files=True).version()
+            return DeltaTable(path, storage_options=self._storage).version()
         except TableNotFoundError:
             return None
 
     def schema(self, table: str) -> pa.Schema:
-        return arrow_schema(self._open(table, files=False).schema())
+        return arrow_schema(self._open(table).schema())
 
     def greatest(self, table: str, column: str) -> int | None:
         opened = self._open(table)
@@ -114,7 +114,7 @@ class Direct:
         return max((most for most in told if most is not None), default=None)
 
     def transaction(self, table: str, app: str) -> int:
-        version = self._open(table, files=False).transaction_version(app)
+        version = self._open(table).transaction_version(app)
         return -1 if version is None else version
 
     def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
@@ -225,17 +225,15 @@ class Direct:
         listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
 
-    def _open(self, table: str, *, files: bool = True) -> DeltaTable:
-        """The table as it is now; without its files it tells of itself alone, which is sooner."""
-        path = self._path(table)
-        return DeltaTable(path, storage_options=self._storage, without_files=not files)
+    def _open(self, table: str) -> DeltaTable:
+        return DeltaTable(self._path(table), storage_options=self._storage)
 
     def _path(self, table: str) -> str:
         return f"{self._place}/{table}"
 
     def _ready(self, table: str, rows: Rows) -> pa.Table | Staged:
         """Rows as they can be committed: their columns are the table's, and their files written."""
-        ready = fitted(rows, self._open(table, files=False).schema(), table)
+        ready = fitted(rows, self._open(table).schema(), table)
         if isinstance(ready, pa.Table):
             return ready
         with translated(f"write table '{table}'"):
