@@ -68,10 +68,7 @@ def judge(rows: Rows, batch: Batch) -> list[Result]:
     expectations = batch.transform.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
-    look = _in_memory(rows, windowed, batch)
-    if look is None:
-        assert isinstance(rows, DataFrame)
-        look = _in_engine(rows, windowed, batch)
+    look = _look(rows, windowed, batch)
     if look.count == 0:
         return []
     findings = gx.judge(look.rows, others)
@@ -90,11 +87,15 @@ def _confirmed(result: Result, rows: Rows, batch: Batch) -> Result:
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
         return result
     again = batch.afresh()
-    look = _in_memory(rows, [expectation], again)
-    if look is None:
-        assert isinstance(rows, DataFrame)
-        look = _in_engine(rows, [expectation], again)
+    look = _look(rows, [expectation], again)
     return _windowed(expectation, 0, rows, again, look)
+
+
+def _look(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look:
+    few = _in_memory(rows, windowed, batch)
+    if few is not None:
+        return few
+    return _in_engine(frame(batch.asset.warehouse.spark, rows), windowed, batch)
 
 
 def _told(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> DataFrame:
