@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
+from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
@@ -30,7 +31,8 @@ class Scratch:
             few: whether they fit into memory.
         """
         if few:
-            return rows.toArrow()
+            with translated("compute rows"):
+                return rows.toArrow()
         return self.keep(rows)
 
     def keep(self, rows: DataFrame) -> DataFrame:
@@ -39,7 +41,8 @@ class Scratch:
         path = f"{self._warehouse.path(self._name)}/{self._count}"
         schema = rows.schema
         self._warehouse.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        rows.write.parquet(path)
+        with translated("compute rows"):
+            rows.write.parquet(path)
         return self._warehouse.spark.read.schema(schema).parquet(path)
 
     def clear(self) -> None:
