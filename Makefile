@@ -22,6 +22,7 @@ lint: setup
 
 bench: setup
 	$(PYTHON) -m benchmarks
+	$(PYTHON) -m benchmarks.increments
 	$(PYTHON) -m benchmarks.checks
 
 up: setup

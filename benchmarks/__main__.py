@@ -1,87 +1,172 @@
-"""`make bench`: Tidemark beside hand-written PySpark and DuckDB, in one session.
+"""`make bench`: Tidemark beside hand-written Spark and DuckDB, in one session.
 
-Three repetitions of each contender, in turn; medians, ratios and peak memory; results compared.
+Tumbling, sliding and session windows over the same events: a backfill beside a hand-written batch
+query, ten increments beside a hand-written streaming query. Contenders take turns, in rounds after
+one that warms up; medians, ratios and peak memory; every window compared with the batch query's.
 """
 
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from pyspark.errors import PySparkException
 from rich.table import Table
 
-from benchmarks.contenders import BATCH, CONTENDERS, STREAMING
-from benchmarks.events import EVENTS, SOURCE, GeneratedFeed
-from benchmarks.measure import Measured, differing, measured
-from benchmarks.own import own_engine
+from benchmarks.contenders import BACKFILL, BATCH, CONTENDERS, INCREMENTS, Bench, Contender
+from benchmarks.events import EVENTS, PIECES, SOURCE, GeneratedFeed
+from benchmarks.measure import Measured, TimeLimitError, count, differing, limited, measured
+from benchmarks.own import opened, own_engine
+from benchmarks.terminal import console, under_way
+from benchmarks.workloads import VALUES, WORKLOADS, Workload
 from tidemark import engine
+from tidemark.base.errors import TidemarkError
 from tidemark.base.settings import Settings
-from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import end, ingest
 
-PEERS = {"Tidemark backfill": (BATCH.name, 1.5), "Tidemark incremental": (STREAMING.name, 0.4)}
-"""Contender to its peer and the ratio aimed at."""
-
-console = Console()
+Figures = dict[str, Measured]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=3, help="measured rounds")
+    parser.add_argument("--warming", type=int, default=1, help="rounds before these")
+    parser.add_argument("--windows", nargs="+", choices=[w.name for w in WORKLOADS])
+    parser.add_argument("--limit", type=float, default=600, help="seconds for a contender's turn")
+    parser.add_argument("--memory", default="4g", help="the engine's")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
-    with own_engine(console, "6g") as settings:
-        return _bench(settings, given.events, given.repetitions, given.json)
+    chosen = [w for w in WORKLOADS if w.name in (given.windows or [w.name])]
+    with own_engine(given.memory) as settings:
+        arena = Arena(settings, given.events, given.limit)
+        arena.prepare()
+        figures = {}
+        for workload in chosen:
+            figures[workload.name] = arena.compete(workload, given.warming, given.repetitions)
+            console.print(_table(workload, figures[workload.name], given.events))
+    if given.json is not None:
+        plain = {name: {n: asdict(m) for n, m in f.items()} for name, f in figures.items()}
+        given.json.write_text(json.dumps(plain, indent=2) + "\n")
+    return 1 if any(m.differing for f in figures.values() for m in f.values()) else 0
 
 
-def _bench(settings: Settings, events: int, repetitions: int, report: Path | None) -> int:
-    spark = engine.session(settings)
-    pid = engine.status(settings).pid
-    assert pid is not None
-    warehouse = Warehouse(spark, location=settings.warehouse, database="bench")
-    bars = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    figures = {contender.name: Measured() for contender in CONTENDERS}
-    wrong = 0
-    with Progress(*bars, console=console) as progress:
-        task = progress.add_task(f"generating {events:,} events", total=None)
-        for _ in ingest(warehouse, GeneratedFeed(events), batch=10):
-            pass
-        end(warehouse, SOURCE)
-        for repetition in range(repetitions):
-            reference = ""
-            for contender in CONTENDERS:
-                progress.update(task, description=f"{contender.name}, {repetition + 1}")
-                with measured(figures[contender.name], pid):
-                    path = contender.run(warehouse, repetition)
-                reference = reference or path
-                different = differing(spark, path, reference)
-                wrong += different
-                seconds = figures[contender.name].seconds[-1]
-                progress.console.print(
-                    f"  {contender.name}: {seconds:.1f} s, {different} differing rows"
-                )
-    console.print(_table(figures, events))
-    if report is not None:
-        report.write_text(json.dumps({n: vars(m) for n, m in figures.items()}, indent=2) + "\n")
-    return 1 if wrong else 0
+class Arena:
+    """One engine and the events, where the contenders of a workload take turns."""
+
+    def __init__(self, settings: Settings, events: int, limit: float) -> None:
+        self._settings = settings
+        self._feed = GeneratedFeed(events)
+        self._limit = limit
+        self._bench = self._opened()
+
+    def prepare(self) -> None:
+        """Bring the events into the log, and as Parquet to where the peers read them."""
+        with under_way() as progress:
+            task = progress.add_task("events as Parquet", total=None)
+            for n in self._feed.land(self._bench.warehouse.spark, self._bench.landed):
+                progress.update(task, description=f"events as Parquet: piece {n} of {PIECES}")
+            for commit in ingest(self._bench.warehouse, self._feed, batch=self._feed.batch):
+                done = f"events into the log: arrival {commit.done} of {commit.pending}"
+                progress.update(task, description=done)
+            end(self._bench.warehouse, SOURCE)
+        console.print(f"  {self._feed.events:,} events have landed and are in the log")
+
+    def compete(self, workload: Workload, warming: int, repetitions: int) -> Figures:
+        """The figures of a workload's contenders, by name."""
+        contenders = [c for c in CONTENDERS if c.only in (None, workload.name)]
+        figures = {c.name: Measured() for c in contenders}
+        for number in range(warming + repetitions):
+            turn = f"round {number - warming + 1}" if number >= warming else "warming up"
+            reference = None
+            for contender in contenders:
+                figure = figures[contender.name]
+                if figure.trouble is not None:
+                    continue
+                if number == warming:
+                    # What warmed up is not counted.
+                    figure.seconds.clear()
+                    figure.peak_bytes.clear()
+                path = self._turn(workload, contender, figure, number, turn)
+                if contender is BATCH:
+                    reference = path
+                if path is not None:
+                    self._look(path, reference, figure)
+        return figures
+
+    def _turn(
+        self, workload: Workload, contender: Contender, into: Measured, number: int, turn: str
+    ) -> str | None:
+        pid = engine.status(self._settings).pid
+        assert pid is not None
+        name = f"{workload.name}, {contender.name}"
+        try:
+            with under_way() as progress:
+                progress.add_task(f"{name}, {turn}", total=None)
+                with measured(into, pid), limited(self._limit):
+                    path = contender.run(self._bench, workload, number)
+        except TimeLimitError:
+            into.trouble = f"not done after {self._limit:.0f} s"
+        except (PySparkException, TidemarkError) as error:
+            into.trouble = f"failed: {str(error).strip().splitlines()[0]}"
+        else:
+            console.print(f"  {name}, {turn}: {into.seconds[-1]:.2f} s")
+            return path
+        console.print(f"  {name}, {turn}: {into.trouble}")
+        self._revive()
+        return None
+
+    def _look(self, path: str, reference: str | None, into: Measured) -> None:
+        spark = self._bench.warehouse.spark
+        into.rows = count(spark, path)
+        if reference is not None:
+            into.differing = differing(spark, path, reference, "key", VALUES)
+            if into.differing:
+                console.print(f"  {into.differing:,} windows differ from the reference's")
+
+    def _revive(self) -> None:
+        """Leave nothing running of a turn that was cut short, on an engine that may be gone."""
+        spark = self._bench.warehouse.spark
+        try:
+            for query in spark.streams.active:
+                query.stop()
+            spark.interruptAll()
+        except PySparkException as error:
+            console.print(f"  the engine is started again: {str(error).splitlines()[0]}")
+        engine.ensure(self._settings)
+        self._bench = self._opened()
+
+    def _opened(self) -> Bench:
+        return Bench(opened(self._settings), self._settings.home / "landed")
 
 
-def _table(figures: dict[str, Measured], events: int) -> Table:
-    table = Table(title=f"{events:,} events, one-minute windows by 1,000 keys, medians")
-    for column in ("contender", "seconds", "events/s", "beside its peer", "aim", "peak memory"):
-        table.add_column(column, justify="left" if column == "contender" else "right")
-    for name, measure in figures.items():
-        peer, aim = PEERS.get(name, ("", 0.0))
-        ratio = f"{measure.median / figures[peer].median:.2f} x" if peer else ""
+def _table(workload: Workload, figures: Figures, events: int) -> Table:
+    table = Table(title=f"{workload.asset.window}, by 1,000 keys, {events:,} events: medians")
+    columns = ("seconds", "events/s", "beside its peer", "aim", "rows", "differing", "peak memory")
+    table.add_column("contender")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for contender in CONTENDERS:
+        if contender.name not in figures:
+            continue
+        measure = figures[contender.name]
+        aim = {
+            BACKFILL: f"at most {workload.backfill_aim(events)} x",
+            INCREMENTS: f"at most {workload.increments} x",
+        }.get(contender, "")
+        if not measure.seconds:
+            table.add_row(contender.name, measure.trouble, "", "", aim)
+            continue
+        peer = figures.get(contender.peer or "")
         table.add_row(
-            name,
-            f"{measure.median:.1f}",
+            contender.name,
+            f"{measure.median:.2f}",
             f"{events / measure.median:,.0f}",
-            ratio,
-            f"at most {aim} x" if peer else "",
+            f"{measure.median / peer.median:.2f} x" if peer and peer.seconds else "",
+            aim,
+            f"{measure.rows:,}",
+            "?" if measure.differing is None else f"{measure.differing:,}",
             f"{max(measure.peak_bytes) / 2**30:.1f} GiB",
         )
     return table

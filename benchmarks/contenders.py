@@ -1,4 +1,8 @@
-"""The contenders: the same one-minute windows by key, computed and published to Delta."""
+"""The contenders: each computes a workload's windows and publishes them in a Delta table.
+
+Tidemark computes from its log; the hand-written queries and DuckDB read the same events as plain
+Parquet. How the events came into either is not counted.
+"""
 
 import shutil
 import time
@@ -7,81 +11,90 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from benchmarks.events import SOURCE
-from tidemark.define import aggregates as agg
-from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Tumbling
-from tidemark.run.runner import backfill, incremental
+from benchmarks.events import DELAY, PIECE_FILES, SOURCE
+from benchmarks.workloads import Workload
+from tidemark.run import backfill, incremental
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
 RUNS = 10
+COLUMNS = ", ".join(f"{name} {kind}" for name, kind in SOURCE.columns.items())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where contenders work: the warehouse, and the folder of the events' Parquet files."""
+
+    warehouse: Warehouse
+    landed: Path
+
+    def path(self, name: str) -> str:
+        """Where a contender that is not Tidemark publishes."""
+        return self.warehouse.path(name)
+
+
+Run = Callable[[Bench, Workload, int], str]
+"""Publishes the windows of a workload, in a round, and gives the path of the table."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to compute the windows; `run` publishes them in a Delta table and gives its path."""
+    """A way to compute the windows.
+
+    Args:
+        peer: the name of the contender that it is compared with.
+        only: the one workload that it knows; by default all.
+    """
 
     name: str
-    run: Callable[[Warehouse, int], str]
+    run: Run
+    peer: str | None = None
+    only: str | None = None
 
 
-def same(rows: DataFrame) -> DataFrame:
-    return rows
+def tidemark_backfill(bench: Bench, workload: Workload, number: int) -> str:
+    asset = replace(workload.asset, name=f"{workload.name}_backfilled_{number}")
+    backfill(bench.warehouse, asset)
+    return bench.warehouse.path(asset.table)
 
 
-PER_MINUTE = WindowedTransform(
-    name="clicks_per_minute",
-    description="Clicks by key and minute.",
-    source=SOURCE,
-    keys=("key",),
-    window=Tumbling("1 minute"),
-    allowed_lateness=0,
-    aggregates={
-        "n": agg.count(),
-        "total": agg.sum("value"),
-        "average": agg.mean("value"),
-        "least": agg.min("value"),
-        "most": agg.max("value"),
-    },
-    function=same,
-)
-
-
-def tidemark_backfill(warehouse: Warehouse, repetition: int) -> str:
-    asset = replace(PER_MINUTE, name=f"backfilled_{repetition}")
-    backfill(warehouse, asset)
-    return warehouse.path(asset.table)
-
-
-def tidemark_incremental(warehouse: Warehouse, repetition: int) -> str:
-    asset = replace(PER_MINUTE, name=f"streamed_{repetition}")
-    last = warehouse.read(SOURCE.timeline_table).agg(F.max("arrival")).first()
+def tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
+    asset = replace(workload.asset, name=f"{workload.name}_streamed_{number}")
+    last = Log(bench.warehouse, SOURCE).last()
     assert last is not None
     # The arrival after the last is the end of the stream: it joins the last run.
-    per_run = last[0] // RUNS
+    per_run = last.arrival // RUNS
     for run in range(1, RUNS + 1):
-        incremental(warehouse, asset, through=last[0] if run == RUNS else run * per_run - 1)
-    return warehouse.path(asset.table)
+        through = last.arrival if run == RUNS else run * per_run - 1
+        incremental(bench.warehouse, asset, through=through)
+    return bench.warehouse.path(asset.table)
 
 
-def pyspark_batch(warehouse: Warehouse, repetition: int) -> str:
-    path = warehouse.path(f"by_hand_batch_{repetition}")
-    _windows(warehouse.read(SOURCE.log_table)).write.format("delta").save(path)
+def spark_batch(bench: Bench, workload: Workload, number: int) -> str:
+    path = bench.path(f"{workload.name}_by_hand_batch_{number}")
+    rows = bench.warehouse.spark.read.schema(COLUMNS).parquet(str(bench.landed / "piece_*"))
+    workload.by_hand(rows).write.format("delta").save(path)
     return path
 
 
-def pyspark_streaming(warehouse: Warehouse, repetition: int) -> str:
-    """Stateful windows in update mode, each micro-batch merged into the target."""
-    spark = warehouse.spark
-    path = warehouse.path(f"by_hand_stream_{repetition}")
-    log = warehouse.path(SOURCE.log_table)
-    files = len(DeltaTable(log).file_uris())
-    empty = _windows(warehouse.read(SOURCE.log_table).limit(0))
-    empty.write.format("delta").save(path)
+def spark_streaming(bench: Bench, workload: Workload, number: int) -> str:
+    """A stateful query over ten micro-batches: windows in update mode, each micro-batch merged into
+    the target. Spark has no update mode for sessions: they are appended when they close."""
+    spark = bench.warehouse.spark
+    path = bench.path(f"{workload.name}_by_hand_stream_{number}")
+    checkpoint = bench.path(f"_{workload.name}_checkpoint_{number}")
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
+    files = "piece_*" if workload.updates else "{piece_*,end}"
+    rows = (
+        spark.readStream.schema(COLUMNS)
+        .option("maxFilesPerTrigger", PIECE_FILES)
+        .parquet(str(bench.landed / files))
+    )
+    windows = workload.by_hand(rows.withWatermark("ts", DELAY))
 
     def merge(batch: DataFrame, _: int) -> None:
         batch.createOrReplaceTempView("changed")
@@ -91,20 +104,13 @@ def pyspark_streaming(warehouse: Warehouse, repetition: int) -> str:
             "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         ).collect()
 
-    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    spark.conf.set("spark.sql.streaming.stateStore.providerClass", provider)
-    checkpoint = warehouse.path(f"_by_hand_checkpoint_{repetition}")
-    rows = (
-        spark.readStream.format("delta").option("maxFilesPerTrigger", -(-files // RUNS)).load(log)
-    )
-    query = (
-        _windows(rows.withWatermark("ts", "630 seconds"))
-        .writeStream.outputMode("update")
-        .option("checkpointLocation", checkpoint)
-        .foreachBatch(merge)
-        .trigger(availableNow=True)
-        .start()
-    )
+    writer = windows.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    if workload.updates:
+        empty = workload.by_hand(spark.createDataFrame([], COLUMNS))
+        empty.write.format("delta").save(path)
+        query = writer.outputMode("update").foreachBatch(merge).start()
+    else:
+        query = writer.outputMode("append").format("delta").start(path)
     while query.isActive:
         time.sleep(0.05)
     if (error := query.exception()) is not None:
@@ -113,43 +119,30 @@ def pyspark_streaming(warehouse: Warehouse, repetition: int) -> str:
     return path
 
 
-def duckdb_batch(warehouse: Warehouse, repetition: int) -> str:
-    """DuckDB over the log's Parquet files; the result is published by the `deltalake` library."""
-    path = warehouse.path(f"duckdb_{repetition}")
-    files = DeltaTable(warehouse.path(SOURCE.log_table)).file_uris()
+def duckdb_batch(bench: Bench, workload: Workload, number: int) -> str:
+    """DuckDB over the Parquet files; the result is published by the `deltalake` library."""
+    path = bench.path(f"{workload.name}_duckdb_{number}")
     with duckdb.connect() as connection:
         connection.execute("SET threads = 2; SET TimeZone = 'UTC'")
         result = connection.execute(
             "SELECT time_bucket(INTERVAL 1 MINUTE, ts) AS window_start, key, count(*) AS n, "
             "sum(value) AS total, avg(value) AS average, min(value) AS least, max(value) AS most "
             "FROM read_parquet(?) GROUP BY 1, 2",
-            [files],
+            [str(bench.landed / "piece_*" / "*.parquet")],
         ).to_arrow_table()
     assert result is not None
     write_deltalake(Path(path), result)
     return path
 
 
-def _windows(rows: DataFrame) -> DataFrame:
-    return (
-        rows.groupBy(F.window("ts", "1 minute").alias("window"), "key")
-        .agg(
-            F.count("*").alias("n"),
-            F.sum("value").alias("total"),
-            F.avg("value").alias("average"),
-            F.min("value").alias("least"),
-            F.max("value").alias("most"),
-        )
-        .select(F.col("window.start").alias("window_start"), "key", *PER_MINUTE.aggregates)
-    )
-
-
-BATCH = Contender("PySpark batch, by hand", pyspark_batch)
-STREAMING = Contender("PySpark streaming, by hand", pyspark_streaming)
-CONTENDERS = [
+BATCH = Contender("Spark batch, by hand", spark_batch)
+STREAMING = Contender("Spark streaming, by hand", spark_streaming)
+BACKFILL = Contender("Tidemark backfill", tidemark_backfill, BATCH.name)
+INCREMENTS = Contender(f"Tidemark, {RUNS} increments", tidemark_increments, STREAMING.name)
+CONTENDERS = (
     BATCH,
-    Contender("Tidemark backfill", tidemark_backfill),
+    BACKFILL,
     STREAMING,
-    Contender("Tidemark incremental", tidemark_incremental),
-    Contender("DuckDB batch", duckdb_batch),
-]
+    INCREMENTS,
+    Contender("DuckDB batch", duckdb_batch, only="tumbling"),
+)

@@ -1,0 +1,150 @@
+"""Increment after increment, taken in by an asset, the same without checks, and the peer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from rich.table import Table
+
+from benchmarks.counts import Counted, Counter
+from benchmarks.departures import EVENTS, bring, checked, land, source, unchecked
+from benchmarks.hand_written import VALUES, StatefulQuery
+from benchmarks.measure import differing
+from benchmarks.own import opened, restarted
+from benchmarks.terminal import console
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import end
+
+WARMING = 10
+"""More than a week of events, so that the volume has a week before to be compared with."""
+
+SOURCE = source("departures")
+CHECKED = checked("with_checks", SOURCE)
+UNCHECKED = unchecked("without_checks", SOURCE)
+PEER = "by_hand"
+AIMS = {CHECKED.name: "1.0 s, 0.7 x", UNCHECKED.name: "0.6 s, 0.4 x"}
+
+
+@dataclass
+class Figure:
+    """What one contender's increments cost: seconds, windows published, what one asked for."""
+
+    title: str
+    seconds: list[float] = field(default_factory=list)
+    windows: list[int] = field(default_factory=list)
+    counted: Counted = field(default_factory=Counted)
+
+
+class Rounds:
+    """Rounds of one increment each, which all contenders take in."""
+
+    def __init__(self, settings: Settings, warming: int, increments: int) -> None:
+        self.figures = {
+            CHECKED.name: Figure("Tidemark, four expectations"),
+            UNCHECKED.name: Figure("Tidemark, no expectations"),
+            PEER: Figure("stateful query with MERGE, by hand"),
+        }
+        self._settings = settings
+        self._warming, self._increments = warming, increments
+        self._landed = settings.home / "landed"
+        self._done = 0
+
+    def measure(self) -> None:
+        """The rounds that warm up and those that count."""
+        warehouse = opened(self._settings)
+        with StatefulQuery(warehouse, PEER) as peer:
+            for number in range(self._warming + self._increments):
+                self._round(warehouse, peer, "" if number >= self._warming else "warming up, ")
+
+    def count(self) -> None:
+        """Count what a round makes the engine do, on one started again to tell it, after a round
+        that warms it up."""
+        counter = Counter(self._settings.home, Path(self._settings.warehouse, "bench"))
+        self._settings = restarted(self._settings, counter.java_options)
+        warehouse = opened(self._settings)
+        with StatefulQuery(warehouse, PEER) as peer:
+            self._round(warehouse, peer, "warming up to be counted, ")
+            self._bring(warehouse)
+            for name, take in self._contenders(warehouse, peer).items():
+                with console.status(f"counting: {name}"), counter.counting() as counted:
+                    take()
+                self.figures[name].counted = counted
+
+    def differing(self) -> int:
+        """End the stream; how many windows of the assets differ from the peer's."""
+        warehouse, wrong = opened(self._settings), 0
+        end(warehouse, SOURCE)
+        for asset in (CHECKED, UNCHECKED):
+            with console.status(f"comparing {asset.name} with the peer"):
+                incremental(warehouse, asset)
+                ours, theirs = warehouse.path(asset.table), warehouse.path(PEER)
+                wrong += differing(warehouse.spark, ours, theirs, "origin", VALUES)
+        return wrong
+
+    def table(self) -> Table:
+        """The figures."""
+        published = median(self.figures[CHECKED.name].windows)
+        table = Table(
+            title=f"increments of {EVENTS:,} events in four arrivals, {published:.0f} windows: "
+            f"medians of {self._increments}"
+        )
+        table.add_column("contender")
+        for column in ("seconds", "least", "most", "beside its peer", "aim at most"):
+            table.add_column(column, justify="right")
+        for column in ("Spark jobs", "SQL executions", "Delta commits"):
+            table.add_column(column, justify="right")
+        peer = median(self.figures[PEER].seconds)
+        for name, figure in self.figures.items():
+            seconds, counted = figure.seconds, figure.counted
+            share = "" if name == PEER else f"{median(seconds) / peer:.2f} x"
+            table.add_row(
+                figure.title,
+                *(f"{s:.2f}" for s in (median(seconds), min(seconds), max(seconds))),
+                share,
+                AIMS.get(name, ""),
+                *(
+                    "?" if number is None else str(number)
+                    for number in (counted.jobs, counted.executions, counted.commits)
+                ),
+            )
+        return table
+
+    def _round(self, warehouse: Warehouse, peer: StatefulQuery, warming: str) -> None:
+        self._bring(warehouse)
+        told: list[str] = []
+        for name, take in self._contenders(warehouse, peer).items():
+            seconds, windows = take()
+            told.append(f"{name} {seconds:.2f} s")
+            if not warming:
+                self.figures[name].seconds.append(seconds)
+                self.figures[name].windows.append(windows)
+        console.print(f"  {warming}increment {self._done}: {', '.join(told)}")
+
+    def _bring(self, warehouse: Warehouse) -> None:
+        self._done += 1
+        bring(warehouse, SOURCE, self._landed, self._done)
+
+    def _contenders(
+        self, warehouse: Warehouse, peer: StatefulQuery
+    ) -> dict[str, Callable[[], tuple[float, int]]]:
+        """How each takes in the newest increment: its seconds, and how many windows it wrote."""
+        file = land(self._landed, self._done - 1)
+        return {
+            CHECKED.name: lambda: run(warehouse, CHECKED),
+            UNCHECKED.name: lambda: run(warehouse, UNCHECKED),
+            PEER: lambda: peer.take(file),
+        }
+
+
+def run(warehouse: Warehouse, asset: WindowedTransform) -> tuple[float, int]:
+    """Take in what an asset's source has; the seconds, and how many windows were published."""
+    begin = perf_counter()
+    facts = incremental(warehouse, asset)
+    took = perf_counter() - begin
+    assert facts is not None
+    return took, facts.windows + facts.quarantined
