@@ -164,14 +164,22 @@ def _batch(
     if isinstance(transform, RollUp):
         return _following(place, transform)
 
+    # Once it has run, another definition's run means that this query goes by an earlier one.
+    standing = False
+
     def run(batch: DataFrame, _: int) -> None:
-        known = arrivals(batch.orderBy("arrival"))
+        nonlocal standing
+        known = arrivals(batch)
         if not known:
             return
         warehouse, through = Warehouse(batch.sparkSession, *place), known[-1].arrival
-        while incremental(warehouse, transform, through=through, limit=limit, known=known):
-            if limit is None:
-                return
+        more = True
+        while more:
+            done = incremental(
+                warehouse, transform, through=through, limit=limit, known=known, standing=standing
+            )
+            standing = standing or done is not None
+            more = limit is not None and done is not None
 
     return run
 

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.compute import plan_check as rowwise
-from tidemark.compute import session, slot
+from tidemark.compute import session, slices, slot
 from tidemark.compute.prepare import prepared
 from tidemark.compute.rows import completed, merged
+from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
@@ -25,19 +26,18 @@ from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
 
 
-def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
-    """The judged events that a commit of the state counts, of windows and arrivals in its range."""
-    if marker.replaces:
-        complete = marker.answer == "complete"
-        return known(log, transform, marker.after, marker.ranges, complete=complete)
-    before = marker.before
-    events = judged(log, transform, before.at.arrival, marker.at.arrival)
-    if not before.covers:
-        return events
-    return events.where(F.col("arrival") > before.pick("arrival"))
+def counted(
+    log: Log, transform: WindowedTransform, marker: Marker, before: DataFrame | None = None
+) -> DataFrame:
+    """The partials that a commit of the state adds; their columns are those of `partials`.
+
+    Args:
+        before: the partials of earlier runs, for triggers that count.
+    """
+    return _partials(log, transform, Scope.of(marker), before)
 
 
-def known(
+def recounted(
     log: Log,
     transform: WindowedTransform,
     coverage: Coverage,
@@ -45,15 +45,17 @@ def known(
     *,
     complete: bool = False,
 ) -> DataFrame:
-    """The judged events of each window, of all arrivals through which it is complete.
+    """The partials of each window, of all arrivals through which it is complete.
 
     Args:
         ranges, complete: as `judged` takes them.
     """
-    events = judged(log, transform, -1, coverage.through, ranges, complete=complete)
-    if not coverage.covers:
-        return events
-    return events.where(F.col("arrival") <= coverage.pick("arrival"))
+    return _partials(log, transform, Scope.known(coverage, ranges, complete=complete))
+
+
+def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    """The judged events that a commit of the state counts, of windows and arrivals in its range."""
+    return _events(log, transform, Scope.of(marker))
 
 
 def judged(
@@ -71,30 +73,7 @@ def judged(
     Adds `window_start` and `window_end`; `verdict`; `admitted`, whether it counts (with
     `complete`, too-late events count as well); `happened_at`, the event time.
     """
-    source, window = transform.source, transform.window
-    held = tuple((start, end + window.reach) for start, end in ranges)
-    rows = prepared(
-        log,
-        transform,
-        after,
-        through,
-        min((start for start, _ in held), default=None),
-        max((end for _, end in held), default=None),
-    )
-    if len(held) > 1:
-        rows = rows.where(within(held, f"`{source.event_time}`"))
-    assigned = window.assign(rows, source.event_time)
-    again = F.col(uniqueness.MARK) if transform.unique else None
-    verdict = judge.verdict(
-        F.col("window_end"), F.col("watermark"), transform.allowed_lateness, again
-    )
-    admitted = F.col("verdict") <= (judge.TOO_LATE if complete else judge.LATE)
-    return (
-        assigned.where(within(ranges))
-        .withColumns({"verdict": verdict, "happened_at": F.col(source.event_time)})
-        .withColumn("admitted", admitted)
-        .drop(uniqueness.MARK)
-    )
+    return _events(log, transform, Scope(after, through, ranges, complete))
 
 
 def partials(
@@ -116,6 +95,59 @@ def partials(
     return events.groupBy(*transform.by_window, "verdict", "admitted", *slots).agg(
         F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *facts, *columns
     )
+
+
+def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+    again = F.col(uniqueness.MARK) if transform.unique else None
+    rows = _prepared(log, transform, scope)
+    return _judged(rows, transform, scope, transform.source.event_time, again).drop(uniqueness.MARK)
+
+
+def _partials(
+    log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
+) -> DataFrame:
+    window = slices.overlapping(transform)
+    if window is None:
+        return partials(_events(log, transform, scope), transform, log, before)
+    rows = _prepared(log, transform, scope)
+    parts = slices.sliced(rows, transform, window, by_arrival=scope.arrivals is not None)
+    again = F.col(slices.AGAIN) if transform.unique else None
+    events = _judged(parts, transform, scope, "happened_at", again)
+    placed = slot.slotted(events, transform, log, None)
+    return placed.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(
+        *slices.merged(parts, transform)
+    )
+
+
+def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+    """The rows that may be in one of the scope's windows."""
+    held = tuple((start, end + transform.window.reach) for start, end in scope.ranges)
+    first, last = min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
+    rows = prepared(log, transform, scope.after, scope.through, first, last)
+    if len(held) > 1:
+        rows = rows.where(within(held, f"`{transform.source.event_time}`"))
+    return rows
+
+
+def _judged(
+    rows: DataFrame, transform: WindowedTransform, scope: Scope, time: str, again: Column | None
+) -> DataFrame:
+    """Events, or slices of them, one for each of their windows in the scope, as `judged` says.
+
+    Args:
+        time: the column of their event time.
+        again: BOOLEAN, whether they are duplicates.
+    """
+    end, watermark = F.col("window_end"), F.col("watermark")
+    verdict = judge.verdict(end, watermark, transform.allowed_lateness, again)
+    admitted = F.col("verdict") <= (judge.TOO_LATE if scope.complete else judge.LATE)
+    events = (
+        transform.window.assign(rows, time)
+        .where(within(scope.ranges))
+        .withColumns({"verdict": verdict, "happened_at": F.col(time)})
+        .withColumn("admitted", admitted)
+    )
+    return events if scope.arrivals is None else events.where(scope.arrivals)
 
 
 def finished(
@@ -167,8 +199,8 @@ def check(log: Log, transform: WindowedTransform) -> None:
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
         rowwise.check(log, transform)
-        counted = partials(judged(log, transform, 0, 0), transform, log)
-        _ = finished(counted, transform, log, start).schema
+        added_up = _partials(log, transform, Scope(0, 0))
+        _ = finished(added_up, transform, log, start).schema
     except AnalysisException as error:
         reason = str(error).strip().splitlines()[0]
         raise DefinitionError(

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.pane import known, partials
+from tidemark.compute.pane import recounted
 from tidemark.compute.settled import unsettled
 from tidemark.define import verdict as judge
 from tidemark.define.rollup import RollUp
@@ -110,7 +110,7 @@ def counted(
     if isinstance(transform, RollUp):
         transform = replace(transform.base, aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
-    return partials(known(log, transform, through, ranges, complete=complete), transform, log)
+    return recounted(log, transform, through, ranges, complete=complete)
 
 
 def held(transform: WindowedTransform, ranges: Ranges) -> Ranges:

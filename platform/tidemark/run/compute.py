@@ -18,7 +18,7 @@ from tidemark.compute import rollups, session, slot
 from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import late_events, late_loss
-from tidemark.compute.pane import as_of, covered, finished, partials
+from tidemark.compute.pane import as_of, counted, finished
 from tidemark.compute.pane_table import panes
 from tidemark.compute.settled import settled, unsettled
 from tidemark.define import verdict as judge
@@ -77,7 +77,7 @@ def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     earlier = None
     if counts and marker.seq > 0 and not marker.replaces:
         earlier = asset.state.read(unsettled(transform, marker.before))
-    rows = partials(covered(asset.log, transform, marker), transform, asset.log, earlier)
+    rows = counted(asset.log, transform, marker, earlier)
     return scratch.hold(rows, few=plan.few)
 
 

@@ -12,11 +12,13 @@ from pyspark.sql import functions as F
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
 from tidemark.base.settings import Settings
-from tidemark.compute.pane import covered
+from tidemark.compute.pane import covered, partials
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import compute as compute_step
 from tidemark.run import runner as run
+from tidemark.store.log import Log
+from tidemark.store.marker import Marker
 from tidemark.store.warehouse import Warehouse
 
 MINUTES = 10
@@ -133,12 +135,13 @@ def test_each_fault_of_the_data_is_found_by_its_expectation(logged: Warehouse, m
 def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def at_fault(*given: object) -> DataFrame:
-        events = covered(*given)  # pyright: ignore[reportArgumentType]
+    def at_fault(log: Log, transform: WindowedTransform, marker: Marker, *_: object) -> DataFrame:
+        events = covered(log, transform, marker)
         doubled = events.where("arrival = 5 AND sensor = 'a'")
-        return events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
+        kept = events.where("NOT (arrival = 3 AND sensor = 'b')").unionByName(doubled)
+        return partials(kept, transform, log)
 
-    monkeypatch.setattr(compute_step, "covered", at_fault)
+    monkeypatch.setattr(compute_step, "counted", at_fault)
     asset = replace(
         PER_MINUTE, name=f"engine_{mode}", source=SOUND, expectations=(q.complete(), q.unique())
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
@@ -77,6 +77,20 @@ class Sliding:
         start = F.col("window_start")
         return assigned(rows, start, start + F.lit(self.size))
 
+    @property
+    def overlapping(self) -> bool:
+        """Whether each event is in two windows at least."""
+        return self.size >= 2 * self.slide
+
+    def slice_start(self, time: Column) -> Column:
+        """The start of the slice that holds an instant: where a window last began or ended."""
+        begun = floor_to(time, self.slide, self.offset)
+        return F.greatest(begun, floor_to(time, self.slide, self.offset + self.size))
+
+    def first_end(self, time: Column) -> Column:
+        """The end of the window that ends first, of those that hold an instant."""
+        return floor_to(time, self.slide, self.offset + self.size) + F.lit(self.slide)
+
 
 @dataclass(frozen=True, init=False)
 class Cumulating:
@@ -113,6 +127,19 @@ class Cumulating:
         first = floor_to(time, self.step, self.offset) + step
         ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
         return assigned(rows.withColumn("window_end", ends), start, F.col("window_end"))
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether an event may be in two windows."""
+        return self.size > self.step
+
+    def slice_start(self, time: Column) -> Column:
+        """The start of the slice that holds an instant: where a window last ended."""
+        return floor_to(time, self.step, self.offset)
+
+    def first_end(self, time: Column) -> Column:
+        """The end of the window that ends first, of those that hold an instant."""
+        return self.slice_start(time) + F.lit(self.step)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""Scopes: which events are counted in which windows."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from tidemark.store.coverage import Coverage
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which events are counted in which windows.
+
+    Args:
+        after, through: the events of the arrivals (after, through].
+        ranges: for the windows that start in one of them; for all, without any.
+        complete: whether too-late events count.
+        arrivals: BOOLEAN, whether an `arrival` is counted in a window; None where that depends on
+            no window.
+    """
+
+    after: int
+    through: int
+    ranges: Ranges = ()
+    complete: bool = False
+    arrivals: Column | None = None
+
+    @classmethod
+    def of(cls, marker: Marker) -> "Scope":
+        """What a commit of the state counts."""
+        if marker.replaces:
+            return cls.known(marker.after, marker.ranges, complete=marker.answer == "complete")
+        before = marker.before
+        beyond = F.col("arrival") > before.pick("arrival") if before.covers else None
+        return cls(before.at.arrival, marker.at.arrival, arrivals=beyond)
+
+    @classmethod
+    def known(cls, coverage: Coverage, ranges: Ranges = (), *, complete: bool = False) -> "Scope":
+        """All arrivals through which each window is complete."""
+        through = _through(coverage, ranges)
+        if through is not None:
+            return cls(-1, through, ranges, complete)
+        seen = F.col("arrival") <= coverage.pick("arrival")
+        return cls(-1, coverage.through, ranges, complete, seen)
+
+
+def _through(coverage: Coverage, ranges: Ranges) -> int | None:
+    """The arrival through which all windows of the ranges are complete; None if they differ."""
+    if not ranges or not coverage.covers:
+        return None if coverage.covers else coverage.at.arrival
+    ahead = [
+        c for c in coverage.covers if any(start < c.end and c.start < end for start, end in ranges)
+    ]
+    if not ahead:
+        return coverage.at.arrival
+    held = all(any(c.start <= start and end <= c.end for c in ahead) for start, end in ranges)
+    arrivals = {c.at.arrival for c in ahead}
+    # A cover of windows that lie whole in it leaves out those that start in it and end behind it.
+    return arrivals.pop() if held and len(arrivals) == 1 and not coverage.whole else None
