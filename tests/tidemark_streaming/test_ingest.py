@@ -102,22 +102,24 @@ import os, signal, sys
 from pathlib import Path
 from landing import feed
 from pyspark.sql import SparkSession
-from tidemark.store.log import Log
+from tidemark.store.fence import Fence
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
 
 remote, location, database, folder, where, batch = sys.argv[1:]
-commit, seen = Log._commit, []
+append, seen = Fence.append, []
 
-def dying(self, arrivals):
-    seen.append(arrivals)
+def dying(self, rows):
+    if not self.table.endswith("_timeline"):
+        return append(self, rows)
+    seen.append(rows)
     if where == "before timeline" and len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    commit(self, arrivals)
+    append(self, rows)
     if where == "after timeline" and len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
-Log._commit = dying
+Fence.append = dying
 spark = SparkSession.builder.remote(remote).getOrCreate()
 print("began", flush=True)
 list(ingest(Warehouse(spark, location, database), feed(Path(folder)), batch=int(batch)))
