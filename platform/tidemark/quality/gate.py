@@ -18,7 +18,7 @@ from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import judge
 from tidemark.quality.results import Result
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, frame, staying
 
 PASSED, WARNED = "passed", "warned"
 MARKS = (ROW, "_keys")
@@ -57,7 +57,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     """
     if not batch.transform.expectations:
         return Passed(rows, _count(rows))
-    found = judge(_staying(rows), batch)
+    found = judge(staying(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
         for failure in result.failures:
@@ -71,16 +71,6 @@ def gate(batch: Batch, rows: Rows) -> Passed:
         good = _graded(rows, {*failed}, everything=bool(together))
         return Passed(good, _count(rows), warned=warned, found=found)
     return _split(frame(batch.asset.warehouse.spark, rows), batch, found, failed, together, total)
-
-
-def _staying(rows: Rows) -> Rows:
-    if isinstance(rows, DataFrame):
-        return rows.where("NOT gone").drop("gone")
-    return rows.filter(_inverted(rows["gone"])).drop_columns(["gone"])
-
-
-def _inverted(flags: pa.ChunkedArray) -> pa.Array:
-    return pa.array([not flag for flag in flags.to_pylist()], pa.bool_())
 
 
 def _count(rows: Rows) -> int:

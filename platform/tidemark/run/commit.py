@@ -15,8 +15,6 @@ import signal
 import time
 from collections import Counter
 
-from pyspark.sql import DataFrame
-
 from tidemark.define import verdict as judge
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import Passed
@@ -28,7 +26,7 @@ from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import within
-from tidemark.store.rows import Rows, is_empty
+from tidemark.store.rows import Rows, is_empty, staying
 
 STEPS = ("state", "late", "quarantine", "panes", "published", "results", "ledger")
 FAIL_AT = "TIDEMARK_FAIL_AT"
@@ -81,10 +79,10 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.seq)
     if marker.replaces:
-        return store_.replace(_without(rows, "gone"), table, within(marker.ranges), *place)
+        return store_.replace(staying(rows), table, within(marker.ranges), *place)
     if marker.seq == 0 and not asset.rolls_up:
         # Every window fires for the first time here.
-        return store_.append(_without(rows, "gone"), table, *place)
+        return store_.append(staying(rows), table, *place)
     if is_empty(rows):
         return 0
     by = transform.by_window
@@ -102,10 +100,6 @@ def _put(asset: Asset, marker: Marker, output: Output) -> None:
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)
     elif not is_empty(output.rows):
         store_.append(output.rows, output.table, asset.app, marker.seq)
-
-
-def _without(rows: Rows, column: str) -> Rows:
-    return rows.drop(column) if isinstance(rows, DataFrame) else rows.drop_columns([column])
 
 
 def _facts(

@@ -36,6 +36,14 @@ def is_empty(rows: Rows) -> bool:
     return not isinstance(rows, DataFrame) and rows.num_rows == 0
 
 
+def staying(rows: Rows) -> Rows:
+    """Those of the rows that are not to leave: where `gone` is false, and without it."""
+    if isinstance(rows, DataFrame):
+        return rows.where("NOT gone").drop("gone")
+    kept = pa.array([not gone for gone in rows["gone"].to_pylist()], pa.bool_())
+    return rows.filter(kept).drop_columns(["gone"])
+
+
 def columns(rows: Rows) -> list[str]:
     """The names of the columns."""
     return rows.columns if isinstance(rows, DataFrame) else rows.column_names
