@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from rich.table import Table
 
 from benchmarks.contenders import BACKFILL, BATCH, CONTENDERS, INCREMENTS, Bench, Contender
-from benchmarks.events import EVENTS, PIECES, SOURCE, GeneratedFeed
+from benchmarks.events import ARRIVALS, EVENTS, PIECES, SOURCE, GeneratedFeed
 from benchmarks.measure import Measured, TimeLimitError, count, differing, limited, measured
 from benchmarks.own import opened, own_engine
 from benchmarks.terminal import console, under_way
@@ -38,6 +38,8 @@ def main() -> int:
     parser.add_argument("--memory", default="4g", help="the engine's")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
+    if given.events < ARRIVALS or given.repetitions < 1:
+        parser.error(f"at least {ARRIVALS} events and one repetition are needed.")
     chosen = [w for w in WORKLOADS if w.name in (given.windows or [w.name])]
     with own_engine(given.memory) as settings:
         arena = Arena(settings, given.events, given.limit)
@@ -121,9 +123,11 @@ class Arena:
         spark = self._bench.warehouse.spark
         into.rows = count(spark, path)
         if reference is not None:
-            into.differing = differing(spark, path, reference, "key", VALUES)
-            if into.differing:
-                console.print(f"  {into.differing:,} windows differ from the reference's")
+            wrong = differing(spark, path, reference, "key", VALUES)
+            # Of all rounds the worst.
+            into.differing = max(wrong, into.differing or 0)
+            if wrong:
+                console.print(f"  {wrong:,} windows differ from the batch query's")
 
     def _revive(self) -> None:
         """Leave nothing running of a turn that was cut short, on an engine that may be gone."""
@@ -155,7 +159,7 @@ def _table(workload: Workload, figures: Figures, events: int) -> Table:
             BACKFILL: f"at most {workload.backfill_aim(events)} x",
             INCREMENTS: f"at most {workload.increments} x",
         }.get(contender, "")
-        if not measure.seconds:
+        if measure.trouble is not None:
             table.add_row(contender.name, measure.trouble, "", "", aim)
             continue
         peer = figures.get(contender.peer or "")
@@ -163,7 +167,7 @@ def _table(workload: Workload, figures: Figures, events: int) -> Table:
             contender.name,
             f"{measure.median:.2f}",
             f"{events / measure.median:,.0f}",
-            f"{measure.median / peer.median:.2f} x" if peer and peer.seconds else "",
+            f"{measure.median / peer.median:.2f} x" if peer and peer.trouble is None else "",
             aim,
             f"{measure.rows:,}",
             "?" if measure.differing is None else f"{measure.differing:,}",

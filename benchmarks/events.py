@@ -36,6 +36,7 @@ SOURCE = Source(
     event_time="ts",
     watermark=BoundedOutOfOrderness(DELAY),
 )
+ARRIVALS = 100
 PIECES = 10
 PIECE_FILES = 4
 _COMMIT = 2_500_000
@@ -46,7 +47,7 @@ class GeneratedFeed:
     """`events` events in `arrivals` arrivals."""
 
     events: int = EVENTS
-    arrivals: int = 100
+    arrivals: int = ARRIVALS
     source: Source = SOURCE
 
     @property

@@ -64,7 +64,7 @@ class StatefulQuery:
         """Give it a file; the seconds of the micro-batch that took it, and its windows.
 
         Without the time in which it waited, and without the micro-batch after it that removes old
-        state.
+        state (which is waited for, so that it disturbs nobody and is counted where it is counted).
         """
         before = {p.batchId for p in self._query.recentProgress if p.numInputRows}
         scratch = self._folder / f".{file.name}"

@@ -26,7 +26,8 @@ class Measured:
 
     Args:
         rows: how many windows it published, the last time.
-        differing: how many of them differ from the reference's; None where there was none.
+        differing: how many of them differ from the reference's, in the worst repetition; None
+            where there was no reference.
         trouble: why it has no figures, if so.
     """
 
