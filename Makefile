@@ -1,9 +1,11 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test lint bench up down lock clean
+.PHONY: setup demo test stress lint bench up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
 WORKERS = 2
+# Runs that `make stress` makes side by side.
+RUNS = 300
 
 setup:
 	@tools/setup
@@ -13,6 +15,9 @@ demo: setup
 
 test: lint
 	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
+
+stress: setup
+	$(PYTHON) tests/stress.py --runs $(RUNS)
 
 lint: setup
 	.venv/bin/ruff check

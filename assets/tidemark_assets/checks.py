@@ -25,6 +25,7 @@ from tidemark.quality import WARNING, Expectation, results
 from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
 from tidemark.store.warehouse import Warehouse
+from tidemark.verify.own_faults import OWN, VERDICT, remedy
 from tidemark_assets.pictures import embedded
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld
@@ -163,13 +164,20 @@ def _evaluation(
 ) -> dg.AssetCheckEvaluation:
     # Where all rows fail together none is listed.
     everywhere = not result.success and not result.failures
+    passed = not everywhere and not failing
+    metadata, description = _metadata(result, failing), _told(failing)
+    if everywhere:
+        description = result.observed
+    if not passed and result.expectation in OWN:
+        description = f"This is {VERDICT}: {description}. {remedy(transform)}"
+        metadata["what to do"] = dg.MetadataValue.md(remedy(transform))
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey(transform.table),
         check_name=names(transform)[result.expectation],
-        passed=not everywhere and not failing,
-        metadata=_metadata(result, failing),
+        passed=passed,
+        metadata=metadata,
         severity=SEVERITY[result.level == WARNING],
-        description=result.observed if everywhere else _told(failing),
+        description=description,
         partition=partition,
     )
 
@@ -195,7 +203,8 @@ def _description(expectation: Expectation) -> str:
         if expectation.level == WARNING
         else "what fails is withheld in quarantine"
     )
-    return f"`{expectation.name}`: expects {expectation.expected}; {effect}."
+    blame = f"; where it fails, that is {VERDICT}" if expectation.name in OWN else ""
+    return f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
 
 
 def _metadata(result: CheckResult, failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

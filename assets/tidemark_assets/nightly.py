@@ -21,16 +21,13 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import ParityReport, parity
 from tidemark_assets import report
+from tidemark_assets.comparisons import PARITY, judged
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import PartitionsOf, Span, last_closed
 from tidemark_assets.steps import Failures, chosen, every, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
-PARITY = "parity"
 DAYS = 3
-SHOWN = 20
-WRONG = ("missing", "extra", "value")
-"""Differences that no late event explains."""
 
 
 def nightly(
@@ -107,7 +104,8 @@ def parity_check(
             if not days:
                 return dg.AssetCheckResult(passed=True, description="No partition has closed yet.")
             start, end = days[0].start, days[-1].end
-            found = judged(parity(tidemark.warehouse, transform, start, end), days)
+            verified = parity(tidemark.warehouse, transform, start, end)
+            found = judged(verified, _span(days), "the check itself")
         return dg.AssetCheckResult(
             passed=found.passed, description=found.description, metadata=found.metadata
         )
@@ -138,7 +136,7 @@ def _anew(
     start, end = days[0].start, days[-1].end
     verified = parity(warehouse, transform, start, end)
     # It takes check results too, which its signature leaves out.
-    context.log_event(judged(verified, days))  # pyright: ignore[reportArgumentType]
+    context.log_event(judged(verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
     facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
     found = report.computed(warehouse, transform, facts, begins, end)
@@ -148,32 +146,8 @@ def _anew(
     return verified, facts
 
 
-def judged(verified: ParityReport, days: list[Span]) -> dg.AssetCheckEvaluation:
-    """What parity found, as the result of a check; a complete answer is no fault."""
-    kinds = [d.kind for d in verified.differences]
-    wrong = sum(kind in WRONG for kind in kinds)
-    head = "| kind | window | keys | column | published | recomputed |\n" + "| --- " * 6 + "|"
-    rows = [
-        f"| {d.kind} | {d.window_start} | {d.keys} | {d.column or ''} | {d.published or ''} | "
-        f"{d.recomputed or ''} |"
-        for d in verified.differences[:SHOWN]
-    ]
-    return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(verified.asset),
-        check_name=PARITY,
-        passed=not wrong,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description=f"{days[0].key} to {days[-1].key}: {verified.windows:,} windows compared with "
-        f"a bounded computation of the log, {verified.total:,} differences.",
-        metadata={
-            "windows": verified.windows,
-            "differences": verified.total,
-            "too late": verified.lost,
-            **(
-                {"first differences": dg.MetadataValue.md("\n".join([head, *rows]))} if rows else {}
-            ),
-        },
-    )
+def _span(days: list[Span]) -> str:
+    return f"{days[0].key} to {days[-1].key}"
 
 
 _HEAD = "| asset | days | windows | as published | came too late | watermark | seconds |"
@@ -182,6 +156,6 @@ _HEAD = "| asset | days | windows | as published | came too late | watermark | s
 def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> str:
     same = "equal" if verified.equal else f"{verified.total:,} differences"
     return (
-        f"| {verified.asset} | {days[0].key} to {days[-1].key} | {verified.windows:,} | {same} | "
+        f"| {verified.asset} | {_span(days)} | {verified.windows:,} | {same} | "
         f"{verified.lost:,} events | {iso(facts.watermark) or '-infinity'} | {facts.seconds:.1f} |"
     )

@@ -26,6 +26,7 @@ from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
 from tidemark_assets import checks
 from tidemark_assets.arrivals import EVERY
+from tidemark_assets.comparisons import recorded
 from tidemark_assets.fresh import freshness
 from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
 from tidemark_assets.report import ROWS, RUN, moment
@@ -77,6 +78,9 @@ def windows(
         since, marks, passed, heard = _known(context.cursor)
         runs = glance.runs(max(0, since - SLACK))
         told: dict[str, int] = {}
+        compared, told_through = recorded(glance, transforms, _compared(context.cursor))
+        for event in compared:
+            context.instance.report_runless_asset_event(event)
         for transform in transforms.values():
             name, before = transform.name, marks.get(transform.name, Mark())
             mine = [r for r in runs if r["asset"] == name and not r["reported"]]
@@ -131,6 +135,7 @@ def windows(
             "fresh": passed,
             "heard": sorted(heard.intersection(r["run"] for r in runs)),
         }
+        cursor["compared"] = told_through
         return dg.SensorResult(skip_reason=_said(told), cursor=json.dumps(cursor))
 
     return dg.Definitions(sensors=[sensor])
@@ -181,3 +186,8 @@ def _said(told: Mapping[str, int]) -> str:
     if not told:
         return "No run since the last look but those that report themselves."
     return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())
+
+
+def _compared(cursor: str | None) -> int:
+    """The number of the newest comparison that was reported; -1 before the first."""
+    return json.loads(cursor or "{}").get("compared", -1)

@@ -1,5 +1,6 @@
 """Parity finds every kind of planted difference, and nothing where nothing was planted."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ def change(warehouse: Warehouse, statement: str) -> None:
 
 def found(warehouse: Warehouse, *bounds: int) -> list[tuple[str, str, Any, str | None]]:
     report = parity(warehouse, PER_MINUTE, *bounds)
-    assert report.equal == (report.total == 0)
+    kinds = Counter(d.kind for d in report.differences)
+    assert (report.equal, report.kinds) == (report.total == 0, kinds)
+    assert report.wrong == report.total - kinds["late_loss"]
     return [(d.kind, d.window_start, d.keys["sensor"], d.column) for d in report.differences]
 
 

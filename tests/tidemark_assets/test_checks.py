@@ -1,6 +1,7 @@
 """Expectations in Dagster: checks by partition, a quarantine that is an asset, two jobs."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -172,6 +173,29 @@ def test_runs_of_a_stream_are_told_together_and_what_is_withheld_fails() -> None
     assert held.description == "1 failed, the first at 2023-11-16T22:15:00Z: 7"
     (left,) = checks.streamed(gated, told[2:], [])
     assert left.passed
+
+
+def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do() -> None:
+    lost = replace(result(4, 1, "a"), expectation="complete()")
+    (failed,) = checks.streamed(gated, [lost], [])
+    assert failed.description is not None
+    assert failed.description.startswith(
+        "This is a fault of Tidemark, not of the data: 1 failed, the first at 2023-11-15T22:14:00Z"
+    )
+    assert "`tidemark backfill gated` computes them anew from the log" in failed.description
+    assert str(failed.metadata["what to do"].value).startswith("`tidemark backfill gated`")
+    # Not where it holds, and not where the data are at fault.
+    for told in (replace(lost, success=True, failures=[]), result(4, 1, "a")):
+        (other,) = checks.streamed(gated, [told], [])
+        assert "Tidemark" not in (other.description or "")
+        assert "what to do" not in other.metadata
+
+
+def test_the_page_of_a_check_says_whose_fault_a_failure_is() -> None:
+    days = dg.DailyPartitionsDefinition(start_date="2023-11-14")
+    told = {spec.name: spec.description or "" for spec in checks.specs(gated, days)}
+    assert "where it fails, that is a fault of Tidemark, not of the data" in told[COMPLETE]
+    assert "fault of Tidemark" not in told[BETWEEN]
 
 
 def test_a_stream_that_judges_a_day_again_is_told_again(tmp_path: Path) -> None:

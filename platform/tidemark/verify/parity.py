@@ -7,7 +7,7 @@ table says that it is complete; then both are compared row by row.
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,10 +20,12 @@ from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
+from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, between, within
 from tidemark.store.warehouse import Warehouse
 
+LATE_LOSS = "late_loss"
 FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival")
 
 
@@ -58,8 +60,9 @@ class ParityReport:
         windows: rows compared.
         lost: events that came too late for their window, in the range.
         total: how many differences there are; `differences` lists the first of them.
-        withheld: how many of the rows are not published, but in quarantine, by the expectation
-            that they fail.
+        kinds: how many differences there are of each kind.
+        quarantined: how many of the rows are not published, but in quarantine.
+        withheld: the same by the expectation that they fail; a row may fail several.
     """
 
     asset: str
@@ -68,11 +71,18 @@ class ParityReport:
     lost: int
     total: int
     differences: list[Difference]
+    kinds: dict[str, int] = field(default_factory=dict[str, int])
+    quarantined: int = 0
     withheld: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def equal(self) -> bool:
         return self.total == 0
+
+    @property
+    def wrong(self) -> int:
+        """Differences that no late event explains."""
+        return self.total - self.kinds.get(LATE_LOSS, 0)
 
 
 def parity(
@@ -91,7 +101,7 @@ def parity(
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
     with scratch(warehouse) as place:
-        published, withheld, commit = _settled(asset, ranges, place)
+        published, held, commit = _settled(asset, ranges, place)
         coverage = rolling.covered_by(transform, commit)
         counted = rolling.counted(warehouse, transform, coverage, ranges)
         stored = place.keep(counted)
@@ -105,36 +115,53 @@ def parity(
         complete = computed(all_in)
         compared = place.keep(_compared(published, streamed, complete, transform))
         found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
+        counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
+        kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
         lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
             as_of=coverage.at.arrival,
             windows=compared.select("window_start", "keys").distinct().count(),
             lost=int(lost[0] or 0) if lost else 0,
-            total=found.count(),
+            total=sum(kinds.values()),
             differences=[
                 Difference(r[0], r[1], json.loads(r[2]), r[3], r[4], r[5])
                 for r in found.limit(most).collect()
             ],
-            withheld=withheld,
+            kinds=kinds,
+            quarantined=held.rows,
+            withheld=held.by_expectation,
         )
 
 
-def _settled(
-    asset: Asset, ranges: Ranges, place: Scratch
-) -> tuple[DataFrame, dict[str, int], Marker]:
-    """The rows as they were computed, how many are withheld by each expectation, and the commit
-    that they are of: a stream may publish meanwhile, so they are read until nothing moved."""
+class _Held(NamedTuple):
+    """How many rows are in quarantine, all of them and by each expectation that they fail."""
+
+    rows: int
+    by_expectation: dict[str, int]
+
+
+def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, _Held, Marker]:
+    """The rows as they were computed, how many of them are withheld, and the commit that they are
+    of: a stream may publish meanwhile, so they are read until nothing moved."""
     warehouse, transform = asset.warehouse, asset.transform
     tables = (transform.table, transform.quarantine_table)
     while True:
         versions = [warehouse.version(table) for table in tables]
         # A withheld row is what it should be as well: its values are at fault, not its computation.
         rows = place.keep(quarantine.computed(warehouse, transform, ranges))
-        withheld = quarantine.reasons(warehouse, transform, ranges)
+        held = _Held(
+            _count(warehouse, transform, ranges), quarantine.reasons(warehouse, transform, ranges)
+        )
         newest = max(asset.published(), warehouse.transaction(transform.table, asset.app))
         if versions == [warehouse.version(table) for table in tables]:
-            return rows, withheld, asset.state.at(newest)
+            return rows, held, asset.state.at(newest)
+
+
+def _count(warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges) -> int:
+    if not warehouse.exists(transform.quarantine_table):
+        return 0
+    return warehouse.take(transform.quarantine_table, Within("window_start", ranges)).num_rows
 
 
 def _compared(
@@ -162,7 +189,7 @@ def _compared(
     differences = differing(types, "p", "s")
     kind = (
         F.when(F.col("p").isNull(), "missing")
-        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), "late_loss")
+        .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), LATE_LOSS)
         .when(F.col("s").isNull(), "extra")
         .when(F.size(differences) > 0, "value")
     )

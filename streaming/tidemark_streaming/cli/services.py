@@ -1,14 +1,18 @@
 """`tidemark up`, `tidemark down`, `tidemark status`: the platform's processes and where it is."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+
+if TYPE_CHECKING:
+    from tidemark_streaming.standing_faults import StandingFault
 
 _HIDDEN = ("source", "as_of", "arrived_at")
 """What the JSON has and the tables leave out."""
@@ -72,7 +76,8 @@ def down() -> None:
 def status(json: Json = False) -> None:
     """Show what runs, how far each source and asset is, and what is left to do.
 
-    It reads the tables without the engine, and works when nothing runs.
+    It reads the tables without the engine, and works when nothing runs. Windows of which Tidemark
+    itself lost or doubled events are told in red, with what to do.
 
     Example: `tidemark status --json`
     """
@@ -81,8 +86,18 @@ def status(json: Json = False) -> None:
     running = any(p["running"] for p in processes)
     sources, assets = _sources(settings), _assets(settings)
     streams = _streams(settings) if processes[0]["running"] else []
+    faults = _faults(settings)
     if json:
-        emit({"processes": processes, "sources": sources, "assets": assets, "streams": streams})
+        told = [asdict(f) | {"first": iso(f.first)} for f in faults]
+        emit(
+            {
+                "processes": processes,
+                "sources": sources,
+                "assets": assets,
+                "streams": streams,
+                "faults": told,
+            }
+        )
         return
     table = Table(title="processes", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for name in ("process", "state", "where"):
@@ -96,6 +111,8 @@ def status(json: Json = False) -> None:
         out().print(
             f"The stream of [bold]{asset}[/] runs; `tidemark stream {asset} --stop` ends it."
         )
+    for fault in faults:
+        out().print(f"[bold red]{escape(fault.sentence())}[/]", soft_wrap=True)
     if running:
         err().print(f"Logs are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
@@ -154,6 +171,16 @@ def _assets(settings: Settings) -> list[dict[str, Any]]:
         behind = glance.source(t.source.name).arrivals - 1 - asset.as_of
         rows.append({**asdict(asset), "watermark": iso(asset.watermark), "behind": behind})
     return rows
+
+
+def _faults(settings: Settings) -> "list[StandingFault]":
+    from tidemark_streaming import domains
+    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.standing_faults import standing_fault
+
+    glance = Glance(settings)
+    found = [standing_fault(glance, t) for t in domains.load(settings.domains).transforms.values()]
+    return [fault for fault in found if fault is not None]
 
 
 def _streams(settings: Settings) -> list[str]:

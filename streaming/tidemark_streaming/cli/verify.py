@@ -1,11 +1,11 @@
 """`tidemark parity` and `tidemark lateness`: is it right, and is the patience well chosen?"""
 
-from collections import Counter
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.errors import DataError
@@ -48,10 +48,13 @@ def parity(
 ) -> None:
     """Compute an asset's windows anew in one bounded pass, and compare with what is published.
 
-    Exit code 0 when every row is equal, 1 when any is missing, extra or different.
+    Exit code 0 when every row is equal, 1 when any is missing, extra or different. A withheld
+    window is compared as if it were published, and told: equal does not say that all is published.
+    What was found also appears on the asset's page in Dagster.
 
     Example: `tidemark parity departures_hourly --from 2013-02-01 --to 2013-02-08`
     """
+    from tidemark.verify import record
     from tidemark.verify.parity import parity as compare
     from tidemark_streaming import domains
 
@@ -61,10 +64,12 @@ def parity(
     store = warehouse(settings)
     span = windows(store, transform.source, transform.window.reach, first, last)
     with step(f"parity {asset}") as work:
-        report = compare(store, transform, *(span or (None, None)))
+        start, stop = span or (None, None)
+        report = compare(store, transform, start, stop)
         work.note = f"{report.windows:,} rows"
     if report.windows == 0:
         raise DataError(f"There is nothing to compare: '{asset}' has no windows in that range.")
+    record.append(store, report, start, stop)
     if json:
         emit({"equal": report.equal, **asdict(report)})
     else:
@@ -77,11 +82,11 @@ def tell(report: "ParityReport", show: int = 20) -> None:
     """Say what a comparison found."""
     if report.equal:
         out().print(
-            f"[green]equal[/]: {report.windows:,} published rows of '{report.asset}' are what a "
-            f"bounded computation through arrival {report.as_of:,} gives."
+            f"[green]equal[/]: {report.windows:,} rows of '{report.asset}' are what a bounded "
+            f"computation through arrival {report.as_of:,} gives."
         )
+        _tell_withheld(report)
         return
-    kinds = Counter(d.kind for d in report.differences)
     table = Table(
         title=f"{report.asset}: {report.total:,} differences in {report.windows:,} rows",
         title_justify="left",
@@ -96,8 +101,19 @@ def tell(report: "ParityReport", show: int = 20) -> None:
     out().print(table)
     if report.total > show:
         out().print(f"… and {report.total - show:,} more; --show lists more of them.")
-    for kind in kinds:
+    for kind in report.kinds:
         out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
+    _tell_withheld(report)
+
+
+def _tell_withheld(report: "ParityReport") -> None:
+    if report.quarantined:
+        are = "is" if report.quarantined == 1 else "are"
+        failed = [f"{escape(name)} ({count:,})" for name, count in report.withheld.items()]
+        out().print(
+            f"Of these, {report.quarantined:,} {are} [bold]withheld[/] and not published: by "
+            f"expectation {', '.join(failed)}; `tidemark quarantine list {report.asset}` shows why."
+        )
 
 
 def lateness(

@@ -1,0 +1,83 @@
+"""Comparisons of what is published with a bounded computation, as results of the check `parity`.
+
+The nightly job and the asset's page compare by themselves. What was compared on the command line,
+which knows nothing of Dagster, is on record in the table `parities`: the sensor `<domain>_windows`
+reports those that it has not reported yet.
+"""
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from tidemark.base.instants import iso
+from tidemark.define.transform import WindowedTransform
+from tidemark.verify.parity import ParityReport
+from tidemark.verify.record import TABLE, Comparison
+from tidemark_streaming.glance import Glance
+
+PARITY = "parity"
+SHOWN = 20
+"""Differences that a result lists."""
+MOST = 100
+"""Comparisons reported in a tick; the rest follows in the next ones."""
+
+
+def judged(verified: ParityReport, span: str, made_by: str) -> dg.AssetCheckEvaluation:
+    """What was found, as the result of a check; a complete answer is no fault.
+
+    Args:
+        span: which windows were compared.
+        made_by: who compared them.
+    """
+    head = "| kind | window | keys | column | published | recomputed |\n" + "| --- " * 6 + "|"
+    rows = [
+        f"| {d.kind} | {d.window_start} | {d.keys} | {d.column or ''} | {d.published or ''} | "
+        f"{d.recomputed or ''} |"
+        for d in verified.differences[:SHOWN]
+    ]
+    withheld = [f"{name}: {count:,}" for name, count in verified.withheld.items()]
+    said = f", {verified.quarantined:,} of them withheld" if verified.quarantined else ""
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(verified.asset),
+        check_name=PARITY,
+        passed=not verified.wrong,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=f"{span}: {verified.windows:,} windows{said}, compared with a bounded "
+        f"computation of the log, {verified.total:,} differences.",
+        metadata={
+            "windows": verified.windows,
+            "differences": verified.total,
+            "too late": verified.lost,
+            "withheld": verified.quarantined,
+            "made by": made_by,
+            **({"withheld by": "; ".join(withheld)} if withheld else {}),
+            **(
+                {"first differences": dg.MetadataValue.md("\n".join([head, *rows]))} if rows else {}
+            ),
+        },
+    )
+
+
+def recorded(
+    glance: Glance, transforms: Mapping[str, WindowedTransform], told: int
+) -> tuple[list[dg.AssetCheckEvaluation], int]:
+    """What was compared on the command line since the comparison number `told`: the results of
+    these assets, and the number of the last of them."""
+    table = glance.read(TABLE, None)
+    rows = [] if table is None else table.sort_by("number").to_pylist()
+    if rows and rows[-1]["number"] < told:
+        # The record is another one.
+        told = -1
+    found = [Comparison.of(row) for row in rows if row["number"] > told][:MOST]
+    events = [
+        judged(c.report, _span(c), "`tidemark parity` or `tidemark demo`")
+        for c in found
+        if c.report.asset in transforms
+    ]
+    return events, max([told, *(c.number for c in found)])
+
+
+def _span(comparison: Comparison) -> str:
+    if comparison.start is None or comparison.end is None:
+        return "all windows"
+    return f"{iso(comparison.start)} to {iso(comparison.end)}"

@@ -1,0 +1,86 @@
+"""Do the data explain that a window is withheld?
+
+A withheld row says itself what it failed. Whether its values were computed rightly is for `parity`
+to say; here its expectations are judged once more, in plain Python, from these values alone:
+
+| what it failed | explained |
+| --- | --- |
+| `complete()`, `unique()` | never: they are about Tidemark itself |
+| `between`, `not_null`, `one_of`, `greater` | where its values do fail it |
+| anything else, which is not judged by one row alone | as the gate has it |
+
+A window that fails several is explained where each of them is.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidemark.define.expectations.expectation import ERROR
+from tidemark.define.expectations.general import General
+from tidemark.define.transform import WindowedTransform
+from tidemark.verify.own_faults import OWN
+
+Row = Mapping[str, Any]
+
+
+def unexplained(transform: WindowedTransform, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
+    """The withheld rows that the data do not explain, each with the expectation that it is for.
+
+    Args:
+        withheld: rows of the asset's quarantine.
+    """
+    declared = {e.name: e for e in transform.expectations}
+    found: list[tuple[Row, str]] = []
+    for row in withheld:
+        names = [f["expectation"] for f in row["failed"] if f["level"] == ERROR]
+        wrong = next((n for n in names if not _explains(declared.get(n), n, row)), None)
+        if wrong is not None:
+            found.append((row, wrong))
+    return found
+
+
+def _explains(expectation: object, name: str, row: Row) -> bool:
+    if name in OWN:
+        return False
+    if not isinstance(expectation, General) or not isinstance(expectation.kind, str):
+        return True
+    fails = _JUDGES.get(expectation.kind)
+    given = expectation.arguments
+    # An argument that is not known here may change the meaning.
+    if fails is None or not given.keys() <= _ARGUMENTS:
+        return True
+    try:
+        return fails(row, given)
+    except TypeError:
+        # A bound that is compared after a conversion, as that of an instant given as text.
+        return True
+
+
+def _outside(row: Row, given: Row) -> bool:
+    value, least, most = row[given["column"]], given.get("min_value"), given.get("max_value")
+    if value is None:
+        return False
+    return (least is not None and value < least) or (most is not None and value > most)
+
+
+def _missing(row: Row, given: Row) -> bool:
+    return row[given["column"]] is None
+
+
+def _unknown(row: Row, given: Row) -> bool:
+    value = row[given["column"]]
+    return value is not None and value not in given["value_set"]
+
+
+def _not_greater(row: Row, given: Row) -> bool:
+    value, than = row[given["column_A"]], row[given["column_B"]]
+    return value is None or than is None or value <= than
+
+
+_ARGUMENTS = {"column", "min_value", "max_value", "value_set", "column_A", "column_B"}
+_JUDGES: dict[str, Callable[[Row, Row], bool]] = {
+    "ExpectColumnValuesToBeBetween": _outside,
+    "ExpectColumnValuesToNotBeNull": _missing,
+    "ExpectColumnValuesToBeInSet": _unknown,
+    "ExpectColumnPairValuesAToBeGreaterThanB": _not_greater,
+}

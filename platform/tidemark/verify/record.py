@@ -1,0 +1,104 @@
+"""The record of comparisons: what `parity` found, for those who did not see it.
+
+Table `parities` has a row for each comparison that was asked for on the command line, numbered from
+0 without a gap, in the order of their commits. So who tells of them elsewhere has to remember one
+number alone.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.base.errors import ConflictError
+from tidemark.base.instants import instant
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import Difference, ParityReport
+
+TABLE = "parities"
+MOST = 20
+"""How many differences a row lists; it counts all of them."""
+
+_APP = "parities"
+_ATTEMPTS = 20
+_INSTANT = pa.timestamp("us", "UTC")
+_DIFFERENCE = ("kind", "window_start", "keys", "column", "published", "recomputed")
+_COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])
+_SCHEMA = pa.schema(
+    {
+        "number": pa.int64(),
+        "asset": pa.string(),
+        **dict.fromkeys(("window_from", "window_to"), _INSTANT),
+        **dict.fromkeys(("as_of", "windows", "lost", "total", "quarantined"), pa.int64()),
+        **dict.fromkeys(("kinds", "withheld"), pa.list_(_COUNT)),
+        "differences": pa.list_(pa.struct([(name, pa.string()) for name in _DIFFERENCE])),
+        "at": _INSTANT,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One comparison on record.
+
+    Args:
+        number: from 0, without a gap.
+        start, end: of which window starts, microseconds; None is no bound.
+        report: what it found, with the first of the differences.
+    """
+
+    number: int
+    start: int | None
+    end: int | None
+    report: ParityReport
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Comparison":
+        """A row of the table, as Arrow gives it."""
+        plain: dict[str, Any] = {f.name: row[f.name] for f in fields(ParityReport)}
+        plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "withheld")}
+        plain["differences"] = [
+            Difference(**d | {"keys": json.loads(d["keys"])}) for d in row["differences"]
+        ]
+        start, end = (row[name] for name in ("window_from", "window_to"))
+        return cls(
+            number=row["number"],
+            start=None if start is None else instant(start),
+            end=None if end is None else instant(end),
+            report=ParityReport(**plain),
+        )
+
+
+def append(
+    warehouse: Warehouse, report: ParityReport, start: int | None = None, end: int | None = None
+) -> int:
+    """Put what a comparison of the windows that start in [start, end) found on record; its number.
+
+    Raises:
+        ConflictError: others recorded theirs at the same time, time and again.
+    """
+    warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison asked for by command")
+    plain = asdict(report)
+    row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {
+        "window_from": start,
+        "window_to": end,
+        "kinds": _counts(report.kinds),
+        "withheld": _counts(report.withheld),
+        "differences": [
+            asdict(d) | {"keys": json.dumps(d.keys, default=str)} for d in report.differences[:MOST]
+        ],
+        "at": time.time_ns() // 1000,
+    }
+    for _ in range(_ATTEMPTS):
+        number = warehouse.transaction(TABLE, _APP) + 1
+        rows = pa.Table.from_pylist([row | {"number": number}], schema=_SCHEMA)
+        if warehouse.append(rows, TABLE, _APP, number) is not None:
+            return number
+    raise ConflictError(f"Other comparisons were quicker {_ATTEMPTS} times; try again.")
+
+
+def _counts(found: dict[str, int]) -> list[dict[str, object]]:
+    return [{"name": name, "count": count} for name, count in found.items()]

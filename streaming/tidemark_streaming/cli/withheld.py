@@ -1,0 +1,58 @@
+"""The demo's word on what is withheld: which windows, why, and whether the data explain it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tidemark.base.instants import instant
+from tidemark_streaming.cli.console import complain, out
+
+if TYPE_CHECKING:
+    from tidemark.define.transform import WindowedTransform
+    from tidemark.store.warehouse import Warehouse
+
+SHOWN = 5
+"""Windows that are listed."""
+
+
+def account_for(store: "Warehouse", transform: "WindowedTransform") -> list[int]:
+    """Say which windows of an asset are withheld and why; the start of each, in microseconds.
+
+    Raises:
+        typer.Exit: the data do not explain one of them; exit code 1.
+    """
+    from tidemark.verify.explained import unexplained
+    from tidemark.verify.own_faults import OWN, VERDICT, remedy
+
+    table = transform.quarantine_table
+    if not transform.expectations or not store.exists(table):
+        return []
+    rows = store.take(table).sort_by("window_start").to_pylist()
+    if not rows:
+        out().print(f"No window of '{transform.name}' is withheld.")
+        return []
+    wrong = unexplained(transform, rows)
+    said = "" if wrong else ", as the data explain"
+    count = "1 window" if len(rows) == 1 else f"{len(rows):,} windows"
+    out().print(f"{count} of '{transform.name}' withheld{said}:", soft_wrap=True)
+    for row in rows[:SHOWN]:
+        failed = "; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"])
+        out().print(f"  {_place(transform, row)}: {failed}", markup=False, soft_wrap=True)
+    if len(rows) > SHOWN:
+        out().print(f"  … `tidemark quarantine list {transform.name}` has them all")
+    if wrong:
+        row, expectation = wrong[0]
+        why = VERDICT if expectation in OWN else "which its values satisfy"
+        complain(
+            f"The data do not explain {len(wrong):,} of the withheld windows of "
+            f"'{transform.name}'; the first, {_place(transform, row)}, failed {expectation}, "
+            f"{why}: {remedy(transform)}"
+        )
+        raise typer.Exit(1)
+    return [instant(row["window_start"]) for row in rows]
+
+
+def _place(transform: "WindowedTransform", row: Mapping[str, Any]) -> str:
+    keys = [str(row[key]) for key in transform.keys]
+    return ", ".join([f"{row['window_start']:%Y-%m-%d %H:%M}", *keys])

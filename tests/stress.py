@@ -1,0 +1,275 @@
+"""Streams and an increment side by side on a busy machine, and then: was anything lost?
+
+Three continuous queries, each in a session of its own, and increments of a process of their own
+take in the same arrivals, while other processes keep the processor busy. Each makes one run an
+arrival, into an asset that expects `complete()` and `volume_within()`. The data are such that it is
+known which windows are withheld; everything else that is, Tidemark lost or doubled.
+
+    python tests/stress.py --runs 300
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from conftest import free_port
+from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
+from tidemark import engine as spark_engine
+from tidemark.base.instants import instant, iso
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.connect import address
+from tidemark.quality import complete, results, volume_within
+from tidemark.run.runner import incremental
+from tidemark.store import ledger
+from tidemark.store.asset import Asset
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming import continuous
+
+ROOT = Path(__file__).parents[1]
+SOURCE = replace(READINGS, name="stress")
+STREAMS = ("stream_1", "stream_2", "stream_3")
+INCREMENT = "increment"
+USUAL = 8
+"""Readings of a sensor in a minute."""
+PATIENCE = 300.0
+"""Seconds without a run after which nothing is waited for any more."""
+REMOTE = "TIDEMARK_STRESS_REMOTE"
+
+Place = tuple[int, str | None]
+"""A window's start, microseconds, and its sensor."""
+
+
+def asset(name: str) -> WindowedTransform:
+    """An asset that expects what only the platform can judge."""
+    expected = (complete(), volume_within(0.5, of="1 minute"))
+    return replace(PER_MINUTE, name=name, source=SOURCE, expectations=expected)
+
+
+def doubles(minute: int) -> bool:
+    """Whether the sensor `b` sends twice as much in a minute, which its volume tells."""
+    return minute % 5 == 1
+
+
+def arrivals(count: int) -> list[list[Event]]:
+    """An arrival for each minute, with one event that is late from the fourth on."""
+    found: list[list[Event]] = []
+    for minute in range(count):
+        start = T0 + minute * MINUTE
+        events = [
+            Event(start + n * 3_000_000, sensor, round(n / 10, 1))
+            for sensor in ("a", "b", None)
+            for n in range(USUAL * 2 if sensor == "b" and doubles(minute) else USUAL)
+        ]
+        if minute >= 3:
+            events.append(Event(start - 3 * MINUTE + 59_000_000, "a", 0.5))
+        found.append(events)
+    return found
+
+
+def explained(count: int) -> set[Place]:
+    """The windows that fail their volume, of so many arrivals."""
+    return {(T0 + minute * MINUTE, "b") for minute in range(count) if doubles(minute)}
+
+
+def faults(
+    warehouse: Warehouse, transforms: Sequence[WindowedTransform], withheld: Collection[Place]
+) -> list[str]:
+    """What is wrong with assets that have taken in all arrivals, each in a sentence.
+
+    Args:
+        withheld: the windows that are to be withheld for their volume, and no others.
+    """
+    return [
+        f"{transform.name}: {sentence}"
+        for transform in transforms
+        for sentence in _faults(warehouse, transform, withheld)
+    ]
+
+
+def _faults(
+    warehouse: Warehouse, transform: WindowedTransform, withheld: Collection[Place]
+) -> Iterator[str]:
+    asset_, newest = Asset(warehouse, transform), Log(warehouse, transform.source).last()
+    last = asset_.state.last()
+    if newest is None or last.at.arrival != newest.arrival:
+        yield f"stands at arrival {last.at.arrival} of {newest and newest.arrival}"
+    runs = [
+        r["seq"]
+        for r in warehouse.take(ledger.TABLE).to_pylist()
+        if (r["asset"], r["life"]) == (transform.name, asset_.life)
+    ]
+    if sorted(runs) != [*range(last.seq + 1)]:
+        lacking = sorted(set(range(last.seq + 1)) - {*runs})
+        yield f"the ledger has {len(runs)} rows for {last.seq + 1} commits, and lacks {lacking}"
+    for r in warehouse.take(results.TABLE).to_pylist():
+        if (r["asset"], r["expectation"]) == (transform.name, "complete()") and not r["success"]:
+            yield f"complete() failed in commit {r['seq']}: {r['observed']}"
+    report = parity(warehouse, transform)
+    if not report.equal:
+        yield f"parity finds {report.kinds} in {report.windows} rows"
+    held = {
+        (instant(r["window_start"]), r["sensor"]): [f["expectation"] for f in r["failed"]]
+        for r in warehouse.take(transform.quarantine_table).to_pylist()
+    }
+    for (start, sensor), failed in sorted(held.items(), key=str):
+        if (start, sensor) not in withheld or "complete()" in failed:
+            yield f"{iso(start)}, {sensor} is withheld by {failed}, which its data do not explain"
+    for start, sensor in sorted(set(withheld) - held.keys()):
+        yield f"{iso(start)}, {sensor} is not withheld, though its volume is not as usual"
+
+
+def stress(
+    settings: Settings, runs: int, busy: int, tell: Callable[[str], None]
+) -> tuple[int, list[str]]:
+    """Make at least so many runs side by side: how many they were, and what is wrong.
+
+    Args:
+        settings: of an engine that runs; the tables come into a database of their own.
+        busy: processes that do nothing but take the processor's time.
+    """
+    count = max(2, -(-runs // (len(STREAMS) + 1)) - 1)
+    database = f"stress_{uuid4().hex[:12]}"
+
+    def store() -> Warehouse:
+        return Warehouse(spark_engine.session(settings), settings.warehouse, database)
+
+    warehouse, transforms = store(), [asset(name) for name in (*STREAMS, INCREMENT)]
+    Log(warehouse, SOURCE).create()
+    ledger.create(warehouse)
+    with ExitStack() as stack:
+        for _ in range(busy):
+            stack.enter_context(_process("-c", "while True: pass"))
+        place = (warehouse.location, database, str(count))
+        own = stack.enter_context(
+            _process(__file__, "--increment", *place, remote=address(settings))
+        )
+        queries: list[StreamingQuery] = []
+        for transform in transforms[: len(STREAMS)]:
+            queries.append(continuous.start(store(), transform, arrivals_per_run=1))
+            stack.callback(queries[-1].stop)
+        for events in arrivals(count):
+            ingest(warehouse, SOURCE, [events], ends=False)
+        ingest(warehouse, SOURCE, [])
+        ended = _wait(warehouse, transforms, count, queries, own, tell)
+    done = sum(_done(warehouse, transform) for transform in transforms)
+    return done, [*ended, *faults(warehouse, transforms, explained(count))]
+
+
+def _wait(
+    warehouse: Warehouse,
+    transforms: Sequence[WindowedTransform],
+    count: int,
+    queries: Sequence[StreamingQuery],
+    own: "subprocess.Popen[bytes]",
+    tell: Callable[[str], None],
+) -> list[str]:
+    """Until every asset has made a run of each arrival and of the end; what ended before."""
+    total, before, moved = len(transforms) * (count + 1), -1, time.monotonic()
+    while True:
+        done = sum(_done(warehouse, transform) for transform in transforms)
+        if done != before:
+            tell(f"{done} of {total} runs")
+            before, moved = done, time.monotonic()
+        if done >= total:
+            return []
+        found = [f"{q.name} ended: {q.exception()}" for q in queries if not q.isActive]
+        if own.poll() not in (None, 0):
+            found.append(f"the process of increments ended with exit code {own.returncode}")
+        if time.monotonic() - moved > PATIENCE:
+            found.append(f"no run ended for {PATIENCE:.0f} seconds, after {done} of {total}")
+        if found:
+            return found
+        time.sleep(1)
+
+
+def _done(warehouse: Warehouse, transform: WindowedTransform) -> int:
+    """How many runs of an asset are published."""
+    return Asset(warehouse, transform).published() + 1
+
+
+@contextmanager
+def _process(*arguments: str, remote: str = "") -> Iterator["subprocess.Popen[bytes]"]:
+    """Python in a process of its own, which ends with the block."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {REMOTE: remote, "PYTHONPATH": path}
+    with subprocess.Popen([sys.executable, *arguments], env=env) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _increments(location: str, database: str, last: int) -> None:
+    """Increments of one arrival each, as they come, through the arrival `last`."""
+    spark = SparkSession.builder.remote(os.environ[REMOTE]).getOrCreate()
+    warehouse, transform = Warehouse(spark, location, database), asset(INCREMENT)
+    through = -1
+    while through < last:
+        facts = incremental(warehouse, transform, limit=1)
+        through = through if facts is None else facts.through_arrival
+        if facts is None:
+            time.sleep(0.1)
+
+
+@contextmanager
+def _engine() -> Iterator[Settings]:
+    """An engine that ends with the block; that of `TIDEMARK_TEST_HOME` stays."""
+    # The engine's Python workers unpickle functions of this module, and import it.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+    if kept := os.environ.get("TIDEMARK_TEST_HOME"):
+        settings = Settings(home=Path(kept))
+        spark_engine.ensure(settings)
+        yield settings
+        return
+    settings = Settings(home=Path(tempfile.mkdtemp()), engine_port=free_port())
+    try:
+        spark_engine.ensure(settings)
+        yield settings
+    finally:
+        spark_engine.stop(settings)
+        shutil.rmtree(settings.home, ignore_errors=True)
+
+
+def main() -> int:
+    """The exit code: 0 where nothing is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--busy", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--increment", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.increment:
+        location, database, last = given.increment
+        _increments(location, database, int(last))
+        return 0
+    began = time.monotonic()
+    with _engine() as settings:
+        done, wrong = stress(settings, given.runs, given.busy, _print)
+    _print(f"{done} runs of {len(STREAMS) + 1} assets in {time.monotonic() - began:.0f} s")
+    for sentence in wrong:
+        _print(sentence)
+    _print(f"{len(wrong)} faults." if wrong else "Nothing was lost, doubled or withheld wrongly.")
+    return 1 if wrong else 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

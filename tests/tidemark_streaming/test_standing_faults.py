@@ -1,0 +1,209 @@
+"""Faults of Tidemark itself that stand, told from tables alone, and by `tidemark status`."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from commands import call
+from gated.transforms import gated
+from support import MINUTE, T0
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
+from tidemark.quality import results
+from tidemark.store import ledger
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.standing_faults import StandingFault, standing_fault
+
+NOW = datetime(2026, 11, 22, 14, tzinfo=UTC)
+_FAILED = pa.list_(pa.struct([(n, pa.string()) for n in ("expectation", "level", "observed")]))
+_INSTANT = pa.timestamp("us", "UTC")
+_QUARANTINE = pa.schema(
+    {"window_start": _INSTANT, "sensor": pa.string(), "failed": _FAILED, "status": pa.string()}
+)
+_PUBLISHED = pa.schema(
+    {
+        "window_start": _INSTANT,
+        "sensor": pa.string(),
+        "seq": pa.int64(),
+        "quality": pa.string(),
+    }
+)
+Window = tuple[int, str | None]
+"""A minute after `T0`, and a sensor."""
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """A home without an engine, whose only domain is `gated`."""
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "gated")
+    return Settings()
+
+
+def write(
+    settings: Settings,
+    table: str,
+    rows: Sequence[dict[str, Any]],
+    schema: pa.Schema,
+    mode: str = "append",
+) -> None:
+    path = f"{settings.warehouse}/{settings.database}/{table}"
+    found = pa.Table.from_pylist(list(rows), schema=schema)
+    write_deltalake(path, found, mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def judged(
+    settings: Settings,
+    seq: int,
+    *failing: Window,
+    minutes: tuple[int, int] = (0, 10),
+    expectation: str = "complete()",
+    life: str = "one",
+) -> None:
+    """A run whose result names these windows, and which judged those of some minutes."""
+    begin, end = (as_datetime(T0 + m * MINUTE) for m in minutes)
+    told = [
+        {
+            "window_start": as_datetime(T0 + minute * MINUTE),
+            "keys": json.dumps({"sensor": sensor}),
+            "observed": "0 events, 3 in the log",
+        }
+        for minute, sensor in failing
+    ]
+    result = {
+        **dict.fromkeys(("expected", "observed", "run", "mode"), ""),
+        "asset": "gated",
+        "life": life,
+        "expectation": expectation,
+        "level": "error",
+        "success": not failing,
+        "window_from": begin,
+        "window_to": end,
+        "rows_judged": 9,
+        "rows_failed": len(failing),
+        "failures": told,
+        "through_arrival": seq,
+        "seq": seq,
+        "at": NOW.replace(minute=seq),
+    }
+    write(settings, results.TABLE, [result], results._SCHEMA)
+    facts = dict.fromkeys(ledger._SCHEMA.names, None)
+    facts |= {"asset": "gated", "life": life, "seq": seq, "through_arrival": seq}
+    write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
+
+
+def withhold(
+    settings: Settings, *windows: Window, status: str = "held", by: str = "complete()"
+) -> None:
+    """What is in quarantine from now on."""
+    rows = [
+        {
+            "window_start": as_datetime(T0 + minute * MINUTE),
+            "sensor": sensor,
+            "failed": [{"expectation": by, "level": "error", "observed": ""}],
+            "status": status,
+        }
+        for minute, sensor in windows
+    ]
+    write(settings, "gated_quarantine", rows, _QUARANTINE, "overwrite")
+
+
+def publish(settings: Settings, seq: int, quality: str, *windows: Window) -> None:
+    """What is published from now on."""
+    rows = [
+        {
+            "window_start": as_datetime(T0 + minute * MINUTE),
+            "sensor": sensor,
+            "seq": seq,
+            "quality": quality,
+        }
+        for minute, sensor in windows
+    ]
+    write(settings, "gated", rows, _PUBLISHED, "overwrite")
+
+
+def stands(settings: Settings) -> StandingFault | None:
+    return standing_fault(Glance(settings), gated)
+
+
+def test_nothing_stands_of_an_asset_that_was_never_judged_or_never_failed(
+    settings: Settings,
+) -> None:
+    assert stands(settings) is None
+    judged(settings, 0)
+    judged(settings, 1, (3, "a"), expectation="between(most, most=5)")
+    withhold(settings, (3, "a"), by="between(most, most=5)")
+    assert stands(settings) is None
+
+
+def test_withheld_windows_stand_until_they_are_in_order_or_decided(settings: Settings) -> None:
+    judged(settings, 0)
+    judged(settings, 1, (3, "a"), (4, None))
+    judged(settings, 2)
+    withhold(settings, (3, "a"), (4, None))
+    found = stands(settings)
+    assert found is not None
+    assert (found.windows, found.expectations) == (2, ["complete()"])
+    assert (found.first, found.since) == (T0 + 3 * MINUTE, NOW.replace(minute=1))
+    withhold(settings, (4, None))
+    publish(settings, 3, "passed", (3, "a"))
+    found = stands(settings)
+    assert found is not None
+    assert found.windows == 1
+    withhold(settings, (4, None), status="discarded")
+    assert stands(settings) is None
+
+
+def test_a_window_without_a_row_stands_until_a_later_run_finds_it_in_order(
+    settings: Settings,
+) -> None:
+    judged(settings, 1, (3, "b"))
+    publish(settings, 1, "passed", (3, "a"))
+    found = stands(settings)
+    assert found is not None
+    assert found.windows == 1
+    # A run of other windows says nothing of it; one of its own does.
+    judged(settings, 2, minutes=(4, 10))
+    assert stands(settings) is not None
+    judged(settings, 3, minutes=(2, 10))
+    assert stands(settings) is None
+
+
+def test_a_warning_stands_until_its_row_is_computed_again(settings: Settings) -> None:
+    judged(settings, 1, (3, "a"), expectation="unique()")
+    publish(settings, 1, "warned", (3, "a"))
+    found = stands(settings)
+    assert found is not None
+    assert found.expectations == ["unique()"]
+    publish(settings, 2, "passed", (3, "a"))
+    assert stands(settings) is None
+
+
+def test_what_an_earlier_life_of_the_asset_failed_does_not_stand(settings: Settings) -> None:
+    judged(settings, 1, (3, "b"))
+    assert stands(settings) is not None
+    judged(settings, 2, life="two")
+    assert stands(settings) is None
+
+
+def test_status_tells_it_in_one_line_with_what_to_do(settings: Settings) -> None:
+    quiet = call("status")
+    assert "fault of Tidemark" not in quiet.stdout
+    assert json.loads(call("status", "--json").stdout)["faults"] == []
+    judged(settings, 5, (3, "a"))
+    withhold(settings, (3, "a"))
+    (line,) = [x for x in call("status").stdout.splitlines() if "fault of Tidemark" in x]
+    assert line.startswith(
+        "gated: 1 window fails complete() since 2026-11-22 14:05 UTC, the first at "
+        "2023-11-14T22:17:00Z; this is a fault of Tidemark, not of the data: `tidemark backfill "
+        "gated` computes them anew from the log;"
+    )
+    (told,) = json.loads(call("status", "--json").stdout)["faults"]
+    assert (told["asset"], told["windows"], told["first"]) == ("gated", 1, "2023-11-14T22:17:00Z")
