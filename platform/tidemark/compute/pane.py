@@ -53,6 +53,11 @@ def recounted(
     return _partials(log, transform, Scope.known(coverage, ranges, complete=complete))
 
 
+def counted_in(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
+    """The partials of the events and windows in a scope."""
+    return _partials(log, transform, scope)
+
+
 def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
     """The judged events that a commit of the state counts, of windows and arrivals in its range."""
     return _events(log, transform, Scope.of(marker))

@@ -14,6 +14,7 @@ earlier run could not publish to its end goes that way.
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tidemark.base.errors import ConflictError, DefinitionChanged, DefinitionError
 from tidemark.compute.held import scratch
@@ -24,7 +25,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
-from tidemark.run import commit, compute, plan
+from tidemark.run import commit, compute, plan, rebase
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
@@ -188,7 +189,19 @@ def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | N
         return None
     if last.seq < 0:
         check(asset.log, asset.transform)
+    if todo.marker.mode in ("backfill", "correction"):
+        todo = _stored(asset, todo)
     return _carry_out(asset, todo, reported=reported)
+
+
+def _stored(asset: Asset, todo: Plan) -> Plan:
+    """A plan that replaces windows, with its partials in the state: from here on it is published
+    like a commit that was left behind, and a stream beside it goes on."""
+    with scratch(asset.warehouse) as place, asset.warehouse.interpreting(todo.few):
+        partials = compute.count(asset, todo, place)
+        asset.life = asset.state.create(partials)
+        committed = rebase.store(asset, todo, partials, place)
+    return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:

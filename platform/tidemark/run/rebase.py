@@ -1,0 +1,66 @@
+"""Rebasing: a backfill goes on top of what a stream has committed while it was computed.
+
+A stream that takes in an arrival a second commits again and again while a long backfill counts. To
+count anew each time would never end. What came meanwhile is little: where the stream is no further
+than the backfill, nothing is missing; otherwise just the arrivals in between are counted as well.
+"""
+
+from dataclasses import replace
+
+from tidemark.base.errors import ConflictError
+from tidemark.compute.held import Scratch
+from tidemark.compute.pane import counted_in
+from tidemark.compute.scope import Scope
+from tidemark.define.trigger import Count
+from tidemark.run import commit
+from tidemark.run.plan import Plan
+from tidemark.store.asset import Asset
+from tidemark.store.coverage import Cover, Coverage
+from tidemark.store.rows import Rows, frame
+
+ATTEMPTS = 20
+
+
+def store(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> Plan:
+    """Commit what a plan counted to the state, on top of whatever is there by then.
+
+    Returns:
+        The plan as it was committed.
+
+    Raises:
+        ConflictError: something came in between on top of which it can't go; it is to be computed
+            anew.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            commit.store(asset, todo, partials)
+        except ConflictError:
+            moved = _moved(asset, todo, partials, place)
+            if moved is None:
+                raise
+            todo, partials = moved
+        else:
+            return todo
+    raise ConflictError(f"Other runs of '{asset.transform.name}' were quicker, time and again.")
+
+
+def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Plan, Rows] | None:
+    transform, marker, state = asset.transform, todo.marker, asset.state
+    trigger, since = transform.trigger, state.since(marker.seq - 1)
+    # Events that are numbered one after the other can't be counted in two parts.
+    numbered = isinstance(trigger.early, Count) or isinstance(trigger.late, Count)
+    others = any(c.mode != "incremental" for c in since)
+    if marker.mode != "backfill" or numbered or others or not since:
+        return None
+    newest, at = since[-1], marker.at
+    if newest.after.at.arrival > at.arrival:
+        complete = marker.answer == "complete"
+        between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
+        more = place.hold(counted_in(asset.log, transform, between), few=todo.few)
+        spark, at = asset.warehouse.spark, newest.after.at
+        partials = place.hold(frame(spark, partials).unionByName(frame(spark, more)), few=todo.few)
+    after = Coverage(at)
+    for start, end in marker.ranges:
+        after = newest.after.cover(Cover(start, end, at))
+    moved = replace(marker, seq=newest.seq + 1, before=newest.after, after=after)
+    return replace(todo, marker=moved), partials
