@@ -16,6 +16,7 @@ from dagster import AssetExecutionContext, ResourceParam
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
 from tidemark.base.instants import instant
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.source import Source, reference_name
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
@@ -147,7 +148,7 @@ def transform_assets(
 ) -> dg.AssetsDefinition:
     """What a transform publishes, panes, late events and late loss: one run for any range."""
     name, source, partitions = transform.name, transform.source, show.partitions_of(transform.name)
-    version, expected = describe.code_version(transform), checks.specs(transform, partitions)
+    version, expected = fingerprint(transform), checks.specs(transform, partitions)
 
     def spec(table: str, deps: Sequence[str], description: str, metadata: Metadata) -> dg.AssetSpec:
         return table_of(transform, group, show, table, deps, description, metadata)
@@ -255,7 +256,7 @@ def table_of(
         owners=show.owners,
         tags=_tags(transform.source, show),
         kinds=KINDS,
-        code_version=describe.code_version(transform),
+        code_version=fingerprint(transform),
         automation_condition=automation,
     )
 

@@ -1,8 +1,5 @@
 """What definitions say, as metadata of assets that have not run yet."""
 
-import hashlib
-import inspect
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,21 +110,3 @@ def schema(columns: Mapping[str, str], meanings: Mapping[str, str]) -> dg.TableS
     return dg.TableSchema(
         [dg.TableColumn(n, t.lower(), description=meanings.get(n)) for n, t in columns.items()]
     )
-
-
-def code_version(transform: WindowedTransform) -> str:
-    """A hash of all that a transform's result depends on, beside its data."""
-    definition = {
-        "function": inspect.getsource(transform.function),
-        "source": repr(transform.source),
-        "keys": transform.keys,
-        "window": repr(transform.window),
-        "allowed lateness": transform.allowed_lateness,
-        "trigger": str(transform.trigger),
-        "accumulation": transform.accumulation,
-        "unique": str(transform.unique),
-        "aggregates": {name: str(value) for name, value in transform.aggregates.items()},
-        "expectations": [(e.name, e.level) for e in transform.expectations],
-        **({"base": code_version(transform.base)} if isinstance(transform, RollUp) else {}),
-    }
-    return hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:12]

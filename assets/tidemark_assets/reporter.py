@@ -19,10 +19,11 @@ from dagster import ResourceParam, SensorEvaluationContext
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
 from tidemark.base.instants import instant
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.closing import closing
-from tidemark_assets import checks, describe
+from tidemark_assets import checks
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.fresh import freshness
 from tidemark_assets.report import ROWS, moment
@@ -189,7 +190,7 @@ def reports(
         "complete through arrival": run["through_arrival"],
         "watermark now": moment(None if mark is None else instant(mark)),
     }
-    tags = {CODE_VERSION_TAG: describe.code_version(transform)}
+    tags = {CODE_VERSION_TAG: fingerprint(transform)}
     others: list[str] = []
     if not isinstance(transform, RollUp):
         others += [transform.late_table, transform.late_loss_table]

@@ -14,8 +14,8 @@ import yaml
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
+from tidemark.define.fingerprint import fingerprint
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.describe import code_version
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
@@ -111,14 +111,17 @@ def test_no_two_assets_of_one_step_lie_in_a_diamond() -> None:
 
 
 def test_a_change_of_the_definition_changes_the_code_version() -> None:
-    assert code_version(departures_hourly) == code_version(replace(departures_hourly))
+    assert fingerprint(departures_hourly) == fingerprint(replace(departures_hourly))
     for changed in (
         replace(departures_hourly, keys=("carrier",)),
         replace(departures_hourly, allowed_lateness=0),
         replace(departures_hourly, expectations=()),
         replace(departures_hourly, expectations=(), aggregates={"flights": agg.count()}),
     ):
-        assert code_version(changed) != code_version(departures_hourly)
+        assert fingerprint(changed) != fingerprint(departures_hourly)
+    graph = build_definitions(Settings().domains, {"tidemark": None}).resolve_asset_graph()
+    asset = graph.get(dg.AssetKey(departures_hourly.table))
+    assert asset.code_version == fingerprint(departures_hourly)
 
 
 def test_partitions_of_an_asset_that_is_not_there_are_one_sentence(

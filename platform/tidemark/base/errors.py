@@ -25,3 +25,7 @@ class EngineError(TidemarkError):
 
 class ConflictError(TidemarkError):
     """Another run changed the same table first, and trying again did not help."""
+
+
+class DefinitionChanged(TidemarkError):  # noqa: N818 (it is no error of the user's)
+    """A run of an older definition met what a newer one has written since."""

@@ -1,0 +1,174 @@
+"""Fingerprints: whether two definitions count, judge and publish the same.
+
+A fingerprint is a hash of all that a transform's result depends on beside its data. It is the same
+in every process that has the same definition, also in a worker that was sent it, and another one
+where anything changes that a run would do otherwise. Names and descriptions do not count.
+
+| part | what of it counts |
+| --- | --- |
+| a value: a window, a trigger, an expectation, … | its kind and its fields |
+| a function of the user's | its compiled code, its defaults, what it encloses and what it names |
+| a function of a library, Tidemark too | its name, and what it encloses: `mean("x")` encloses "x" |
+
+Of what a function names in its module, the plain values and the functions of its own package count
+in the same way. It is the compiled code and not the source, because a file may have changed since
+it was loaded, and what was loaded is what runs; docstrings, comments and line numbers are left out.
+Another minor version of Python may make other code of the same source, and so another fingerprint.
+"""
+
+import dis
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from tidemark.define.rollup import RollUp
+from tidemark.define.source import reference_name
+from tidemark.define.transform import WindowedTransform
+
+LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
+"""Packages whose functions and classes are known by their names."""
+
+_PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
+
+
+def fingerprint(transform: WindowedTransform) -> str:
+    """The fingerprint of a transform: twelve hexadecimal digits."""
+    source = transform.source
+    joined = [r for r in source.references if reference_name(r) in transform.references]
+    definition = {
+        "source": [source.name, source.columns, source.event_time, joined],
+        "function": transform.function,
+        "keys": transform.keys,
+        "window": transform.window,
+        "allowed lateness": transform.allowed_lateness,
+        "trigger": transform.trigger,
+        "accumulation": transform.accumulation,
+        "unique": transform.unique,
+        "aggregates": transform.aggregates,
+        "expectations": transform.expectations,
+        "base": fingerprint(transform.base) if isinstance(transform, RollUp) else None,
+    }
+    return _hash(_Teller().tell(definition))[:12]
+
+
+class _Teller:
+    """Tells what parts are, in values that JSON has, the same in every process."""
+
+    def __init__(self) -> None:
+        self._within: list[int] = []
+        self._functions: dict[int, str] = {}
+
+    def tell(self, part: object) -> list[Any]:
+        """What a part is, down to plain values."""
+        if isinstance(part, _PLAIN):
+            return [type(part).__name__, repr(part)]
+        if id(part) in self._within:
+            return ["itself", type(part).__name__]
+        self._within.append(id(part))
+        try:
+            return self._told(part)
+        finally:
+            self._within.pop()
+
+    def _told(self, part: object) -> list[Any]:
+        match part:
+            case Mapping():
+                return ["mapping", *_sorted([self.tell(k), self.tell(v)] for k, v in part.items())]
+            case Set():
+                return ["set", *_sorted(self.tell(each) for each in part)]
+            case list() | tuple():
+                return ["sequence", *(self.tell(each) for each in part)]
+            case FunctionType():
+                # A helper that many name is told once.
+                if id(part) not in self._functions:
+                    self._functions[id(part)] = _hash(self._function(part))
+                return ["function", self._functions[id(part)]]
+            case CodeType():
+                return self._code(part, None)
+            case MethodType():
+                return ["method", self.tell(part.__func__), self.tell(part.__self__)]
+            case partial():
+                return ["partial", self.tell([part.func, part.args, part.keywords])]
+            case re.Pattern():
+                return ["pattern", repr(part.pattern), part.flags]
+            case type() | BuiltinFunctionType() | ModuleType():
+                return ["name", getattr(part, "__qualname__", part.__name__)]
+            case _:
+                return self._object(part)
+
+    def _object(self, part: object) -> list[Any]:
+        kind = type(part)
+        held = getattr(part, "__dict__", None)
+        if is_dataclass(part):
+            held = {field.name: getattr(part, field.name) for field in fields(part)}
+        if not held and kind.__repr__ is not object.__repr__:
+            held = repr(part)
+        return ["object", kind.__qualname__, self.tell(held), self._methods(kind)]
+
+    def _methods(self, kind: type) -> list[Any]:
+        """What the user's own classes do, from which an object is made."""
+        own = [c for c in kind.__mro__ if _package(c) not in LIBRARIES]
+        members = [item for c in own for item in vars(c).items()]
+        found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
+        return self.tell(
+            [
+                (name, member)
+                for name, member in found
+                if isinstance(member, FunctionType)
+                and (name == "__call__" or not name.startswith("__"))
+            ]
+        )
+
+    def _function(self, function: FunctionType) -> list[Any]:
+        enclosed = self.tell([cell.cell_contents for cell in function.__closure__ or ()])
+        if _package(function) in LIBRARIES:
+            return [function.__qualname__, enclosed]
+        names = set(_globals(function.__code__))
+        there = {n: v for n, v in function.__globals__.items() if n in names}
+        named = {n: v for n, v in there.items() if _counts(v, function)}
+        defaults = [function.__defaults__, function.__kwdefaults__]
+        code = self._code(function.__code__, function.__doc__)
+        return [code, enclosed, self.tell(defaults), self.tell(named)]
+
+    def _code(self, code: CodeType, docstring: str | None) -> list[Any]:
+        # The first constant is the docstring, or null where there is none.
+        constants = code.co_consts[code.co_consts[:1] == (docstring,) :]
+        names = [code.co_names, code.co_varnames, code.co_freevars, code.co_flags]
+        text = [code.co_code.hex(), code.co_exceptiontable.hex()]
+        return [text, self.tell(constants), self.tell(names)]
+
+
+def _counts(value: object, function: FunctionType) -> bool:
+    """Whether what a function names is told with it."""
+    if isinstance(value, FunctionType):
+        return _package(value) == _package(function)
+    plain = _PLAIN | Mapping | Set | Sequence | re.Pattern
+    return isinstance(value, plain) or (is_dataclass(value) and not isinstance(value, type))
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """The names that a function's code, and the code within it, looks up in its module."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals(constant)
+
+
+def _package(part: FunctionType | type) -> str:
+    return (part.__module__ or "").partition(".")[0]
+
+
+def _sorted(told: Iterable[list[Any]]) -> list[list[Any]]:
+    return sorted(told, key=json.dumps)
+
+
+def _hash(told: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
