@@ -11,6 +11,8 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
 from tidemark_streaming.cli.context import SourceName, bounds, warehouse
 
+SPAN = "6 hours"
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -34,8 +36,9 @@ def command(
         typer.Option(help="Seconds of the recording for each second; as fast as possible if left."),
     ] = None,
     span: Annotated[
-        str, typer.Option(help="How much recorded time makes one arrival.")
-    ] = "6 hours",
+        str | None,
+        typer.Option(help="How much recorded time makes one arrival.", show_default=SPAN),
+    ] = None,
     bulk: Annotated[
         bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
     ] = False,
@@ -60,13 +63,20 @@ def command(
         raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
     settings = Settings()
     inlet = domains.inlet(settings, source)
+    given = {"--days": days, "--from": begin, "--to": end, "--speed": speed, "--span": span}
+    asked = [option for option, value in given.items() if value is not None]
+    if inlet.play is None and asked:
+        raise DefinitionError(
+            f"Source '{source}' has no recorded data to play, so {', '.join(asked)} can't be "
+            f"heeded: without, `tidemark ingest {source}` takes what lies in its landing folder."
+        )
     place, store = settings.landing / source, warehouse(settings)
     batch = None if bulk else 1
     if inlet.play is None:
         furnish(store, inlet)
         commits = ingest(store, inlet.feed(place), batch=batch)
     else:
-        part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
+        part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
         commits = replay(store, inlet, place, part, batch=batch)
     began, arrivals = time.monotonic(), []
     with step(f"ingest {source}") as work:

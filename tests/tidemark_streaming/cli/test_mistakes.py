@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,41 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert said.startswith("error: ")
     assert said.endswith(".")
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["--from", "2013-01-01", "--days", "3"], "--days, --from"),
+        (["--to", "2013-01-01"], "--to"),
+        (["--speed", "10", "--span", "1 hour"], "--speed, --span"),
+    ],
+)
+def test_a_source_without_a_recording_plays_no_part_of_it(
+    arguments: list[str], options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = tmp_path / f"live_{tmp_path.name}"
+    domain.mkdir()
+    (domain / "__init__.py").touch()
+    (domain / "feed.py").write_text(LIVE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TIDEMARK_DOMAINS", domain.name)
+    result = call("ingest", "readings", *arguments)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 2
+    assert said.startswith(
+        f"error: Source 'readings' has no recorded data to play, so {options} can't be heeded: "
+    )
+    # Without, it goes on to the engine, of which there is none here.
+    assert "No engine answers" in call("ingest", "readings", "--bulk").stderr
+
+
+LIVE = """
+from support import READINGS
+from tidemark_streaming.feed import FileFeed, Inlet
+
+readings = Inlet(source=READINGS, feed=lambda folder: FileFeed(READINGS, folder))
+"""
 
 
 def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
