@@ -23,6 +23,8 @@ QUARTER = 900_000_000
 
 ROWS = "dagster/partition_row_count"
 ALL_ROWS = "dagster/row_count"
+RUN = "run"
+"""The run of the ledger of which a materialization tells."""
 
 
 def ingested(
@@ -72,6 +74,7 @@ def computed(
         end: where the last one ends.
     """
     run: Metadata = {
+        RUN: facts.run,
         "answer": facts.answer,
         "arrival range": _range(0, facts.through_arrival),
         "watermark now": moment(facts.watermark),

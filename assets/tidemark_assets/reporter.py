@@ -6,12 +6,14 @@ the partitions that they touched as materialized, so that they stand beside thos
 backfilled, which report themselves. Only a closed partition is reported, once when it closes and
 again when late events change it: an open one would be reported at every arrival, and is not yet
 what its reader waits for.
+
+A step of Dagster that was killed has written its row, which says that the step tells of it, and may
+not have told: what Dagster's event log lacks of such a run after a while is reported here too.
 """
 
 import json
-import sys
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import dagster as dg
@@ -22,14 +24,14 @@ from tidemark.base.instants import instant
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows.closing import closing
 from tidemark_assets import checks
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.fresh import freshness
-from tidemark_assets.report import ROWS, moment
+from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
+from tidemark_assets.report import ROWS, RUN, moment
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.spans import PartitionsOf, spans
-from tidemark_streaming.glance import Glance
+from tidemark_assets.self_reports import silent, untold
+from tidemark_assets.spans import PartitionsOf
 
 MOST = 100
 """Partitions reported in a tick, which takes some seconds; the rest follows in the next ones."""
@@ -42,33 +44,15 @@ MADE_BY = {
 }
 
 SLACK = 600_000_000
-"""Rows of the ledger come in order but for what two processes append at the same time."""
+"""Rows of the ledger come in order but for what two processes append at the same time.
 
+So long a run also stays in view: its own step has told of it by then, or never will.
+"""
 
-@dataclass(frozen=True)
-class Mark:
-    """Through where an asset's runs are reported: its commit and its watermark.
+ASKED = 20
+"""Runs a tick of which Dagster's event log is asked whether their own steps told of them."""
 
-    Where a tick could not report all, `until` is the commit through which it wanted to, and `done`
-    the start of the last partition that it reported.
-    """
-
-    seq: int = -1
-    watermark: int | None = None
-    until: int = sys.maxsize
-    done: int = -sys.maxsize
-
-
-@dataclass(frozen=True)
-class Touched:
-    """A closed partition that runs changed, as its table stands now."""
-
-    key: str
-    start: int
-    rows: int
-    events: int
-    late: int
-    open: int
+KILLED = "a backfill whose step ended before it told of it"
 
 
 def windows(
@@ -89,8 +73,8 @@ def windows(
     def sensor(
         context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
     ) -> dg.SensorResult:
-        glance = tidemark.glance()
-        since, marks, passed = _known(context.cursor)
+        glance, instance = tidemark.glance(), context.instance
+        since, marks, passed, heard = _known(context.cursor)
         runs = glance.runs(max(0, since - SLACK))
         told: dict[str, int] = {}
         for transform in transforms.values():
@@ -100,8 +84,7 @@ def windows(
             if not fresh or sum(told.values()) >= MOST:
                 continue
             newest = fresh[-1]
-            mark = newest["watermark"]
-            after = Mark(newest["seq"], None if mark is None else instant(mark))
+            after = Mark(newest["seq"], watermark(newest))
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
             touched = [t for t in touched if t.start > before.done]
@@ -111,9 +94,25 @@ def windows(
                 touched, checked = touched[:room], iter(())
                 after = replace(before, until=after.seq, done=touched[-1].start)
             for event in (*reports(transform, touched, newest), *checked):
-                context.instance.report_runless_asset_event(event)
+                instance.report_runless_asset_event(event)
             marks[name], told[name] = after, len(touched)
-        if sum(told.values()) < MOST:  # Otherwise some runs are still to be told of.
+        overdue = silent([r for r in runs if r["asset"] in transforms], heard)
+        for run in overdue[:ASKED]:
+            if (room := MOST - sum(told.values())) <= 0:
+                break
+            transform = transforms[run["asset"]]
+            own = [r for r in runs if r["asset"] == transform.name]
+            left = untold(instance, glance, transform, partitions(transform.name), own, run)
+            since_then = {r["seq"] for r in own if r["seq"] >= run["seq"]}
+            checked = checks.checked(glance, transform, since_then) if left else iter(())
+            for event in (*reports(transform, left[:room], run, KILLED), *checked):
+                instance.report_runless_asset_event(event)
+            if len(left) <= room:
+                heard.add(run["run"])
+            if left:
+                told[transform.name] = told.get(transform.name, 0) + len(left[:room])
+        # Otherwise some runs are still to be told of.
+        if sum(told.values()) < MOST and len(overdue) <= ASKED:
             since = max([since, *(instant(r["ended_at"]) for r in runs)])
         events = {s: glance.newest_event(s) for s in {t.source.name for t in transforms.values()}}
         for name, mark in marks.items():
@@ -122,73 +121,31 @@ def windows(
             source = transforms[name].source.name
             found = freshness(transforms[name], events[source], mark.watermark, fresh_within)
             if passed.get(name) != found.passed:
-                context.instance.report_runless_asset_event(found)
+                instance.report_runless_asset_event(found)
             passed[name] = found.passed
         cursor = {
             "since": since,
             "marks": {a: asdict(m) for a, m in marks.items()},
             "fresh": passed,
+            "heard": sorted(heard.intersection(r["run"] for r in runs)),
         }
         return dg.SensorResult(skip_reason=_said(told), cursor=json.dumps(cursor))
 
     return dg.Definitions(sensors=[sensor])
 
 
-def closed(
-    glance: Glance,
-    transform: WindowedTransform,
-    partitions: dg.TimeWindowPartitionsDefinition,
-    before: Mark,
-    after: Mark,
-    others: Collection[int] = (),
-) -> Iterator[Touched]:
-    """The partitions that are closed at `after` and have changed, or have closed, since `before`.
-
-    Args:
-        others: commits that don't count as a change, because they report themselves.
-    """
-    if after.watermark is None:
-        return
-    starts = glance.windows(transform.table, before.seq, others)
-    # What was published as it came closes with its partition, perhaps without another event.
-    opened = [] if before.watermark is None else [before.watermark - transform.window.reach]
-    if not starts and not opened:
-        return
-    days = spans(partitions, min([*starts, *opened]), max([*starts, after.watermark]))
-    if not days:
-        return
-    columns = ["events", "late_events", "final", "seq"]
-    found = glance.between(transform.table, columns, days[0].start, days[-1].end)
-    if found is None:
-        return
-    begins, rows = found[0], found[1].to_pylist()
-    for day in days:
-        closes = closing(transform.window, day.end)
-        if closes > after.watermark:
-            continue
-        mine = [r for s, r in zip(begins, rows, strict=True) if day.start <= s < day.end]
-        just_closed = before.watermark is None or closes > before.watermark
-        changed = {r["seq"] for r in mine if r["seq"] > before.seq}.difference(others)
-        if mine and (just_closed or changed):
-            yield Touched(
-                key=day.key,
-                start=day.start,
-                rows=len(mine),
-                events=sum(r["events"] for r in mine),
-                late=sum(r["late_events"] for r in mine),
-                open=sum(not r["final"] for r in mine),
-            )
-
-
 def reports(
-    transform: WindowedTransform, touched: list[Touched], run: Mapping[str, Any]
+    transform: WindowedTransform,
+    touched: list[Touched],
+    run: Mapping[str, Any],
+    made_by: str | None = None,
 ) -> Iterator[dg.AssetMaterialization]:
     """What to report of closed partitions after a run of the ledger."""
-    mark = run["watermark"]
     common = {
-        "made by": MADE_BY[run["mode"]],
+        "made by": made_by or MADE_BY[run["mode"]],
+        RUN: run["run"],
         "complete through arrival": run["through_arrival"],
-        "watermark now": moment(None if mark is None else instant(mark)),
+        "watermark now": moment(watermark(run)),
     }
     tags = {CODE_VERSION_TAG: fingerprint(transform)}
     others: list[str] = []
@@ -212,9 +169,10 @@ def reports(
             )
 
 
-def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool]]:
+def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool], set[str]]:
     known = json.loads(cursor or '{"since": 0, "marks": {}, "fresh": {}}')
-    return known["since"], {a: Mark(**m) for a, m in known["marks"].items()}, known["fresh"]
+    marks = {a: Mark(**m) for a, m in known["marks"].items()}
+    return known["since"], marks, known["fresh"], set(known.get("heard", ()))
 
 
 def _said(told: Mapping[str, int]) -> str:

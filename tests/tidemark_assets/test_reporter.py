@@ -1,6 +1,8 @@
 """What streams and increments did appears in Dagster, by closed partitions."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from unittest.mock import patch
 
 import dagster as dg
 import pytest
@@ -12,7 +14,7 @@ from ticks import of as ticks_of
 from tidemark.base.instants import duration, instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
-from tidemark_assets import reporter
+from tidemark_assets import reporter, self_reports
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.fresh import FRESH
@@ -43,10 +45,17 @@ def run(
     watermark: int,
     *starts: int,
     mode: str = "incremental",
-    reported: bool = False,
+    **others: object,
 ) -> None:
     publish(settings, "hourly", seq, starts, HOUR)
-    ran(settings, "hourly", seq, through=seq, watermark=watermark, mode=mode, reported=reported)
+    ran(settings, "hourly", seq, seq, watermark, mode, **others)
+
+
+def tell(instance: dg.DagsterInstance, run: int, *days: str) -> None:
+    """Report partitions as the step of a run does."""
+    for day in days:
+        said = dg.AssetMaterialization("hourly", partition=day, metadata={"run": f"{run}"})
+        instance.report_runless_asset_event(said)
 
 
 def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
@@ -116,10 +125,47 @@ def test_backfills_of_dagster_report_themselves(
     run(settings, 0, DAY[2], DAY[0], DAY[1])
     ticks.skipped()
     run(settings, 1, DAY[2], DAY[0], mode="backfill", reported=True)
+    tell(instance, 1, "2013-01-01")
     assert ticks.skipped() == "No run since the last look but those that report themselves."
     run(settings, 2, DAY[3], DAY[2])
     ticks.skipped()
-    assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-03"]
+    assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01", "2013-01-03"]
+
+
+def test_what_a_step_that_was_killed_did_not_tell_is_reported(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = reports(instance, settings)
+    run(settings, 0, DAY[3], *DAY[:3])
+    ticks.skipped()
+    run(settings, 1, DAY[3], *DAY[:3], mode="backfill", reported=True)
+    tell(instance, 1, "2013-01-01")
+    monkeypatch.setattr(reporter, "MOST", 1)
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    days = ["2013-01-01", "2013-01-02", "2013-01-03"]
+    assert materialized(instance) == [*days, *days]
+    event = instance.get_latest_materialization_event(dg.AssetKey("hourly"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
+    assert said["run"] == "1"
+    assert said["made by"] == "a backfill whose step ended before it told of it"
+
+
+def test_a_step_is_given_time_to_tell(instance: dg.DagsterInstance, settings: Settings) -> None:
+    ticks, now = reports(instance, settings), datetime.now(UTC)
+    run(settings, 0, DAY[1], DAY[0])
+    ticks.skipped()
+    run(settings, 1, DAY[1], DAY[0], mode="backfill", reported=True, ended_at=now)
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    # Also where a run comes after it meanwhile, which is reported.
+    run(settings, 2, DAY[2], DAY[1], ended_at=now + timedelta(seconds=1))
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    with patch.object(self_reports, "PATIENCE", 0):
+        assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01"]
 
 
 def test_a_backfill_of_the_command_line_is_reported_day_by_day(

@@ -1,0 +1,72 @@
+"""What steps of Dagster should have told of their runs, and did not.
+
+A backfill of Dagster writes to the ledger that its step reports it, and then the step does, with
+the run's id in what it says of each partition. A step that was killed between the two has told
+nothing, or half: so Dagster's event log is asked what it has of such a run.
+"""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from tidemark.base.instants import instant
+from tidemark.define.transform import WindowedTransform
+from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
+from tidemark_assets.report import RUN
+from tidemark_streaming.glance import Glance
+
+PATIENCE = 300_000_000
+"""Microseconds after which a step that has not told of its run is taken for dead."""
+
+_PAGE = 200
+"""Materializations read at a time."""
+
+
+def silent(runs: Sequence[Mapping[str, Any]], heard: Collection[str]) -> list[Mapping[str, Any]]:
+    """The runs that should have told of themselves by now, and are not known to have."""
+    until = time.time_ns() // 1000 - PATIENCE
+    return [
+        r
+        for r in runs
+        if r["reported"] and r["run"] not in heard and instant(r["ended_at"]) <= until
+    ]
+
+
+def untold(
+    instance: dg.DagsterInstance,
+    glance: Glance,
+    transform: WindowedTransform,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    runs: Sequence[Mapping[str, Any]],
+    run: Mapping[str, Any],
+) -> list[Touched]:
+    """The closed partitions that a run changed and of which Dagster's event log does not have it.
+
+    Args:
+        runs: those of the asset that may have changed the partitions since.
+    """
+    seq, mark = run["seq"], watermark(run)
+    others = {r["seq"] for r in runs} - {seq}
+    touched = list(
+        closed(glance, transform, partitions, Mark(seq - 1, mark), Mark(seq, mark), others)
+    )
+    there = dg.AssetRecordsFilter(
+        asset_key=dg.AssetKey(transform.table),
+        asset_partitions=[t.key for t in touched],
+        after_timestamp=instant(run["started_at"]) / 1e6,
+    )
+    known, cursor, more = set[str | None](), None, bool(touched)
+    while more:
+        page = instance.fetch_materializations(there, limit=_PAGE, cursor=cursor)
+        known |= {r.partition_key for r in page.records if _run(r) == run["run"]}
+        cursor, more = page.cursor, page.has_more
+    return [t for t in touched if t.key not in known]
+
+
+def _run(record: dg.EventLogRecord) -> object:
+    """The run of the ledger of which a materialization tells."""
+    said = record.asset_materialization
+    found = said.metadata.get(RUN) if said is not None else None
+    return found.value if found is not None else None
