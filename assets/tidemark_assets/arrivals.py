@@ -138,7 +138,7 @@ def _catch_up(
             try:
                 done[asset] = run.incremental(tidemark.warehouse, transforms[asset])
             except TidemarkError as error:
-                failures.add(str(error))
+                failures.add(str(error), error)
         context.add_output_metadata({"runs": dg.MetadataValue.md(_table(done))})
         failures.tell()
 

@@ -40,7 +40,7 @@ def corrections(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.
             try:
                 found = run.correct(tidemark.warehouse, transforms[asset], most=SHOWN)
             except TidemarkError as error:
-                failures.add(f"{asset}: {error}")
+                failures.add(f"{asset}: {error}", error)
                 continue
             if found is None:
                 context.log.info(f"No window of {asset} lacks a late event.")

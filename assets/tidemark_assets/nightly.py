@@ -67,7 +67,7 @@ def nightly(
                 verified, facts = _anew(context, tidemark.warehouse, transform, days)
                 said.append(_row(days, verified, facts))
             except TidemarkError as error:
-                failures.add(f"{asset}: {error}")
+                failures.add(f"{asset}: {error}", error)
         context.add_output_metadata({"nightly": dg.MetadataValue.md("\n".join(said))})
         failures.tell()
 

@@ -1,4 +1,8 @@
-"""What steps are told, and how they fail."""
+"""What steps are told, and how they fail: with a sentence, and where time may mend it with retries.
+
+An engine that does not answer and a table that others write may be well in a moment, so Dagster
+tries such a step again, later each time. All else that a user can mend would only fail again.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,10 +13,16 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import DataError, TidemarkError
+from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
 from tidemark.base.instants import iso
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.log import Log
+
+PASSING = (ConflictError, EngineError)
+"""What may be well in a moment."""
+
+WAITS = (5, 20, 60)
+"""Seconds before each further try of a step."""
 
 
 class Answer(Enum):
@@ -66,25 +76,39 @@ class Failures:
     def __init__(self, context: OpExecutionContext) -> None:
         self._context = context
         self._sentences: list[str] = []
+        self._passing: list[Exception] = []
 
-    def add(self, sentence: str) -> None:
-        """Note, and log, what failed."""
+    def add(self, sentence: str, cause: Exception | None = None) -> None:
+        """Note, and log, what failed, and of which error; without one it is not tried again."""
         self._sentences.append(sentence)
         self._context.log.error(sentence)
+        if isinstance(cause, PASSING):
+            self._passing.append(cause)
 
     def tell(self) -> None:
-        """Fail the step with all of them, without a retry, if there are any."""
+        """Fail the step with all of them, if there are any, after retries where one may pass."""
+        if self._passing:
+            _again(self._passing[0])
         if self._sentences:
             raise dg.Failure(" ".join(self._sentences), allow_retries=False)
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Fail a step with what the user can mend, as its one sentence and without a retry."""
+    """Fail a step with what the user can mend, as one sentence, after retries where it may pass."""
     try:
         yield
     except TidemarkError as error:
+        if isinstance(error, PASSING):
+            _again(error)
         raise dg.Failure(description=str(error), allow_retries=False) from None
+
+
+def _again(error: Exception) -> None:
+    """Ask Dagster to try the step again, while tries are left."""
+    tried = dg.OpExecutionContext.get().retry_number
+    if tried < len(WAITS):
+        raise dg.RetryRequested(len(WAITS), WAITS[tried]) from error
 
 
 def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:

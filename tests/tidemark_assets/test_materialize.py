@@ -17,6 +17,8 @@ from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+from tidemark_assets import reporter, self_reports
+from tidemark_assets import steps as retries
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
@@ -179,7 +181,7 @@ def test_partitions_without_events_fail_with_one_sentence(platform: Platform) ->
 
 
 def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
-    platform: Platform,
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = platform.definitions.resolve_job_def("flights_catch_up")
     assert job.execute_in_process(instance=platform.instance).success
@@ -190,8 +192,16 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     assert {d.kind for d in report.differences} == {"late_loss"}
     found = load(["tidemark_assets.flights"])
     sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
-    said = ticks_of(sensor, platform.instance, settings).skipped()
-    assert "departures_hourly: 0 partitions reported" in said
+    ticks = ticks_of(sensor, platform.instance, settings)
+    monkeypatch.setattr(self_reports, "PATIENCE", 10**15)
+    assert "departures_hourly: 0 partitions reported" in ticks.skipped()
+    # All steps told of their runs; nobody did of the backfill that only said that it would be. Its
+    # second day has been computed anew since, and its third has not closed.
+    monkeypatch.setattr(self_reports, "PATIENCE", 0)
+    assert ticks.skipped() == "departures_hourly: 1 partitions reported"
+    assert recorded(platform, "departures_hourly", "2013-01-01")["made by"] == reporter.KILLED
+    assert "made by" not in recorded(platform, "departures_hourly", "2013-01-02")
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
 
 
 def test_an_increment_of_an_unknown_asset_is_one_sentence(platform: Platform) -> None:
@@ -232,7 +242,10 @@ def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
         platform.materialize(*WINDOWS, partition_key="2014-01-02")
 
 
-def test_an_engine_that_is_not_there_is_one_sentence(platform: Platform, tmp_path: Path) -> None:
+def test_an_engine_that_is_not_there_is_one_sentence(
+    platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "WAITS", (0,))
     settings = Settings(home=tmp_path, remote="sc://localhost:1", token="wrong")
     gone = Platform(TidemarkResource(settings), platform.instance)
     error = failure(gone.materialize(*LOG))
