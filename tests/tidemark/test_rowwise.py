@@ -1,6 +1,7 @@
 """What a transform's function may do: anything that takes one row of the stream at a time."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pandas as pd
@@ -109,3 +110,26 @@ def test_a_function_that_looks_at_other_rows_is_refused(log: Log, name: str) -> 
     PATH[:] = [log.warehouse.path("places")]
     with pytest.raises(DefinitionError, match=f"'per_minute': its function .*{said}.*row by row"):
         checked(log, function)
+
+
+def test_checks_at_the_same_time_leave_their_session_as_it_was(log: Log) -> None:
+    spark, setting = log.warehouse.spark, "spark.sql.debug.maxToStringFields"
+
+    def check_one(number: int) -> str:
+        name = "chance" if number % 2 else "many columns"
+        function = REFUSED["chance"][0] if number % 2 else ALLOWED["many columns"]
+        try:
+            checked(log, function)
+        except DefinitionError as error:
+            return f"{name} refused" if "calls rand()" in str(error) else str(error)
+        return f"{name} allowed"
+
+    spark.conf.set(setting, "7")
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(check_one, range(8)))
+        assert spark.conf.get(setting) == "7"
+    finally:
+        spark.conf.unset(setting)
+    assert found == ["many columns allowed", "chance refused"] * 4
+    assert not [t.name for t in spark.catalog.listTables() if t.name.startswith("tidemark_")]

@@ -8,6 +8,8 @@ the stream to the function's result there may be only what takes one row at a ti
 
 import re
 from dataclasses import dataclass, field
+from threading import Lock
+from uuid import uuid4
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -46,6 +48,7 @@ _CHANGING = re.compile(
     r"\b(rand|randn|uuid|shuffle|now|current_timestamp|current_date|localtimestamp|input_file_name"
     r"|monotonically_increasing_id|spark_partition_id)\("
 )
+_EXPLAINING = Lock()
 
 
 @dataclass
@@ -95,13 +98,17 @@ def check(log: Log, transform: WindowedTransform) -> None:
 
 def _plan(rows: DataFrame) -> _Node:
     spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
-    rows.createOrReplaceTempView("tidemark_prepared")
-    spark.conf.set(fields, "100000")
-    try:
-        told = spark.sql("EXPLAIN EXTENDED SELECT * FROM tidemark_prepared").collect()[0][0]
-    finally:
-        spark.conf.unset(fields)
-        spark.catalog.dropTempView("tidemark_prepared")
+    view = f"tidemark_prepared_{uuid4().hex}"
+    # The setting is the session's, which other threads of this process may check in as well.
+    with _EXPLAINING:
+        before = str(spark.conf.get(fields))
+        rows.createOrReplaceTempView(view)
+        spark.conf.set(fields, "100000")
+        try:
+            told = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+        finally:
+            spark.conf.set(fields, before)
+            spark.catalog.dropTempView(view)
     analyzed = told.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
     # The first line has the columns; after it, each operator is three letters further in.
     _, root, *lines = analyzed.splitlines()
