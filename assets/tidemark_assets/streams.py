@@ -8,7 +8,8 @@ disk, that jobs and command line write alike.
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,10 +28,11 @@ from tidemark_assets.arrivals import EVERY, under_way
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, chosen, every
-from tidemark_streaming import continuous, supervisor, wishes
+from tidemark_streaming import continuous, queries, supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
 from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
+from tidemark_streaming.wishes import Wish
 
 LEASE = 4 * EVERY
 """Seconds after which a supervisor that was not seen is taken for gone."""
@@ -102,33 +104,37 @@ def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDe
         arrivals_per_run: int | None = Field(
             default=None, ge=1, description="At most so many arrivals a run; all there are if left."
         )
+        since: dict[str, int] = Field(
+            default={},
+            description="For the supervisor: when each asset's stream was asked for. One that was "
+            "stopped since, or asked for anew, is not started.",
+        )
 
     @dg.op(name=_starts(domain))
     def begin(
         context: OpExecutionContext, config: StartConfig, tidemark: ResourceParam[TidemarkResource]
     ) -> None:
         settings, failures = tidemark.settings, Failures(context)
-        assets = chosen(config.assets, transforms)
-        wished = wishes.all_of(settings)
         # Before anything else: what is wished holds also where the engine can't be reached now.
-        for asset in assets:
-            if asset not in wished:
-                wished[asset] = wishes.wish(settings, asset, config.arrivals_per_run)
+        wanted: dict[str, Wish] = {}
+        for asset in chosen(config.assets, transforms):
+            wish, since = wishes.of(settings, asset), config.since.get(asset)
+            if since is None:
+                wanted[asset] = wish or wishes.wish(settings, asset, config.arrivals_per_run)
+            elif wish is not None and wish.since == since:
+                wanted[asset] = wish
+            else:
+                context.log.info(f"The stream of {asset} was stopped before it could be started.")
+        if not wanted:
+            return
         try:
             engine.ensure(settings, context.log.info)
-            spark = engine.session(settings, continuous.session_id(settings))
         except EngineError as error:
+            # The supervisor tries again, later each time.
             raise dg.Failure(str(error), allow_retries=False) from None
-        store = Warehouse(spark, settings.warehouse, settings.database)
-        for asset in assets:
-            if continuous.find(store, transforms[asset]) is not None:
-                context.log.info(f"The stream of {asset} runs already.")
-                continue
+        for asset, wish in wanted.items():
             try:
-                query = continuous.start(
-                    store, transforms[asset], arrivals_per_run=wished[asset].arrivals_per_run
-                )
-                context.log.info(f"The stream of {asset} runs: query {query.id}.")
+                context.log.info(_begun(settings, transforms[asset], wish))
             except (TidemarkError, PySparkException) as error:
                 failures.add(str(error).strip().splitlines()[0])
         failures.tell()
@@ -158,11 +164,10 @@ def _stop(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDef
         for asset in assets:
             wishes.withdraw(settings, asset)
         try:
-            with engine.visit(settings, continuous.session_id(settings)) as spark:
-                store = Warehouse(spark, settings.warehouse, settings.database)
-                for asset in assets:
-                    stopped = continuous.stop(store, transforms[asset])
-                    context.log.info(f"{asset}: {'stopped' if stopped else 'did not run'}.")
+            running = queries.running(settings, assets)
+            for asset in assets:
+                stopped = asset in running and _stopped(settings, transforms[asset])
+                context.log.info(f"{asset}: {'stopped' if stopped else 'did not run'}.")
         except EngineError as error:
             context.log.info(f"No stream runs without an engine. {error}")
 
@@ -176,14 +181,40 @@ def _stop(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDef
     return job
 
 
+def _begun(settings: Settings, transform: WindowedTransform, wish: Wish) -> str:
+    """Start the stream that a wish asks for; what became of it."""
+    with _session(settings, transform) as store:
+        if continuous.find(store, transform) is not None:
+            return f"The stream of {transform.name} runs already."
+        query = continuous.start(store, transform, arrivals_per_run=wish.arrivals_per_run)
+        if wishes.of(settings, transform.name) != wish:
+            # Who stopped it meanwhile may have looked for the query before it was there.
+            query.stop()
+            return f"The stream of {transform.name} was stopped while it was started."
+        return f"The stream of {transform.name} runs: query {query.id}."
+
+
+def _stopped(settings: Settings, transform: WindowedTransform) -> bool:
+    with _session(settings, transform) as store:
+        return continuous.stop(store, transform)
+
+
+@contextmanager
+def _session(settings: Settings, transform: WindowedTransform) -> Iterator[Warehouse]:
+    """The warehouse, in the session in which the transform's query lives."""
+    with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
+        yield Warehouse(spark, settings.warehouse, settings.database)
+
+
 def _request(
     domain: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
 ) -> dg.RunRequest:
     names = list(assets)
     tries = ", ".join(f"{a} (start {found[a].failures + 1})" for a in names)
+    config = {"assets": names, "since": {a: found[a].since for a in names}}
     return dg.RunRequest(
         run_key=f"{' '.join(names)} {now}",
-        run_config={"ops": {_starts(domain): {"config": {"assets": names}}}},
+        run_config={"ops": {_starts(domain): {"config": config}}},
         tags={"tidemark/streams": tries},
     )
 

@@ -5,9 +5,13 @@ whole arrival; each micro-batch is an incremental run through the newest arrival
 roll-up is over the ledger, and runs whenever its base has run. The state knows where it stands, so
 the query's checkpoint holds nothing that would be missed.
 
-A query belongs to a session on the engine, not to the client that started it. All queries of a
-database live in one session, which any process finds again by its id; the engine keeps it for as
-long as a query of it runs.
+A query belongs to a session on the engine, not to the client that started it. Each asset's query
+has a session of its own, whose settings no other stream shares: any process finds it again by its
+id, and the engine keeps it for as long as the query runs.
+
+A query keeps the definition with which it was started. Where a run meets what a newer definition
+has written, it ends with `DefinitionChanged`, and so does the query: who looks after it starts it
+again with the definition that there is then.
 """
 
 import re
@@ -21,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tidemark.base.errors import DataError, EngineError
+from tidemark.base.errors import DataError, DefinitionChanged, EngineError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
@@ -31,7 +35,9 @@ from tidemark.store.log import arrivals
 from tidemark.store.warehouse import Place, Warehouse
 
 _STARTS = 4
-_RAISED = re.compile(r"tidemark\.errors\.\w+: (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+")
+_RAISED = re.compile(
+    r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+"
+)
 """The line of a traceback that says what was raised; of our own errors, their sentence."""
 
 
@@ -69,9 +75,10 @@ def start(
     return _started(writer)
 
 
-def session_id(settings: Settings) -> str:
-    """The session in which a database's queries live: the same for every process that asks."""
-    return str(uuid5(NAMESPACE_URL, f"tidemark:{settings.warehouse}/{settings.database}"))
+def session_id(settings: Settings, asset: str) -> str:
+    """The session in which an asset's query lives: the same for every process that asks."""
+    place = f"{settings.warehouse}/{settings.database}"
+    return str(uuid5(NAMESPACE_URL, f"tidemark:{place}/{asset}"))
 
 
 def find(warehouse: Warehouse, transform: WindowedTransform) -> StreamingQuery | None:
@@ -95,9 +102,16 @@ def stop(warehouse: Warehouse, transform: WindowedTransform, wait: float = 30) -
 
 def why(failure: PySparkException) -> str:
     """Why a query ended, in one line: what its run raised, of the whole that Spark tells."""
-    lines = str(failure).strip().splitlines() or [type(failure).__name__]
-    raised = [found for line in lines if (found := _RAISED.match(line))]
-    return raised[-1]["sentence"] or raised[-1][0] if raised else lines[0]
+    found = _raised(failure)
+    if found is None:
+        return next(iter(str(failure).strip().splitlines()), type(failure).__name__)
+    return found["sentence"] or found[0]
+
+
+def outdated(failure: PySparkException) -> bool:
+    """Whether a query ended because its definition is not the newest any more."""
+    found = _raised(failure)
+    return found is not None and found["kind"] == DefinitionChanged.__name__
 
 
 def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:
@@ -108,6 +122,12 @@ def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:
 def name(database: str, asset: str) -> str:
     """What an asset's query is called; the engine runs one of a name at a time."""
     return f"tidemark {database}.{asset}"
+
+
+def _raised(failure: PySparkException) -> re.Match[str] | None:
+    """The last line of a failure's text that says what was raised."""
+    lines = str(failure).strip().splitlines()
+    return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
 
 
 def _started(writer: DataStreamWriter) -> StreamingQuery:

@@ -1,14 +1,19 @@
 """The supervisor: do the streams that should run, run?
 
-A look compares the wishes with the queries that the engine has, which takes one question to the
-engine however many streams there are, and says which streams to start now. It starts nothing
-itself. A stream that ended, or could not be started, waits before it is started again: half a
-minute, then twice as long each time, up to half an hour. After `TRIES` times in a row without a
-while of steady work it is given up, until somebody starts it.
+A look compares the wishes with the queries that the engine has, and says which streams to start
+now. It starts nothing itself. A stream that ended, or could not be started, waits before it is
+started again: half a minute, then twice as long each time, up to half an hour. After `TRIES` times
+in a row without a while of steady work it is given up, until somebody starts it.
+
+A stream that ended because its definition has changed is started at once, with the present one,
+and its earlier failures are forgotten. Where that happens again before it has worked steadily, two
+definitions are at odds with each other, and it waits like any other.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.streaming.query import StreamingQuery
@@ -16,7 +21,8 @@ from pyspark.sql.connect.streaming.query import StreamingQuery
 from tidemark import engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming import continuous, wishes
+from tidemark_streaming import continuous, queries, wishes
+from tidemark_streaming.queries import Query
 
 SECOND = 1_000_000
 FIRST_WAIT, LONGEST_WAIT = 30 * SECOND, 1800 * SECOND
@@ -39,6 +45,7 @@ class Stream:
         query, query_run: the ids of the query that runs, or ran last.
         failures: how often in a row it ended or could not be started.
         error: why it ended last, in one line.
+        renewed: whether it was started anew for a changed definition, and was not steady since.
     """
 
     since: int
@@ -48,11 +55,19 @@ class Stream:
     query_run: str | None = None
     failures: int = 0
     error: str | None = None
+    renewed: bool = False
 
     @property
     def wait(self) -> int:
         """How long to wait for the next start."""
         return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT) if self.failures else 0
+
+
+class Ending(NamedTuple):
+    """Why a stream ended: in one line, and whether its definition was not the newest any more."""
+
+    sentence: str
+    outdated: bool = False
 
 
 def look(
@@ -79,31 +94,34 @@ def look(
         for a, w in wanted.items()
     }
     try:
-        running, errors = _queries(settings, before)
+        running = queries.running(settings, before)
+        endings = _endings(settings, before, running)
     except EngineError as error:
-        running, errors = {}, dict.fromkeys(before, str(error))
+        running, endings = {}, dict.fromkeys(before, Ending(str(error)))
     return {
-        asset: _next(stream, running.get(asset), errors.get(asset), now, starting=starting)
+        asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
     }
 
 
 def _next(
-    stream: Stream, query: tuple[str, str] | None, error: str | None, now: int, *, starting: bool
+    stream: Stream, query: Query | None, ending: Ending | None, now: int, *, starting: bool
 ) -> Stream:
     if query is not None:
         steady = stream.state == RUNNING and now - stream.changed >= STEADY
-        stream = replace(stream, failures=0, error=None) if steady else stream
-        return _into(replace(stream, query=query[0], query_run=query[1]), RUNNING, now)
+        stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
+        return _into(replace(stream, query=query.id, query_run=query.run), RUNNING, now)
     if stream.state == STARTING and starting:
         return stream
+    if ending is not None and ending.outdated and not stream.renewed:
+        anew = replace(stream, failures=0, error=ending.sentence, renewed=True)
+        return _into(anew, WAITING if starting else STARTING, now)
     if stream.state in (RUNNING, STARTING):
-        reason = error or (
-            "It was stopped elsewhere."
-            if stream.state == RUNNING
-            else "The run that should start it failed."
-        )
-        failed = replace(stream, failures=stream.failures + 1, error=reason)
+        elsewhere = "It was stopped elsewhere."
+        unstarted = "The run that should start it failed."
+        reason = Ending(elsewhere if stream.state == RUNNING else unstarted)
+        failures, error = stream.failures + 1, (ending or reason).sentence
+        failed = replace(stream, failures=failures, error=error)
         return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, now)
     if stream.state == WAITING and not starting and now - stream.changed >= stream.wait:
         return _into(stream, STARTING, now)
@@ -114,23 +132,18 @@ def _into(stream: Stream, state: str, now: int) -> Stream:
     return stream if stream.state == state else replace(stream, state=state, changed=now)
 
 
-def _queries(
-    settings: Settings, streams: Mapping[str, Stream]
-) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """The queries that run, by asset, and why those ended that ran when last looked at."""
-    with engine.visit(settings, continuous.session_id(settings)) as spark:
-        names = {continuous.name(settings.database, asset): asset for asset in streams}
-        running = {names[q.name]: (q.id, q.runId) for q in spark.streams.active if q.name in names}
-        errors: dict[str, str] = {}
-        for asset, stream in streams.items():
-            ended = stream.state == RUNNING and asset not in running
-            if ended and stream.query is not None and stream.query_run is not None:
-                query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
-                try:
-                    failure = query.exception()
-                except PySparkException:
-                    # The engine that ran it is gone.
-                    failure = None
-                if failure is not None:
-                    errors[asset] = continuous.why(failure)
-    return running, errors
+def _endings(
+    settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
+) -> dict[str, Ending]:
+    """Why those streams ended that ran when last looked at, where their queries can say it."""
+    found: dict[str, Ending] = {}
+    for asset, stream in streams.items():
+        if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):
+            continue
+        with engine.visit(settings, continuous.session_id(settings, asset)) as spark:
+            query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
+            # Otherwise the engine that ran it is gone.
+            with suppress(PySparkException):
+                if (failure := query.exception()) is not None:
+                    found[asset] = Ending(continuous.why(failure), continuous.outdated(failure))
+    return found

@@ -21,7 +21,7 @@ class Wish:
     Args:
         asset: whose.
         arrivals_per_run: at most so many arrivals a run; None is all there are.
-        since: when it was asked for, in microseconds.
+        since: when it was asked for, in microseconds: one wish is told from the next by it.
     """
 
     asset: str
@@ -49,6 +49,12 @@ def withdraw(settings: Settings, asset: str) -> bool:
     return True
 
 
+def of(settings: Settings, asset: str) -> Wish | None:
+    """The wish for an asset's stream, if it is asked for."""
+    text = _read(_file(settings, asset))
+    return Wish(**json.loads(text)) if text else None
+
+
 def all_of(settings: Settings) -> dict[str, Wish]:
     """All that is asked for, by asset."""
     files = sorted(folder(settings).glob("[!.]*.json"))
@@ -69,5 +75,5 @@ def _read(file: Path) -> str:
     try:
         return file.read_text()
     except FileNotFoundError:
-        # Withdrawn since it was listed.
+        # Nobody asked, or it was withdrawn since it was listed.
         return ""

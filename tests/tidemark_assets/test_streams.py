@@ -2,23 +2,27 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import dagster as dg
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, renamed, some_arrivals
 from ticks import QUIET
 from ticks import of as ticks_of
 from tidemark import engine as spark_engine
+from tidemark.base.errors import DefinitionChanged
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.streams import streams
-from tidemark_streaming import continuous, supervisor, wishes
+from tidemark_streaming import continuous, queries, supervisor, wishes
 from tidemark_streaming.glance import Glance
 
 ARRIVALS = some_arrivals(count=4)
@@ -30,6 +34,7 @@ def job(
     instance: dg.DagsterInstance,
     name: str,
     assets: Mapping[str, WindowedTransform] = ASSETS,
+    config: Mapping[str, Any] | None = None,
 ) -> dg.ExecuteInProcessResult:
     """Run one of the jobs in process."""
     resources = {"tidemark": TidemarkResource(settings)}
@@ -38,7 +43,7 @@ def job(
         dg.Definitions(resources=resources, executor=dg.in_process_executor),
     )
     return definitions.resolve_job_def(name).execute_in_process(
-        instance=instance, raise_on_error=False
+        run_config=config, instance=instance, raise_on_error=False
     )
 
 
@@ -74,7 +79,7 @@ def test_a_stream_from_its_start_to_its_end(
     through(here, 1)
 
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
-    with spark_engine.visit(here, continuous.session_id(here)) as spark:
+    with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
         store = Warehouse(spark, here.warehouse, here.database)
         assert continuous.stop(store, PER_MINUTE)
     assert ticks.skipped() == (
@@ -89,7 +94,7 @@ def test_a_stream_from_its_start_to_its_end(
 
     assert job(here, instance, "some_stop_streams").success
     assert ticks.skipped() == "No stream should run."
-    with spark_engine.visit(here, continuous.session_id(here)) as spark:
+    with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
         assert not spark.streams.active
     states = [o["stream"] for o in observed(instance)]
     assert states == ["running", "waiting", "starting", "running"]
@@ -120,6 +125,83 @@ def test_a_stream_that_fails_says_why(
     assert "99" in said
 
 
+def test_streams_share_no_settings_and_are_found_together(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    assets = {**ASSETS, "other": renamed(PER_MINUTE, "other")}
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    assert job(here, instance, "some_start_streams", assets).success
+    found = queries.running(here, ["per_minute", "third", "other"])
+    assert list(found) == ["per_minute", "other"]
+    sessions = [continuous.session_id(here, asset) for asset in found]
+    with spark_engine.visit(here, sessions[0]) as one, spark_engine.visit(here, sessions[1]) as two:
+        assert [[q.runId for q in s.streams.active] for s in (one, two)] == [
+            [found["per_minute"].run],
+            [found["other"].run],
+        ]
+        one.conf.set("tidemark.test", "here")
+        assert two.conf.get("tidemark.test", "unset") == "unset"
+    assert job(here, instance, "some_stop_streams", assets).success
+    assert not queries.running(here, assets)
+
+
+def test_a_stream_is_started_anew_when_its_definition_has_changed(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    newer = tmp_path / "newer"
+
+    def function(rows: DataFrame) -> DataFrame:
+        if newer.exists():
+            raise DefinitionChanged("Asset 'per_minute' has another definition since.")
+        return rows
+
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    assets = {"per_minute": replace(PER_MINUTE, function=function)}
+    ticks = ticks_of(streams("some", assets), instance, here)
+    assert job(here, instance, "some_start_streams", assets).success
+    through(here, 1)
+    assert ticks.skipped().startswith("per_minute runs since ")
+    newer.touch()
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    deadline = time.monotonic() + 120
+    while (query := queries.running(here, assets)) and time.monotonic() < deadline:
+        time.sleep(0.3)
+    assert not query
+    # At once: no wait, and no failure on record.
+    assert ticks.launched() == ["per_minute"]
+    assert observed(instance)[-1]["last error"].startswith("Asset 'per_minute' has another")
+    assert observed(instance)[-1]["failures in a row"] == 0
+    assert job(here, instance, "some_start_streams").success
+    through(here, 4)
+    assert ticks.skipped().startswith("per_minute runs since ")
+    assert job(here, instance, "some_stop_streams").success
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_stop_while_a_stream_is_being_started_wins(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    start = continuous.start
+
+    def stopped_meanwhile(
+        store: Warehouse, transform: WindowedTransform, *, arrivals_per_run: int | None
+    ) -> StreamingQuery:
+        assert job(here, instance, "some_stop_streams").success
+        return start(store, transform, arrivals_per_run=arrivals_per_run)
+
+    monkeypatch.setattr(continuous, "start", stopped_meanwhile)
+    assert job(here, instance, "some_start_streams").success
+    assert not queries.running(here, ASSETS)
+    assert wishes.all_of(here) == {}
+
+
 def test_a_look_at_fifty_streams_is_quick(engine: Settings, instance: dg.DagsterInstance) -> None:
     here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
     assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
@@ -148,6 +230,26 @@ def test_an_engine_that_is_down_is_one_sentence(
     assert said.startswith("per_minute is started again in 30 seconds: No engine answers at ")
     assert job(settings, instance, "some_stop_streams").success
     assert ticks.skipped() == "No stream should run."
+
+
+def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
+    settings: Settings, instance: dg.DagsterInstance
+) -> None:
+    wishes.wish(settings, "per_minute")
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    result = ticks.tick()
+    assert isinstance(result, dg.SensorResult)
+    [request] = result.run_requests or []
+    assert job(settings, instance, "some_stop_streams").success
+    # The request was queued; only now is it its turn. No engine is asked, where none answers.
+    assert job(settings, instance, "some_start_streams", config=request.run_config).success
+    assert wishes.all_of(settings) == {}
+    assert ticks.skipped() == "No stream should run."
+
+    # Nor does it act for a wish that took the place of the one it was made for.
+    again = wishes.wish(settings, "per_minute", 3)
+    assert job(settings, instance, "some_start_streams", config=request.run_config).success
+    assert wishes.all_of(settings) == {"per_minute": again}
 
 
 def test_of_two_supervisors_one_says_so_and_does_nothing(

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark import quality as q
-from tidemark.base.errors import DataError, EngineError
+from tidemark.base.errors import DataError, DefinitionChanged, EngineError
+from tidemark.base.settings import Settings
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
@@ -19,6 +22,7 @@ from tidemark.store import ledger
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import continuous
 
 ARRIVALS = some_arrivals(count=6)
@@ -88,6 +92,45 @@ def test_an_error_in_a_run_ends_the_stream_and_says_why(warehouse: Warehouse) ->
         query.awaitTermination(60)
     said = continuous.why(caught.value)
     assert said.startswith("Asset 'per_minute': its function's result has no column 'arrival'; it")
+
+
+def test_a_stream_knows_that_its_definition_has_changed(warehouse: Warehouse) -> None:
+    def changed(_: DataFrame) -> DataFrame:
+        raise DefinitionChanged("Asset 'per_minute' has another definition since.")
+
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    older = replace(PER_MINUTE, function=changed)
+    query = continuous.start(warehouse, older, available_now=True)
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(60)
+    assert continuous.why(caught.value) == "Asset 'per_minute' has another definition since."
+    assert continuous.outdated(caught.value)
+    assert not continuous.outdated(StreamingQueryException("tidemark.base.errors.DataError: No."))
+
+
+def test_a_stream_s_worker_finds_the_fingerprint_that_its_starter_has(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    found = tmp_path / "fingerprints"
+
+    def write(batch: DataFrame, _: int) -> None:
+        found.write_text(" ".join(fingerprint(t) for t in (PER_MINUTE, departures_hourly)))
+
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    reader = warehouse.spark.readStream.format("delta")
+    rows = reader.load(warehouse.path(READINGS.timeline_table))
+    query = rows.writeStream.foreachBatch(write).trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    ours = [fingerprint(PER_MINUTE), fingerprint(departures_hourly)]
+    assert found.read_text().split() == ours
+
+
+def test_each_asset_s_stream_has_a_session_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    other = settings.model_copy(update={"database": "other"})
+    ids = [continuous.session_id(s, a) for s in (settings, other) for a in ("one", "two")]
+    assert len(set(ids)) == 4
+    assert ids[0] == continuous.session_id(settings, "one")
 
 
 def test_a_stream_withholds_what_fails(warehouse: Warehouse) -> None:

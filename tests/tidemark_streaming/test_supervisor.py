@@ -1,21 +1,26 @@
 """When a stream is started again, waits, and is given up: looks at an engine that is not there."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tidemark.base.errors import ConflictError
 from tidemark.base.settings import Settings
-from tidemark_streaming import wishes
+from tidemark_streaming import supervisor, wishes
 from tidemark_streaming.lease import renew
+from tidemark_streaming.queries import Query
 from tidemark_streaming.supervisor import (
     GIVEN_UP,
     LONGEST_WAIT,
+    RUNNING,
     SECOND,
     STARTING,
+    STEADY,
     TRIES,
     WAITING,
+    Ending,
     Stream,
     look,
 )
@@ -71,6 +76,77 @@ def test_a_start_that_is_under_way_is_waited_for(settings: Settings) -> None:
     assert look(settings, ["one"], known, 10**9, starting=True) == known
     assert look(settings, ["one"], {}, 10**9, starting=True)["one"].state == WAITING
     assert look(settings, ["one"], known, 10**9)["one"].failures == 1
+
+
+class Engine:
+    """What a look finds on the engine, as a test says it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs = 0
+        self.ending: Ending | None = None
+        monkeypatch.setattr(supervisor.queries, "running", lambda *_: self.found())
+        monkeypatch.setattr(supervisor, "_endings", lambda *_: self.told())
+
+    def start(self) -> None:
+        self.runs, self.ending = self.runs + 1, None
+
+    def end(self, sentence: str, *, outdated: bool) -> None:
+        self.ending = Ending(sentence, outdated)
+
+    def found(self) -> dict[str, Query]:
+        return {} if self.ending else {"one": Query("id", f"run {self.runs}")}
+
+    def told(self) -> dict[str, Ending]:
+        return {"one": self.ending} if self.ending else {}
+
+
+def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    known = {"one": Stream(wish.since, RUNNING, 0, failures=TRIES - 1)}
+    there.end("It has changed.", outdated=True)
+    known = look(settings, ["one"], known, SECOND)
+    told = known["one"]
+    assert (told.state, told.failures, told.error) == (STARTING, 0, "It has changed.")
+
+    there.start()
+    known = look(settings, ["one"], known, 2 * SECOND)
+    assert known["one"].state == RUNNING
+    # Two definitions at odds with each other are no reason to start for ever.
+    for failures in range(1, TRIES + 1):
+        there.end("It has changed again.", outdated=True)
+        known = look(settings, ["one"], known, 3 * SECOND)
+        assert known["one"].state == (WAITING if failures < TRIES else GIVEN_UP)
+        assert known["one"].failures == failures
+        there.start()
+        known = look(settings, ["one"], known, 4 * SECOND)
+
+    # After steady work a change is a new one.
+    known = {"one": replace(known["one"], state=RUNNING, changed=0, renewed=True)}
+    known = look(settings, ["one"], known, STEADY)
+    there.end("It has changed.", outdated=True)
+    assert look(settings, ["one"], known, STEADY + SECOND)["one"].state == STARTING
+
+
+def test_a_changed_definition_waits_for_a_start_that_is_under_way_and_no_longer(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    there.end("It has changed.", outdated=True)
+    known = {"one": Stream(wish.since, RUNNING, failures=5)}
+    known = look(settings, ["one"], known, SECOND, starting=True)
+    assert known["one"].state == WAITING
+    assert look(settings, ["one"], known, SECOND)["one"].state == STARTING
+
+
+def test_a_stream_that_fails_otherwise_waits(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
+    there.end("Its state is of another format.", outdated=False)
+    found = look(settings, ["one"], {"one": Stream(wish.since, RUNNING)}, 0)["one"]
+    assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
 
 
 def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 DEADLINE = 8.0
 """Seconds that an engine has to answer."""
 
+USER = "tidemark"
+"""Under whose name the sessions are that later processes find again."""
+
 
 class Answer(Enum):
     """What an address said when asked."""
@@ -82,7 +85,7 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     url = address(settings)
     if session_id is not None:
         # A session is found by its user too, whose default is a variable that differs by process.
-        url = _with(_with(url, "session_id", session_id), "user_id", "tidemark")
+        url = _with(_with(url, "session_id", session_id), "user_id", USER)
     elif ";session_id=" not in url:
         url = _with(url, "session_id", str(uuid4()))
     demand_ready(url)

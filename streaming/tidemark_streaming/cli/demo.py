@@ -18,6 +18,7 @@ import typer
 from tidemark.base.instants import as_datetime, duration, iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import done, err, out, seconds, step
+from tidemark_streaming.cli.context import warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,12 +61,11 @@ def command(
     from tidemark_streaming.cli import closing
     from tidemark_streaming.cli.marts import marts
     from tidemark_streaming.cli.services import up
-    from tidemark_streaming.cli.stream import connect
     from tidemark_streaming.cli.verify import tell
 
     began, settings = time.monotonic(), Settings()
     inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
-    store = connect(settings)
+    store = warehouse(settings)
     _load(store, inlet, settings)
     _catch_up(store, transform)
     streamed = _stream(store, transform, inlet, settings)
@@ -153,7 +153,7 @@ def _stream(
     total = int(STREAM_DAYS * duration("1 day") / duration(SPAN))
     began = time.monotonic()
     view = View(settings, transform, expected=total)
-    with _query(store, transform) as query, _ingesting(store, inlet, settings, begin) as feeding:
+    with _query(settings, transform) as query, _ingesting(store, inlet, settings, begin) as feeding:
         err().print(f"streaming the next {STREAM_DAYS} days, arrival by arrival …")
         watch(view, lambda look: finished(query, look, True) and feeding.done())
         feeding.result()
@@ -171,9 +171,13 @@ def _stream(
 
 
 @contextmanager
-def _query(store: "Warehouse", transform: "WindowedTransform") -> Iterator["StreamingQuery"]:
+def _query(settings: Settings, transform: "WindowedTransform") -> Iterator["StreamingQuery"]:
+    from tidemark import engine
+    from tidemark.store.warehouse import Warehouse
     from tidemark_streaming import continuous
 
+    spark = engine.session(settings, continuous.session_id(settings, transform.name))
+    store = Warehouse(spark, settings.warehouse, settings.database)
     # One that runs already, left by a demo that was killed or by the user, does as well.
     query = continuous.find(store, transform)
     ours = query is None

@@ -157,13 +157,9 @@ def _assets(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _streams(settings: Settings) -> list[str]:
-    from tidemark import engine
-    from tidemark_streaming import continuous, domains
+    from tidemark_streaming import domains, queries
 
-    with engine.visit(settings, continuous.session_id(settings)) as spark:
-        running = {query.name for query in spark.streams.active}
-    assets = domains.load(settings.domains).transforms
-    return [a for a in assets if continuous.name(settings.database, a) in running]
+    return list(queries.running(settings, domains.load(settings.domains).transforms))
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

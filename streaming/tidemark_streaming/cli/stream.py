@@ -54,7 +54,7 @@ def command(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = connect(settings)
+    store = connect(settings, asset)
     if stop:
         wished = wishes.withdraw(settings, asset)
         with step(f"stop the stream of {asset}"):
@@ -76,11 +76,11 @@ def command(
         err().print(f"The stream of '{asset}' has stopped.")
 
 
-def connect(settings: Settings) -> "Warehouse":
-    """The session in which the queries live, the same for every process that asks."""
+def connect(settings: Settings, asset: str) -> "Warehouse":
+    """The session in which an asset's query lives, the same for every process that asks."""
     from tidemark_streaming import continuous
 
-    return warehouse(settings, continuous.session_id(settings))
+    return warehouse(settings, continuous.session_id(settings, asset))
 
 
 def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:

@@ -135,7 +135,7 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert process.returncode == 130
     assert "has stopped" in said
     assert "Traceback" not in said
-    session = spark_engine.session(here, session_id(here))
+    session = spark_engine.session(here, session_id(here, ASSET))
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
