@@ -30,7 +30,7 @@ from tidemark_assets.fresh import freshness
 from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
 from tidemark_assets.report import ROWS, RUN, moment
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.self_reports import silent, untold
+from tidemark_assets.self_reports import overdue_runs, untold_partitions
 from tidemark_assets.spans import PartitionsOf
 
 MOST = 100
@@ -96,13 +96,15 @@ def windows(
             for event in (*reports(transform, touched, newest), *checked):
                 instance.report_runless_asset_event(event)
             marks[name], told[name] = after, len(touched)
-        overdue = silent([r for r in runs if r["asset"] in transforms], heard)
+        overdue = overdue_runs([r for r in runs if r["asset"] in transforms], heard)
         for run in overdue[:ASKED]:
             if (room := MOST - sum(told.values())) <= 0:
                 break
             transform = transforms[run["asset"]]
             own = [r for r in runs if r["asset"] == transform.name]
-            left = untold(instance, glance, transform, partitions(transform.name), own, run)
+            left = untold_partitions(
+                instance, glance, transform, partitions(transform.name), own, run
+            )
             since_then = {r["seq"] for r in own if r["seq"] >= run["seq"]}
             checked = checks.checked(glance, transform, since_then) if left else iter(())
             for event in (*reports(transform, left[:room], run, KILLED), *checked):

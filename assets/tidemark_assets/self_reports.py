@@ -24,7 +24,9 @@ _PAGE = 200
 """Materializations read at a time."""
 
 
-def silent(runs: Sequence[Mapping[str, Any]], heard: Collection[str]) -> list[Mapping[str, Any]]:
+def overdue_runs(
+    runs: Sequence[Mapping[str, Any]], heard: Collection[str]
+) -> list[Mapping[str, Any]]:
     """The runs that should have told of themselves by now, and are not known to have."""
     until = time.time_ns() // 1000 - PATIENCE
     return [
@@ -34,7 +36,7 @@ def silent(runs: Sequence[Mapping[str, Any]], heard: Collection[str]) -> list[Ma
     ]
 
 
-def untold(
+def untold_partitions(
     instance: dg.DagsterInstance,
     glance: Glance,
     transform: WindowedTransform,

@@ -8,31 +8,25 @@ disk, that jobs and command line write alike.
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
-from pydantic import Field
-from pyspark.errors import PySparkException
+from dagster import ResourceParam, SensorEvaluationContext
 
-from tidemark import engine
-from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY, describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.warehouse import Warehouse
 from tidemark_assets.arrivals import EVERY, under_way
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, chosen, every
-from tidemark_streaming import continuous, queries, supervisor, wishes
+from tidemark_assets.stream_jobs import start_job, start_op, stop_job
+from tidemark_streaming import supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
 from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
-from tidemark_streaming.wishes import Wish
 
 LEASE = 4 * EVERY
 """Seconds after which a supervisor that was not seen is taken for gone."""
@@ -46,7 +40,7 @@ REPORTS = 10
 
 def streams(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
     """A domain's supervisor, and the jobs that start and stop its streams."""
-    start, stop = _start(domain, transforms), _stop(domain, transforms)
+    start, stop = start_job(domain, transforms), stop_job(domain, transforms)
 
     @dg.sensor(
         name=f"{domain}_supervisor",
@@ -96,116 +90,6 @@ def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int]]:
     return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"]
 
 
-def _start(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
-    class StartConfig(dg.Config):
-        """Which streams should run."""
-
-        assets: list[str] = every(transforms)
-        arrivals_per_run: int | None = Field(
-            default=None, ge=1, description="At most so many arrivals a run; all there are if left."
-        )
-        since: dict[str, int] = Field(
-            default={},
-            description="For the supervisor: when each asset's stream was asked for. One that was "
-            "stopped since, or asked for anew, is not started.",
-        )
-
-    @dg.op(name=_starts(domain))
-    def begin(
-        context: OpExecutionContext, config: StartConfig, tidemark: ResourceParam[TidemarkResource]
-    ) -> None:
-        settings, failures = tidemark.settings, Failures(context)
-        # Before anything else: what is wished holds also where the engine can't be reached now.
-        wanted: dict[str, Wish] = {}
-        for asset in chosen(config.assets, transforms):
-            wish, since = wishes.of(settings, asset), config.since.get(asset)
-            if since is None:
-                wanted[asset] = wish or wishes.wish(settings, asset, config.arrivals_per_run)
-            elif wish is not None and wish.since == since:
-                wanted[asset] = wish
-            else:
-                context.log.info(f"The stream of {asset} was stopped before it could be started.")
-        if not wanted:
-            return
-        try:
-            engine.ensure(settings, context.log.info)
-        except EngineError as error:
-            # The supervisor tries again, later each time.
-            raise dg.Failure(str(error), allow_retries=False) from None
-        for asset, wish in wanted.items():
-            try:
-                context.log.info(_begun(settings, transforms[asset], wish))
-            except (TidemarkError, PySparkException) as error:
-                failures.add(str(error).strip().splitlines()[0])
-        failures.tell()
-
-    @dg.job(
-        name=f"{domain}_start_streams",
-        description="Starts continuous queries on the engine and ends; they go on, and the "
-        "supervisor starts them again if they end, until they are stopped.",
-    )
-    def job() -> None:
-        begin()
-
-    return job
-
-
-def _stop(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
-    class StopConfig(dg.Config):
-        """Which streams should run no more."""
-
-        assets: list[str] = every(transforms)
-
-    @dg.op(name=f"{domain}_stream_stops")
-    def end(
-        context: OpExecutionContext, config: StopConfig, tidemark: ResourceParam[TidemarkResource]
-    ) -> None:
-        settings, assets = tidemark.settings, chosen(config.assets, transforms)
-        for asset in assets:
-            wishes.withdraw(settings, asset)
-        try:
-            running = queries.running(settings, assets)
-            for asset in assets:
-                stopped = asset in running and _stopped(settings, transforms[asset])
-                context.log.info(f"{asset}: {'stopped' if stopped else 'did not run'}.")
-        except EngineError as error:
-            context.log.info(f"No stream runs without an engine. {error}")
-
-    @dg.job(
-        name=f"{domain}_stop_streams",
-        description="Stops continuous queries cleanly; the supervisor lets them rest.",
-    )
-    def job() -> None:
-        end()
-
-    return job
-
-
-def _begun(settings: Settings, transform: WindowedTransform, wish: Wish) -> str:
-    """Start the stream that a wish asks for; what became of it."""
-    with _session(settings, transform) as store:
-        if continuous.find(store, transform) is not None:
-            return f"The stream of {transform.name} runs already."
-        query = continuous.start(store, transform, arrivals_per_run=wish.arrivals_per_run)
-        if wishes.of(settings, transform.name) != wish:
-            # Who stopped it meanwhile may have looked for the query before it was there.
-            query.stop()
-            return f"The stream of {transform.name} was stopped while it was started."
-        return f"The stream of {transform.name} runs: query {query.id}."
-
-
-def _stopped(settings: Settings, transform: WindowedTransform) -> bool:
-    with _session(settings, transform) as store:
-        return continuous.stop(store, transform)
-
-
-@contextmanager
-def _session(settings: Settings, transform: WindowedTransform) -> Iterator[Warehouse]:
-    """The warehouse, in the session in which the transform's query lives."""
-    with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
-        yield Warehouse(spark, settings.warehouse, settings.database)
-
-
 def _request(
     domain: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
 ) -> dg.RunRequest:
@@ -214,7 +98,7 @@ def _request(
     config = {"assets": names, "since": {a: found[a].since for a in names}}
     return dg.RunRequest(
         run_key=f"{' '.join(names)} {now}",
-        run_config={"ops": {_starts(domain): {"config": config}}},
+        run_config={"ops": {start_op(domain): {"config": config}}},
         tags={"tidemark/streams": tries},
     )
 
@@ -266,10 +150,6 @@ def _sentence(asset: str, stream: Stream, now: int) -> str:
     if stream.state == GIVEN_UP:
         return f"{asset} was given up after {stream.failures} tries{ended}"
     return f"{asset} is being started."
-
-
-def _starts(domain: str) -> str:
-    return f"{domain}_stream_starts"
 
 
 def _lease(settings: Settings, domain: str) -> Path:

@@ -154,6 +154,23 @@ def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     assert said["made by"] == "a backfill whose step ended before it told of it"
 
 
+def test_many_steps_that_were_killed_are_looked_at_by_and_by(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = reports(instance, settings)
+    run(settings, 0, DAY[3], *DAY[:3])
+    ticks.skipped()
+    monkeypatch.setattr(reporter, "ASKED", 1)
+    slack = reporter.SLACK // 1_000_000
+    for seq, day in enumerate(DAY[:3], 1):
+        # Far apart, so that the first is in view no longer when the last one is done.
+        run(settings, seq * 2 * slack, DAY[3], day, mode="backfill", reported=True)
+    said = [ticks.skipped() for _ in range(4)]
+    none = "No run since the last look but those that report themselves."
+    assert said == ["hourly: 1 partitions reported"] * 3 + [none]
+    assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02", "2013-01-03"]
+
+
 def test_a_step_is_given_time_to_tell(instance: dg.DagsterInstance, settings: Settings) -> None:
     ticks, now = reports(instance, settings), datetime.now(UTC)
     run(settings, 0, DAY[1], DAY[0])

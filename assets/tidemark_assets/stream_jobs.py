@@ -1,0 +1,142 @@
+"""The jobs that start and stop streams: short runs, as a stream is a query of the engine.
+
+What should run is a wish on disk. A start by hand writes it; a start that the supervisor asked for
+carries the wish's instant, and does nothing where that wish does not stand any more.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import dagster as dg
+from dagster import OpExecutionContext, ResourceParam
+from pydantic import Field
+from pyspark.errors import PySparkException
+
+from tidemark import engine
+from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.steps import Failures, chosen, every
+from tidemark_streaming import continuous, queries, wishes
+from tidemark_streaming.wishes import Wish
+
+
+def start_job(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
+    """The job that starts streams, and by which the supervisor does."""
+
+    class StartConfig(dg.Config):
+        """Which streams should run."""
+
+        assets: list[str] = every(transforms)
+        arrivals_per_run: int | None = Field(
+            default=None, ge=1, description="At most so many arrivals a run; all there are if left."
+        )
+        since: dict[str, int] = Field(
+            default={},
+            description="For the supervisor: when each asset's stream was asked for. One that was "
+            "stopped since, or asked for anew, is not started.",
+        )
+
+    @dg.op(name=start_op(domain))
+    def begin(
+        context: OpExecutionContext, config: StartConfig, tidemark: ResourceParam[TidemarkResource]
+    ) -> None:
+        settings, failures = tidemark.settings, Failures(context)
+        # Before anything else: what is wished holds also where the engine can't be reached now.
+        wanted: dict[str, Wish] = {}
+        for asset in chosen(config.assets, transforms):
+            wish, since = wishes.of(settings, asset), config.since.get(asset)
+            if since is None:
+                wanted[asset] = wish or wishes.wish(settings, asset, config.arrivals_per_run)
+            elif wish is not None and wish.since == since:
+                wanted[asset] = wish
+            else:
+                context.log.info(f"The stream of {asset} was stopped before it could be started.")
+        if not wanted:
+            return
+        try:
+            engine.ensure(settings, context.log.info)
+        except EngineError as error:
+            # The supervisor tries again, later each time.
+            raise dg.Failure(str(error), allow_retries=False) from None
+        for asset, wish in wanted.items():
+            try:
+                context.log.info(_start_stream(settings, transforms[asset], wish))
+            except (TidemarkError, PySparkException) as error:
+                failures.add(str(error).strip().splitlines()[0])
+        failures.tell()
+
+    @dg.job(
+        name=f"{domain}_start_streams",
+        description="Starts continuous queries on the engine and ends; they go on, and the "
+        "supervisor starts them again if they end, until they are stopped.",
+    )
+    def job() -> None:
+        begin()
+
+    return job
+
+
+def stop_job(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
+    """The job that stops streams."""
+
+    class StopConfig(dg.Config):
+        """Which streams should run no more."""
+
+        assets: list[str] = every(transforms)
+
+    @dg.op(name=f"{domain}_stream_stops")
+    def end(
+        context: OpExecutionContext, config: StopConfig, tidemark: ResourceParam[TidemarkResource]
+    ) -> None:
+        settings, assets = tidemark.settings, chosen(config.assets, transforms)
+        for asset in assets:
+            wishes.withdraw(settings, asset)
+        try:
+            running = queries.running(settings, assets)
+            for asset in assets:
+                stopped = asset in running and _stop_stream(settings, transforms[asset])
+                context.log.info(f"{asset}: {'stopped' if stopped else 'did not run'}.")
+        except EngineError as error:
+            context.log.info(f"No stream runs without an engine. {error}")
+
+    @dg.job(
+        name=f"{domain}_stop_streams",
+        description="Stops continuous queries cleanly; the supervisor lets them rest.",
+    )
+    def job() -> None:
+        end()
+
+    return job
+
+
+def start_op(domain: str) -> str:
+    """The step of a domain's start job, by which it is configured."""
+    return f"{domain}_stream_starts"
+
+
+def _start_stream(settings: Settings, transform: WindowedTransform, wish: Wish) -> str:
+    """Start the stream that a wish asks for; what became of it."""
+    with _session(settings, transform) as store:
+        if continuous.find(store, transform) is not None:
+            return f"The stream of {transform.name} runs already."
+        query = continuous.start(store, transform, arrivals_per_run=wish.arrivals_per_run)
+        if wishes.of(settings, transform.name) != wish:
+            # Who stopped it meanwhile may have looked for the query before it was there.
+            query.stop()
+            return f"The stream of {transform.name} was stopped while it was started."
+        return f"The stream of {transform.name} runs: query {query.id}."
+
+
+def _stop_stream(settings: Settings, transform: WindowedTransform) -> bool:
+    with _session(settings, transform) as store:
+        return continuous.stop(store, transform)
+
+
+@contextmanager
+def _session(settings: Settings, transform: WindowedTransform) -> Iterator[Warehouse]:
+    """The warehouse, in the session in which the transform's query lives."""
+    with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
+        yield Warehouse(spark, settings.warehouse, settings.database)
