@@ -1,11 +1,12 @@
 """Which streams run: asked of the engine for many assets at once, without a session for each.
 
 Each stream has a session of its own on the engine, and Spark lists the queries of one session at a
-time. So every session is asked by one small message over the same connection: about ten
-milliseconds each, where a client for each would take a quarter of a second.
+time. So every session is asked by one small message over the same connection, some at once: ten
+milliseconds each or less, where a client for each would take a quarter of a second.
 """
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.base.errors import EngineError
@@ -15,6 +16,9 @@ from tidemark_streaming import continuous
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.proto import SparkConnectServiceStub
+
+_AT_ONCE = 8
+"""Sessions that are asked at the same time."""
 
 
 class Query(NamedTuple):
@@ -41,22 +45,24 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
 
     url = address(settings)
     demand_ready(url)
-    builder, found = DefaultChannelBuilder(url), dict[str, Query]()
+    builder = DefaultChannelBuilder(url)
     metadata = list(builder.metadata())
-    with builder.toChannel() as channel:
+    with builder.toChannel() as channel, ThreadPoolExecutor(_AT_ONCE) as pool:
         stub = SparkConnectServiceStub(channel)
-        for asset in assets:
-            try:
-                own = _of_session(stub, continuous.session_id(settings, asset), metadata)
-            except grpc.RpcError as error:
-                name = url.partition("/;")[0]
-                raise EngineError(
-                    f"The engine at {name} does not say which streams run."
-                ) from error
-            query = own.get(continuous.name(settings.database, asset))
-            if query is not None:
-                found[asset] = query
-    return found
+
+        def find(asset: str) -> Query | None:
+            own = _of_session(stub, continuous.session_id(settings, asset), metadata)
+            return own.get(continuous.name(settings.database, asset))
+
+        asked = list(assets)
+        try:
+            found = list(pool.map(find, asked))
+        except grpc.RpcError as error:
+            raise EngineError(
+                f"The engine at {url.partition('/;')[0]} does not say which streams run; "
+                "`tidemark status` shows whether it still answers."
+            ) from error
+    return {asset: query for asset, query in zip(asked, found, strict=True) if query is not None}
 
 
 def _of_session(
