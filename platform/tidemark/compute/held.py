@@ -12,7 +12,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame
 
 from tidemark.store.rows import Rows
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
 class Scratch:
@@ -20,7 +20,7 @@ class Scratch:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
-        self._name = f"_scratch/{uuid4().hex}"
+        self._name = f"{SCRATCH}/{uuid4().hex}"
         self._count = 0
 
     def hold(self, rows: DataFrame, *, few: bool) -> Rows:
