@@ -46,7 +46,7 @@ SLACK = 600_000_000
 
 @dataclass(frozen=True)
 class Mark:
-    """Through where an asset's runs are reported: its commit and its watermark.
+    """Through where the runs of a life of an asset are reported: its commit and its watermark.
 
     Where a tick could not report all, `until` is the commit through which it wanted to, and `done`
     the start of the last partition that it reported.
@@ -56,6 +56,7 @@ class Mark:
     watermark: int | None = None
     until: int = sys.maxsize
     done: int = -sys.maxsize
+    life: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,15 @@ def windows(
         runs = glance.runs(max(0, since - SLACK))
         told: dict[str, int] = {}
         for transform in transforms.values():
-            name, before = transform.name, marks.get(transform.name, Mark())
+            name = transform.name
+            before = _going_on(marks.get(name, Mark()), glance.life(name))
             mine = [r for r in runs if r["asset"] == name and not r["reported"]]
             fresh = [r for r in mine if before.seq < r["seq"] <= before.until]
             if not fresh or sum(told.values()) >= MOST:
                 continue
             newest = fresh[-1]
             mark = newest["watermark"]
-            after = Mark(newest["seq"], None if mark is None else instant(mark))
+            after = Mark(newest["seq"], None if mark is None else instant(mark), life=before.life)
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
             touched = [t for t in touched if t.start > before.done]
@@ -209,6 +211,11 @@ def reports(
             yield dg.AssetMaterialization(
                 table, partition=partition.key, metadata=common, tags=tags
             )
+
+
+def _going_on(mark: Mark, life: str | None) -> Mark:
+    """Where to go on from: of an asset that was dropped and made anew, all is told."""
+    return mark if mark.life == life else Mark(life=life or "")
 
 
 def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool]]:
