@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
@@ -59,7 +58,7 @@ def killed(
     told = (address(engine), *place, name, way, *map(str, limit))
     done = subprocess.run(
         [sys.executable, "-c", _DYING, *told],
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent), commit.FAIL_AT: where},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), commit.FAIL_AT: where},
         check=False,
     )
     return done.returncode == -signal.SIGKILL

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
@@ -26,7 +26,7 @@ _TIMELINE = pa.schema(
 )
 _RUNS = pa.schema(
     {
-        **dict.fromkeys(("run", "asset", "mode", "answer"), pa.string()),
+        **dict.fromkeys(("run", "asset", "life", "mode", "answer"), pa.string()),
         **dict.fromkeys(("seq", "from_arrival", "through_arrival"), pa.int64()),
         **dict.fromkeys(("window_from", "window_to", "started_at", "ended_at"), _INSTANT),
         "watermark": _INSTANT,
@@ -95,7 +95,8 @@ def ran(
         **others,
     }
     names = [assets] if isinstance(assets, str) else assets
-    _append(settings, "runs", [row | {"asset": name} for name in names], _RUNS)
+    rows = [row | {"asset": name, "life": _life(settings, name)} for name in names]
+    _append(settings, "runs", rows, _RUNS)
 
 
 def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], size: int) -> None:
@@ -113,6 +114,13 @@ def publish(settings: Settings, asset: str, seq: int, starts: Sequence[int], siz
         for start in starts
     ]
     _append(settings, asset, rows, _WINDOWS)
+
+
+def _life(settings: Settings, asset: str) -> str:
+    """The identity of an asset's state, which is made where there is none."""
+    path = f"{settings.warehouse}/{settings.database}/{asset}_state"
+    state = DeltaTable.create(path, Schema.from_arrow(_WINDOWS), mode="ignore")
+    return str(state.metadata().id)
 
 
 def _append(

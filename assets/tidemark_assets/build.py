@@ -204,8 +204,12 @@ def transform_assets(
             done = spans(partitions, start, end - 1)
             begins = {span.key: span.start for span in done}
             found = report.computed(warehouse, transform, facts, begins, done[-1].end)
-            judged = results.of_commit(warehouse, name, facts.seq) if transform.expectations else []
-            drawn = checks.history(warehouse, transform, facts.seq) if judged else {}
+            judged = (
+                results.of_commit(warehouse, name, facts.seq, facts.life)
+                if transform.expectations
+                else []
+            )
+            drawn = checks.history(warehouse, transform, facts) if judged else {}
         for table, by_partition in found.items():
             _tell(context, table, by_partition, version)
             yield dg.MaterializeResult(asset_key=table)

@@ -24,6 +24,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.quality import WARNING, Expectation, results
 from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
+from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.own_faults import OWN, VERDICT, remedy
 from tidemark_assets.pictures import embedded
@@ -183,10 +184,11 @@ def _evaluation(
 
 
 def history(
-    warehouse: Warehouse, transform: WindowedTransform, seq: int
+    warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
-    """The results of the newest runs up to a commit, as a picture."""
-    found = results.since(warehouse, transform.name, seq - _DRAWN, seq)
+    """The results of the newest runs up to this one, as a picture."""
+    seq = facts.seq
+    found = results.since(warehouse, transform.name, seq - _DRAWN, seq, facts.life)
     if not found:
         return {}
     drawn = picture_checks.history(found, title=f"What was expected of {transform.name}, by run")

@@ -18,6 +18,7 @@ from tidemark_assets.build import (
     transform_assets,
 )
 from tidemark_assets.decisions import Judged
+from tidemark_assets.maintenance import maintenance
 from tidemark_assets.resources import resource
 from tidemark_assets.rollups import rollup_assets
 from tidemark_streaming import domains as packages
@@ -26,9 +27,18 @@ from tidemark_streaming import domains as packages
 def domain_definitions(domain: str) -> Callable[..., dg.Definitions]:
     """A domain as a code location, built when Dagster loads it, for the settings of that process.
 
-    It stands in the domain's module `definitions`, beside its `presentation`.
+    It stands in the domain's module `definitions`, beside its `presentation`. The first domain of
+    the settings also has what is there once for all tables.
     """
-    return dg.definitions(lambda: build_definitions([domain], {"tidemark": resource(Settings())}))
+
+    def load() -> dg.Definitions:
+        settings = Settings()
+        found = build_definitions([domain], {"tidemark": resource(settings)})
+        if domain == settings.domains[0]:
+            found = dg.Definitions.merge(found, maintenance())
+        return found
+
+    return dg.definitions(load)
 
 
 def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -> dg.Definitions:

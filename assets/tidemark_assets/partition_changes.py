@@ -19,7 +19,7 @@ from tidemark_streaming.glance import Glance
 
 @dataclass(frozen=True)
 class Mark:
-    """Through where an asset's runs are reported: its commit and its watermark.
+    """Through where the runs of a life of an asset are reported: its commit and its watermark.
 
     Where a tick could not report all, `until` is the commit through which it wanted to, and `done`
     the start of the last partition that it reported.
@@ -29,6 +29,7 @@ class Mark:
     watermark: int | None = None
     until: int = sys.maxsize
     done: int = -sys.maxsize
+    life: str = ""
 
 
 @dataclass(frozen=True)

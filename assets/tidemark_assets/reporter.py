@@ -82,13 +82,14 @@ def windows(
         for event in compared:
             context.instance.report_runless_asset_event(event)
         for transform in transforms.values():
-            name, before = transform.name, marks.get(transform.name, Mark())
+            name = transform.name
+            before = _going_on(marks.get(name, Mark()), glance.life(name))
             mine = [r for r in runs if r["asset"] == name and not r["reported"]]
             fresh = [r for r in mine if before.seq < r["seq"] <= before.until]
             if not fresh or sum(told.values()) >= MOST:
                 continue
             newest = fresh[-1]
-            after = Mark(newest["seq"], watermark(newest))
+            after = Mark(newest["seq"], watermark(newest), life=before.life)
             others = {r["seq"] for r in runs if r["asset"] == name} - {r["seq"] for r in mine}
             touched = list(closed(glance, transform, partitions(name), before, after, others))
             touched = [t for t in touched if t.start > before.done]
@@ -174,6 +175,11 @@ def reports(
             yield dg.AssetMaterialization(
                 table, partition=partition.key, metadata=common, tags=tags
             )
+
+
+def _going_on(mark: Mark, life: str | None) -> Mark:
+    """Where to go on from: of an asset that was dropped and made anew, all is told."""
+    return mark if mark.life == life else Mark(life=life or "")
 
 
 def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool], set[str]]:

@@ -2,10 +2,12 @@
 
 Delta tables are read by a library in this process, file statistics first, so that a status or a
 live view costs the engine nothing and works when it is down. A table that is not there yet gives
-nothing.
+nothing. What the ledger and the results say of an asset that was dropped and made anew is told of
+its present life alone.
 """
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
@@ -75,7 +77,7 @@ class Glance:
     def __init__(self, settings: Settings) -> None:
         self._root = f"{settings.warehouse}/{settings.database}"
         self._open_tables: dict[str, DeltaTable] = {}
-        self._seen: dict[tuple[str, str], tuple[int, str, pa.Table]] = {}
+        self._seen: dict[tuple[str, str], tuple[tuple[str, int], str, pa.Table]] = {}
 
     def source(self, name: str) -> SourceGlance:
         """How far a source is."""
@@ -129,16 +131,36 @@ class Glance:
         wanted = list(assets)
         # File statistics leave only the runs that got so far to be read, however long the ledger.
         there = (ds.field("through_arrival") >= newest) & ds.field("asset").isin(wanted)
-        table = self.select("runs", ["asset"], there & _WHOLE)
-        done = set() if table is None else set(table["asset"].to_pylist())
-        return [asset for asset in wanted if asset not in done]
+        table = self.select("runs", ["asset", "life"], there & _WHOLE)
+        rows = [] if table is None else table.to_pylist()
+        done = {(row["asset"], row["life"]) for row in rows}
+        return [asset for asset in wanted if (asset, self.life(asset)) not in done]
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
-        """The ledger's rows, of all assets, of runs that ended at `since` or later, in order."""
+        """The ledger's rows, of all assets, of runs of their present lives that ended at `since` or
+        later, in order."""
         ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
         table = self.select("runs", None, ended)
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
-        return sorted(rows, key=lambda r: (r["asset"], r["seq"]))
+        lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
+        present = (r for r in rows if r["life"] == lives[r["asset"]])
+        return sorted(present, key=lambda r: (r["asset"], r["seq"]))
+
+    def life(self, asset: str) -> str | None:
+        """The identity that an asset has had since its first run, as in the ledger; None where it
+        has not run, also not since it was dropped."""
+        state = self._opened(f"{asset}_state")
+        if state is not None:
+            return str(state.metadata().id)
+        # A roll-up has none: it begins anew with its base as well as with its own table.
+        own = self._opened(asset)
+        if own is None:
+            return None
+        table = self.read("runs", ["life", "started_at"], asset=asset)
+        rows = [] if table is None else table.to_pylist()
+        mine = [r for r in rows if r["life"].endswith(f"+{own.metadata().id}")]
+        newest = max(mine, key=lambda r: r["started_at"], default=None)
+        return None if newest is None else newest["life"]
 
     def windows(self, asset: str, after_seq: int, but: Collection[int] = ()) -> list[int]:
         """The starts of the windows last published by a commit after `after_seq`, some apart."""
@@ -157,7 +179,7 @@ class Glance:
 
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
         """How far an asset of these keys and allowed lateness (microseconds) is."""
-        own = ds.field("asset") == name
+        own = (ds.field("asset") == name) & (ds.field("life") == (self.life(name) or ""))
         runs = self.select("runs", ["through_arrival", "watermark"], own & _WHOLE)
         rows = [] if runs is None else runs.to_pylist()
         newest = max(rows, key=lambda r: r["through_arrival"], default=None)
@@ -186,8 +208,8 @@ class Glance:
         return sorted(rows, key=lambda r: r["window_start"], reverse=True)
 
     def last_run(self, asset: str) -> dict[str, Any] | None:
-        """The ledger's newest row of an asset."""
-        table = self.read("runs", None, asset=asset)
+        """The ledger's newest row of an asset's present life."""
+        table = self.read("runs", None, asset=asset, life=self.life(asset) or "")
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         return max(rows, key=lambda r: r["seq"], default=None)
 
@@ -203,22 +225,39 @@ class Glance:
         self, table: str, columns: list[str] | None, chosen: ds.Expression | None
     ) -> pa.Table | None:
         """Rows of a table of which a condition is true; None where there is no such table."""
-        found = self._open_tables.get(table)
         try:
-            if found is None:
-                found = self._open_tables[table] = DeltaTable(f"{self._root}/{table}")
-            else:
-                found.update_incremental()
-        except TableNotFoundError:
+            return self._select(table, columns, chosen)
+        except FileNotFoundError:
+            # Another table of that name has come since it was opened.
+            self._open_tables.clear()
+            return self._select(table, columns, chosen)
+
+    def _select(
+        self, table: str, columns: list[str] | None, chosen: ds.Expression | None
+    ) -> pa.Table | None:
+        found = self._opened(table)
+        if found is None:
             return None
         # Who looks every second finds most tables as they were.
-        asked = (table, str(columns))
-        version, condition, rows = self._seen.get(asked, (-1, "", None))
-        if rows is None or version != found.version() or condition != str(chosen):
+        asked, stands = (table, str(columns)), (str(found.metadata().id), found.version())
+        before, condition, rows = self._seen.get(asked, (("", -1), "", None))
+        if rows is None or before != stands or condition != str(chosen):
             data = found.to_pyarrow_dataset(parquet_read_options=_MICROS)
             rows = data.to_table(columns=columns, filter=chosen)
-            self._seen[asked] = (found.version(), str(chosen), rows)
+            self._seen[asked] = (stands, str(chosen), rows)
         return rows
+
+    def _opened(self, table: str) -> DeltaTable | None:
+        """A table as it is now; None where there is none."""
+        found = self._open_tables.pop(table, None)
+        with suppress(DeltaError):
+            if found is not None:
+                found.update_incremental()
+                self._open_tables[table] = found
+                return found
+        with suppress(TableNotFoundError):
+            self._open_tables[table] = DeltaTable(f"{self._root}/{table}")
+        return self._open_tables.get(table)
 
     def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int | None:
         on = ["window_start", "window_end", *keys]

@@ -13,8 +13,9 @@ from tidemark_streaming.glance import Glance
 
 
 def results_since(glance: Glance, asset: str, after: int = -1) -> list[CheckResult]:
-    """The results of an asset's commits after the number `after`, in their order."""
-    chosen = (ds.field("asset") == asset) & (ds.field("seq") > after)
+    """The results of the commits after the number `after` of an asset's present life, in order."""
+    own = (ds.field("asset") == asset) & (ds.field("life") == (glance.life(asset) or ""))
+    chosen = own & (ds.field("seq") > after)
     table = glance.select(TABLE, None, chosen)
     rows = [] if table is None else table.sort_by([("seq", "ascending")]).to_pylist()
     return [CheckResult(**row) for row in rows]

@@ -47,7 +47,7 @@ class View:
         self._glance = Glance(settings)
         self._transform = transform
         self._expected = expected
-        self._seq = -1
+        self._run = ""
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None
 
@@ -57,9 +57,9 @@ class View:
         asset = self._glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
         newest = self._glance.last_run(t.name)
         published: list[dict[str, Any]] = []
-        if newest is not None and newest["seq"] != self._seq:
-            self._seq = newest["seq"]
-            published = self._glance.last_published(t.name, self._seq)
+        if newest is not None and newest["run"] != self._run:
+            self._run = newest["run"]
+            published = self._glance.last_published(t.name, newest["seq"])
             self._recent.extendleft(reversed(published[:_SHOWN]))
         look = Look(self._glance.source(t.source.name), asset, published)
         self._first = self._first or look

@@ -1,5 +1,6 @@
 """What streams and increments did appears in Dagster, by closed partitions."""
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
@@ -103,6 +104,23 @@ def test_what_is_too_much_for_one_tick_follows_in_the_next(
     assert ticks.skipped() == "No run since the last look but those that report themselves."
     days = [f"2013-01-0{day}" for day in (1, 2, 3, 1, 4)]
     assert materialized(instance) == days
+
+
+def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = reports(instance, settings)
+    for seq in range(3):
+        run(settings, seq, DAY[seq + 1], DAY[seq])
+    assert ticks.skipped() == "hourly: 3 partitions reported"
+    for table in ("hourly", "hourly_state"):
+        shutil.rmtree(f"{settings.warehouse}/{settings.database}/{table}")
+    # What is on record of the life that has ended is nobody's any more.
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    run(settings, 0, DAY[2], DAY[0], DAY[1])
+    assert ticks.skipped() == "hourly: 2 partitions reported"
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02"]
 
 
 def test_a_report_says_how_the_partition_stands(

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
 class Scratch:
@@ -21,7 +21,7 @@ class Scratch:
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
-        self._name = f"_scratch/{uuid4().hex}"
+        self._name = f"{SCRATCH}/{uuid4().hex}"
         self._count = 0
 
     def hold(self, rows: DataFrame, *, few: bool) -> Rows:

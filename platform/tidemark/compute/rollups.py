@@ -48,7 +48,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     warehouse, transform = asset.warehouse, asset.transform
     assert isinstance(transform, RollUp)
     started, base = time.time_ns() // 1000, transform.base
-    if asset.life is None:
+    if asset.state.life() is None:
         raise DataError(
             f"'{transform.name}' is a roll-up of '{base.name}', which has not run yet: run "
             f"`tidemark run {base.name}` first."
@@ -60,7 +60,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
     ranges = _replaced(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
-        # What an earlier life of the base had left is not what this one continues.
+        # What is there was made of another life of the base.
         ranges = EVERYTHING
     marker = Marker(
         run=uuid.uuid4().hex,

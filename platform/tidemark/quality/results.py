@@ -97,7 +97,7 @@ class CheckResult:
     """One result of one expectation: a row of the table `checks`.
 
     Args:
-        life: the identity of the asset's state, as in the ledger.
+        life: the asset's identity, as in the ledger.
         window_from, window_to: the first window start and the last window end that were judged.
         rows_judged, rows_failed: how many rows it judged, and how many of them fail.
         observed, expected: in a few words.
@@ -160,17 +160,29 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
     asset.warehouse.append(table, TABLE, asset.app, marker.seq)
 
 
-def of_commit(warehouse: Warehouse, asset: str, seq: int) -> list[CheckResult]:
-    """The results of one commit of an asset's state."""
-    return since(warehouse, asset, seq - 1, seq)
+def of_commit(
+    warehouse: Warehouse, asset: str, seq: int, life: str | None = None
+) -> list[CheckResult]:
+    """The results of one commit of an asset's state, as `since`."""
+    return since(warehouse, asset, seq - 1, seq, life)
 
 
 def since(
-    warehouse: Warehouse, asset: str, after: int, through: int | None = None
+    warehouse: Warehouse,
+    asset: str,
+    after: int,
+    through: int | None = None,
+    life: str | None = None,
 ) -> list[CheckResult]:
-    """The results of the commits `after` < number <= `through`, in their order."""
-    seq = F.col("seq")
-    rows = warehouse.read(TABLE).where((F.col("asset") == asset) & (seq > after))
+    """The results of the commits `after` < number <= `through`, in their order.
+
+    Args:
+        life: of which of the asset's lives; of the newest by default.
+    """
+    seq, rows = F.col("seq"), warehouse.read(TABLE).where(F.col("asset") == asset)
+    if life is None:
+        life = rows.agg(F.max_by("life", "at")).collect()[0][0]
+    rows = rows.where((F.col("life") == life) & (seq > after))
     rows = rows if through is None else rows.where(seq <= through)
     return [CheckResult(**row.asDict(recursive=True)) for row in rows.orderBy("seq").collect()]
 

@@ -81,8 +81,9 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
     if marker.replaces:
         return store_.replace(staying(rows), table, within(marker.ranges), *place)
     if marker.seq == 0 and not asset.rolls_up:
-        # Every window fires for the first time here.
-        return store_.append(staying(rows), table, *place)
+        # Every window fires for the first time here: what is there is of an earlier life, of which
+        # a `tidemark drop` that was killed had left it.
+        return store_.replace(staying(rows), table, "TRUE", *place)
     if is_empty(rows):
         return 0
     by = transform.by_window
@@ -95,7 +96,7 @@ def _put(asset: Asset, marker: Marker, output: Output) -> None:
     where it replaces them."""
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
-    if marker.replaces:
+    if marker.replaces or (marker.seq == 0 and not asset.rolls_up):
         where = within(marker.ranges)
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)
     elif not is_empty(output.rows):

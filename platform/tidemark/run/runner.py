@@ -216,6 +216,7 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             transform.description,
             feed=True,
         )
+        asset.life = asset.life or asset.lifetime()
         if transform.expectations:
             quarantine.create(warehouse, transform, computed.windows)
         passed = gate(Batch(asset, marker, place, todo.few), computed.windows)

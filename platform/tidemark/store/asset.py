@@ -12,7 +12,7 @@ class Asset:
     """A transform in a warehouse.
 
     Args:
-        life: the identity of its state where that is known; a roll-up's is its base's. All that a
+        life: its identity, from its first run until it is dropped, where that is known. All that a
             commit of the state causes elsewhere is written under it.
     """
 
@@ -23,7 +23,16 @@ class Asset:
         self.transform = transform
         self.log = Log(warehouse, transform.source)
         self.state = State(warehouse, transform)
-        self.life = life or self.state.life()
+        self.life = life or self.lifetime()
+
+    def lifetime(self) -> str | None:
+        """The identity of its state; a roll-up, which has none, begins anew with its base as well
+        as with its own table. None where it is yet to begin."""
+        base = self.state.life()
+        if base is None or not self.rolls_up:
+            return base
+        own = self.warehouse.head(self.transform.table)
+        return None if own is None else f"{base}+{own.life}"
 
     @property
     def rolls_up(self) -> bool:

@@ -23,7 +23,7 @@ class RunFacts:
     Args:
         run: the run's id.
         asset: the transform's name.
-        life: the identity of the asset's state; another one after it was dropped and made anew.
+        life: the asset's identity; another one after it was dropped and made anew.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         answer: `as_streamed` or `complete`.
         seq: the number of its commit in the state; a roll-up's, of the last commit of its base that

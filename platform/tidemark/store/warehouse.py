@@ -7,9 +7,11 @@ engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from pyarrow.fs import LocalFileSystem
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -22,6 +24,9 @@ from tidemark.store.rows import Rows
 
 FORMAT = 2
 """The version of the tables' layout that this Tidemark writes."""
+
+SCRATCH = "_scratch"
+"""The folder of a database for files that go when the work that wrote them ends."""
 
 _FEED = "delta.enableChangeDataFeed"
 _FEW_ROWS = {
@@ -225,6 +230,23 @@ class Warehouse:
         """Merge rows that are read after the table was looked at, where the application has
         committed nothing to it in between; otherwise they are read again."""
         return self.committer.merge_if(table, rows, merge, app)
+
+    def drop(self, table: str) -> bool:
+        """Remove a table, its files and its entry in the catalog; whether it was there."""
+        if self.registered:
+            self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+            self.spark.sql(f"DROP TABLE IF EXISTS `{self.database}`.`{table}`")
+        if self.committer.head(table) is None:
+            return False
+        system, path = file_system(self.path(table))
+        if isinstance(system, LocalFileSystem):
+            # At once: a table of which some files are gone could still be opened.
+            away, _, name = path.rpartition("/")
+            path = f"{away}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
+            system.create_dir(f"{away}/{SCRATCH}")
+            system.move(f"{away}/{name}", path)
+        system.delete_dir(path)
+        return True
 
     def remove(self, folder: str) -> None:
         """Remove a folder of the database, and all that is in it, if it is there."""

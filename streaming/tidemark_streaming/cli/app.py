@@ -17,6 +17,7 @@ from tidemark_streaming.cli import (
     correct,
     demo,
     ingest,
+    maintain,
     marts,
     quarantine,
     services,
@@ -58,7 +59,10 @@ app = typer.Typer(
     help="One definition of a windowed transform, run as batch and as stream with equal results."
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
 )
-modules = (demo, services, ingest, compute, correct, stream, verify, quarantine, marts, simulate)
+modules = (
+    *(demo, services, ingest, compute, correct, stream, verify, quarantine, marts, maintain),
+    simulate,
+)
 for module in modules:
     module.register(app)
 

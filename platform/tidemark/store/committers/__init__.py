@@ -9,11 +9,21 @@ Never two kinds on one table: the engine's log store for local files checks and 
 replaces, so a commit that another committer had reported may be gone without an error.
 """
 
-from tidemark.store.committers.committer import Committer, Head, Merge
+from tidemark.store.committers.committer import Committer, Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.direct import Direct
 from tidemark.store.committers.engine import Engine
 
-__all__ = ["Committer", "Direct", "Engine", "Head", "Merge", "atomic"]
+__all__ = [
+    "Committer",
+    "Direct",
+    "Engine",
+    "Folded",
+    "Freed",
+    "Head",
+    "Merge",
+    "Spared",
+    "atomic",
+]
 
 _ATOMIC = ("s3", "s3a", "abfs", "abfss", "gs", "file")
 

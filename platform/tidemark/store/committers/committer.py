@@ -21,6 +21,35 @@ class Head(NamedTuple):
     format: int
 
 
+class Folded(NamedTuple):
+    """How many files a table had before a compaction, and has after it."""
+
+    before: int
+    after: int
+
+
+class Freed(NamedTuple):
+    """What a vacuum removed."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Spared:
+    """What a vacuum leaves beside the files that a table has. Instants are microseconds.
+
+    Args:
+        removed_since: a file that was taken out of the table since then.
+        written_since: a file that no version names and that was written since then.
+        versions: the files that these versions have.
+    """
+
+    removed_since: int
+    written_since: int
+    versions: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Merge:
     """What a merge does; conditions name the table `t` and the rows `s`.
@@ -108,4 +137,32 @@ class Committer(Protocol):
 
     def read(self, table: str, *bounds: Within) -> DataFrame:
         """The same for the engine."""
+        ...
+
+    def tables(self) -> list[str]:
+        """The Delta tables that are there, by name."""
+        ...
+
+    def properties(self, table: str) -> dict[str, str]:
+        """The properties of a table."""
+        ...
+
+    def committed_at(self, table: str, version: int) -> int | None:
+        """When a version was committed, in microseconds; None where the log has forgotten it."""
+        ...
+
+    def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
+        """Write small files as few of about `target` bytes; large ones stay as they are.
+
+        Raises:
+            ConflictError: others keep changing the table; nothing was changed.
+        """
+        ...
+
+    def checkpoint(self, table: str, *, forget: bool) -> None:
+        """Write the log's newest checkpoint and, with `forget`, remove what is long before it."""
+        ...
+
+    def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
+        """Remove the files that the table has no use for any more."""
         ...

@@ -11,32 +11,41 @@ import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidemark.base.errors import ConflictError
-from tidemark.store.committers.committer import Head, Merge
+from tidemark.base.errors import ConflictError, TidemarkError
+from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
+from tidemark.store.committers.folding import fold
+from tidemark.store.committers.leftovers import vacuum, written
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Within
 from tidemark.store.refusals import translated
 from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
 
 _ATTEMPTS = 20
+_FOLD_ATTEMPTS = 4
 _MANY_FILES = 400
 """Files up to which the engine is given their names, and need not read the table's log."""
 _OWN = {
     # Opening a table reads the commits since the last checkpoint.
     "delta.checkpointInterval": "25",
+    # What the log may forget depends on who reads the table: maintenance knows.
+    "delta.enableExpiredLogCleanup": "false",
 }
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """What a change feed tells of each row."""
+_FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
+"""After so many commits, more small files than these are folded in passing, to about this size."""
 _INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
 T = TypeVar("T")
 _File = Mapping[str, Any]
@@ -146,7 +155,7 @@ class Direct:
             )
             return ready.rows if isinstance(ready, Staged) else ready.num_rows
 
-        return self._committed(table, app, version, write)
+        return self._committed(table, app, version, write, upon=where == "TRUE")
 
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
@@ -206,6 +215,46 @@ class Direct:
             found = found.where(bound.sql())
         return found
 
+    def tables(self) -> list[str]:
+        system, folder = file_system(self._place)
+        there = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        names = sorted(i.base_name for i in there if i.type == pafs.FileType.Directory)
+        return [n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self._path(n))]
+
+    def properties(self, table: str) -> dict[str, str]:
+        found = self._open(table).metadata().configuration
+        return {name: value or "" for name, value in found.items()}
+
+    def committed_at(self, table: str, version: int) -> int | None:
+        system, folder = file_system(self._path(table))
+        info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
+        return None if info.type == pafs.FileType.NotFound else written(info)
+
+    def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
+        for n in range(_FOLD_ATTEMPTS):
+            try:
+                with translated(f"compact table '{table}'"):
+                    return fold(self._open(table), target, dry_run=dry_run)
+            except ConflictError:
+                _wait(n)
+        raise ConflictError(f"Table '{table}' is busy: its files are folded another time.")
+
+    def checkpoint(self, table: str, *, forget: bool) -> None:
+        with translated(f"write table '{table}'"):
+            opened = self._open(table)
+            opened.create_checkpoint()
+            if forget:
+                opened.cleanup_metadata()
+
+    def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
+        with translated(f"vacuum table '{table}'"):
+            return vacuum(
+                self._open(table),
+                spared,
+                lambda number: DeltaTable(self._path(table), number, self._storage),
+                dry_run=dry_run,
+            )
+
     def _load(
         self, opened: DeltaTable, files: Sequence[_File], bounds: Sequence[Within]
     ) -> pa.Table:
@@ -245,22 +294,39 @@ class Direct:
         app: str | None,
         version: int,
         write: Callable[[DeltaTable, CommitProperties], T],
+        *,
+        upon: bool = False,
     ) -> T | None:
         """What `write` gives, which is tried anew where another commit came first; None where the
-        table has this version of the application."""
+        table has this version of the application.
+
+        Args:
+            upon: whether any other commit counts, and not just one that it can't stand beside.
+        """
         for n in range(_ATTEMPTS):
             opened = self._open(table)
             done = None if app is None else opened.transaction_version(app)
             if done is not None and done >= version:
                 return None
             transactions = None if app is None else [Transaction(app, version)]
-            properties = CommitProperties(app_transactions=transactions)
+            properties = CommitProperties(None, 0 if upon else None, transactions)
             try:
                 with translated(f"write table '{table}'"):
-                    return write(opened, properties)
+                    written_rows = write(opened, properties)
             except ConflictError:
                 _wait(n)
+                continue
+            self._fold_in_passing(table, opened.version())
+            return written_rows
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
+
+    def _fold_in_passing(self, table: str, version: int) -> None:
+        """Now and then, write many small files as few: what a reader opens stays little."""
+        if version % _FOLD_EVERY:
+            return
+        # What was committed stands, whatever becomes of this; `maintain` tells what is wrong.
+        with suppress(TidemarkError, DeltaError, OSError, pa.ArrowException):
+            fold(self._open(table), _FOLD_TARGET, most=_FOLD_FILES)
 
 
 def _merged(

@@ -4,18 +4,21 @@ An append or a replacement carries its transaction in its own options. A MERGE t
 session, so every merge is made in a session of its own that nothing else uses.
 """
 
+import math
+import time
 from collections.abc import Callable
 from typing import Any, cast
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
-from tidemark.store.committers.committer import Head, Merge
+from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
+from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Within
 from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
@@ -116,7 +119,7 @@ class Engine:
         if app is not None and self.transaction(table, app) >= version:
             return None
         # A session of its own: nobody else sets, or finds, its transaction.
-        own: SparkSession = cast(Any, self._spark).cloneSession()
+        own = self._own({})
         frame(own, rows if isinstance(rows, pa.Table) else rows.toArrow()).createTempView(view)
         if app is not None:
             own.conf.set("spark.databricks.delta.write.txnAppId", app)
@@ -160,6 +163,73 @@ class Engine:
         for bound in bounds:
             found = found.where(bound.sql())
         return found
+
+    def tables(self) -> list[str]:
+        reader = self._spark.read.format("binaryFile").option("pathGlobFilter", "*.json")
+        try:
+            logs = reader.load(f"{self._place}/*/_delta_log").select("path").distinct().collect()
+        except PySparkException as error:
+            if any(word in str(error) for word in _MISSING):
+                return []
+            raise
+        names = {row[0].split("/")[-3] for row in logs}
+        return sorted(name for name in names if name[0] not in "._")
+
+    def properties(self, table: str) -> dict[str, str]:
+        return dict(self._detail(table)["properties"])
+
+    def committed_at(self, table: str, version: int) -> int | None:
+        rows = self._spark.sql(f"DESCRIBE HISTORY delta.`{self._path(table)}`")
+        found = rows.where(F.col("version") == version).select(F.unix_micros("timestamp")).collect()
+        return int(found[0][0]) if found else None
+
+    def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
+        before = int(self._detail(table)["numFiles"])
+        if dry_run:
+            return Folded(before, before)
+        own = self._own(
+            {
+                "spark.databricks.delta.optimize.maxFileSize": str(target),
+                "spark.databricks.delta.optimize.minFileSize": str(target // SMALL),
+            }
+        )
+        with translated(f"compact table '{table}'"):
+            own.sql(f"OPTIMIZE delta.`{self._path(table)}`").collect()
+        return Folded(before, int(self._detail(table)["numFiles"]))
+
+    def checkpoint(self, table: str, *, forget: bool) -> None:
+        """Nothing: Delta's writer does both by itself, every ten commits."""
+
+    def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
+        # It knows one bound for all: what a spared version has was removed after its commit.
+        since = [at for v in spared.versions if (at := self.committed_at(table, v + 1)) is not None]
+        bound = min([spared.removed_since, spared.written_since, *since])
+        hours = math.ceil((time.time_ns() // 1000 - bound) / 3_600_000_000)
+        own = self._own(
+            {
+                "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+                "spark.databricks.delta.vacuum.logging.enabled": "true",
+            }
+        )
+        place = f"delta.`{self._path(table)}`"
+        with translated(f"vacuum table '{table}'"):
+            if dry_run:
+                found = own.sql(f"VACUUM {place} RETAIN {hours} HOURS DRY RUN").collect()
+                return Freed(len(found), 0)
+            own.sql(f"VACUUM {place} RETAIN {hours} HOURS").collect()
+        told = own.sql(f"DESCRIBE HISTORY {place}").where("operation = 'VACUUM START'")
+        metrics = told.orderBy(F.desc("version")).collect()[0]["operationMetrics"]
+        return Freed(int(metrics["numFilesToDelete"]), int(metrics["sizeOfDataToDelete"]))
+
+    def _detail(self, table: str) -> Row:
+        return self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path(table)}`").collect()[0]
+
+    def _own(self, settings: dict[str, str]) -> SparkSession:
+        """A session with settings that nobody else shares."""
+        own: SparkSession = cast(Any, self._spark).cloneSession()
+        for key, value in settings.items():
+            own.conf.set(key, value)
+        return own
 
     def _write(
         self,

@@ -22,11 +22,25 @@ _MICROS = "spark.sql.parquet.outputTimestampType"
 
 
 @dataclass(frozen=True)
-class _File:
+class File:
+    """A Parquet file in a table's folder, its path relative to that; written when, milliseconds."""
+
     path: str
     size: int
     modified: int
     footer: pq.FileMetaData
+
+    @classmethod
+    def there(cls, system: pafs.FileSystem, folder: str, path: str) -> "File":
+        """A file that has been written."""
+        info = system.get_file_info(f"{folder}/{path}")
+        modified = int((info.mtime or datetime.now(UTC)).timestamp() * 1000)
+        return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
+
+    def added(self, *, changes: bool = True) -> AddAction:
+        """The action that makes it part of the table; whether that changes the table's rows."""
+        told = json.dumps(_statistics(self.footer))
+        return AddAction(self.path, self.size, {}, self.modified, changes, told)
 
 
 @dataclass(frozen=True)
@@ -39,7 +53,7 @@ class Staged:
     """
 
     table: str
-    files: Sequence[_File]
+    files: Sequence[File]
 
     @property
     def rows(self) -> int:
@@ -53,10 +67,7 @@ class Staged:
         properties: CommitProperties,
     ) -> None:
         """Make them part of the table; with `overwrite`, all that there is of it."""
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(f.path, f.size, {}, f.modified, True, json.dumps(_statistics(f.footer)))
-            for f in self.files
-        ]
+        actions: list[AddAction | RemoveAction] = [f.added() for f in self.files]
         opened.create_write_transaction(
             actions, mode, opened.schema(), commit_properties=properties
         )
@@ -81,16 +92,8 @@ def stage(rows: DataFrame, table: str) -> Staged:
     rows.write.parquet(f"{table}/{name}")
     system, folder = file_system(table)
     listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
-    found = [info for info in listed if info.path.endswith(".parquet")]
-    files = [
-        _File(
-            f"{name}/{info.base_name}",
-            info.size,
-            int((info.mtime or datetime.now(UTC)).timestamp() * 1000),
-            pq.read_metadata(info.path, filesystem=system),
-        )
-        for info in sorted(found, key=lambda info: info.path)
-    ]
+    found = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))
+    files = [File.there(system, folder, f"{name}/{each}") for each in found]
     return Staged(table, [file for file in files if file.footer.num_rows])
 
 

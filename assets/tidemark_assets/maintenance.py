@@ -1,0 +1,79 @@
+"""Each night the tables are kept small: files folded, logs shortened, what is of no use removed.
+
+One job for all tables of the database, whichever domains write them.
+"""
+
+from collections.abc import Sequence
+
+import dagster as dg
+from dagster import OpExecutionContext, ResourceParam
+from pydantic import Field
+
+from tidemark.store.maintenance import DAY, Maintained, maintain
+from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.steps import one_sentence
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+NAME = "maintenance"
+
+
+class MaintenanceConfig(dg.Config):
+    """What to maintain."""
+
+    tables: list[str] = Field(default=[], description="Which tables; by default all.")
+    retention_days: float = Field(
+        default=7,
+        ge=0,
+        description="For how many days to keep files that a table does not have any more.",
+    )
+
+
+def maintenance() -> dg.Definitions:
+    """The job and its schedule."""
+
+    @dg.op(name="maintain_tables", pool=ENGINE_POOL)
+    def keep_small(
+        context: OpExecutionContext,
+        config: MaintenanceConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> None:
+        retention, done = int(config.retention_days * DAY), list[Maintained]()
+        with one_sentence():
+            for table in maintain(tidemark.warehouse, config.tables, retention=retention):
+                context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
+                done.append(table)
+        context.add_output_metadata(
+            {
+                "tables": dg.MetadataValue.md(told(done)),
+                "bytes freed": sum(table.freed for table in done),
+            }
+        )
+
+    @dg.job(
+        name=NAME,
+        description="Folds small files of all tables into few, shortens their logs, and removes "
+        "files that nobody needs any more. Streams go on meanwhile.",
+    )
+    def job() -> None:
+        keep_small()
+
+    schedule = dg.ScheduleDefinition(
+        name=NAME,
+        job_name=job.name,
+        cron_schedule="30 4 * * *",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+        description="All tables, each night at 04:30 UTC.",
+    )
+    return dg.Definitions(jobs=[job], schedules=[schedule])
+
+
+def told(done: Sequence[Maintained]) -> str:
+    """What was done, as a table."""
+    head = "| table | files before | after | files removed | bytes freed | kept longer |"
+    rows = [
+        f"| {each.table} | {each.before:,} | {each.after:,}{' (busy)' if each.busy else ''} | "
+        f"{each.removed:,} | {each.freed:,} | {each.spared} |"
+        for each in done
+    ]
+    return "\n".join([head, "| --- " * 6 + "|", *rows])

@@ -1,0 +1,137 @@
+"""`tidemark maintain` and `tidemark drop`: keep the tables small, and remove those of an asset."""
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.context import Asset, warehouse
+
+if TYPE_CHECKING:
+    from tidemark.store.maintenance import Maintained
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("maintain")(maintain)
+    app.command("drop")(drop)
+
+
+def maintain(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TABLE]...", help="Tables to maintain; all, if left."),
+    ] = None,
+    retention: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="DAYS", help="Keep for so many days what a table does not have any more."
+        ),
+    ] = 7,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what there is to do.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Fold small files into few, shorten logs, and remove files that nobody needs any more.
+
+    It may run beside streams: a table that is busy is left for the next time. Versions of
+    references that arrivals recorded, and changes that a mart or a stream has not read yet, stay.
+
+    Example: `tidemark maintain --dry-run`
+    """
+    from tidemark.store import maintenance
+
+    settings = Settings()
+    store = warehouse(settings)
+    found: list[Maintained] = []
+    with step("look at the tables" if dry_run else "maintain the tables") as work:
+        total = len(tables or maintenance.own_tables(store))
+        for done in maintenance.maintain(
+            store, tables or (), retention=int(retention * maintenance.DAY), dry_run=dry_run
+        ):
+            found.append(done)
+            work.at(len(found), total)
+            work.tell(done.table)
+        work.note = f"{len(found)} tables, {_size(sum(each.freed for each in found))} freed"
+    if json:
+        emit([asdict(each) for each in found])
+        return
+    _show(found, dry_run=dry_run)
+
+
+def drop(
+    asset: Asset,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove an asset's tables: its state, its windows, and what came too late or was withheld.
+
+    Its source's log stays, and so does what runs and checks have put on record. The next run of the
+    asset begins anew, and takes in all arrivals. A roll-up of it follows that.
+
+    Example: `tidemark drop departures_hourly`
+    """
+    from tidemark.store.dropping import drop as remove
+    from tidemark_streaming import domains, wishes
+
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    if asset in wishes.all_of(settings):
+        raise DataError(
+            f"The stream of '{asset}' is to run, and would fill the tables again: stop it first by "
+            f"`tidemark stream {asset} --stop`."
+        )
+    if not yes and not _confirmed(asset):
+        err().print("Nothing was removed.")
+        return
+    store = warehouse(settings)
+    with step(f"drop {asset}") as work:
+        gone = remove(store, transform)
+        work.note = f"{len(gone)} tables"
+    if json:
+        emit({"asset": asset, "dropped": gone})
+        return
+    for table in gone:
+        out().print(table)
+    if not gone:
+        err().print(f"'{asset}' has no tables: there is nothing to drop.")
+
+
+def _confirmed(asset: str) -> bool:
+    if not sys.stdin.isatty():
+        raise DefinitionError(
+            f"Nobody can be asked here whether the tables of '{asset}' are to go: say --yes."
+        )
+    return typer.confirm(f"Remove all tables of '{asset}'? What they hold is gone.", err=True)
+
+
+def _show(found: "list[Maintained]", *, dry_run: bool) -> None:
+    title = "what there is to do" if dry_run else "what was done"
+    table = Table(title=title, title_justify="left")
+    for name in ("table", "files before", "after", "files removed", "freed", "kept longer"):
+        table.add_column(name, justify="left" if name in ("table", "kept longer") else "right")
+    for each in found:
+        table.add_row(
+            each.table,
+            f"{each.before:,}",
+            f"{each.after:,}{' (busy)' if each.busy else ''}",
+            f"{each.removed:,}",
+            _size(each.freed),
+            each.spared or NONE,
+        )
+    out().print(table)
+
+
+def _size(count: float) -> str:
+    unit = 0
+    while count >= 1000 and unit + 1 < len(_UNITS):
+        count, unit = count / 1000, unit + 1
+    return f"{count:.1f} {_UNITS[unit]}" if unit else f"{count:.0f} B"
