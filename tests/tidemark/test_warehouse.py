@@ -54,6 +54,15 @@ def test_a_table_written_by_a_newer_version(spark: SparkSession, warehouse: Ware
         fresh.create("numbers", "n BIGINT, odd INT")
 
 
+def test_a_table_written_by_an_earlier_version(spark: SparkSession, warehouse: Warehouse) -> None:
+    path = warehouse.path("numbers")
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` (n BIGINT) USING delta TBLPROPERTIES ('tidemark.format' = 1)"
+    )
+    with pytest.raises(DataError, match=r"an earlier Tidemark \(format 1; .* choose another data"):
+        warehouse.read("numbers")
+
+
 def test_a_warehouse_that_can_t_be_written(
     spark: SparkSession, engine: Settings, tmp_path: Path
 ) -> None:
