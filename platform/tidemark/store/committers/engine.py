@@ -24,6 +24,7 @@ from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
 
 _MISSING = (
+    "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
     "PATH_NOT_FOUND",
