@@ -41,6 +41,8 @@ _OWN = {
     "delta.checkpointInterval": "25",
     # What the log may forget depends on who reads the table: maintenance knows.
     "delta.enableExpiredLogCleanup": "false",
+    # Whoever opens a table lists its log.
+    "delta.logRetentionDuration": "interval 7 days",
 }
 _FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
 """After so many commits, more small files than these are folded in passing, to about this size."""
