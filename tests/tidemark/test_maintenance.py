@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import FileSystem
+from pyspark.sql import SparkSession
 
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.store.committers import Merge, Spared, direct, folding
@@ -312,7 +313,7 @@ def test_a_log_forgets_what_is_long_past_unless_somebody_reads_it(bare: Warehous
     bare.create("readings_timeline", TIMELINE.empty_table())
     bare.append(pa.table([[0], ['{"read": 3}']], schema=TIMELINE), "readings_timeline")
     for table in ("t", "read"):
-        age(Path(bare.path(table), "_delta_log"), 31)
+        age(Path(bare.path(table), "_delta_log"), 8)
         # Nothing is forgotten by itself.
         DeltaTable(bare.path(table)).create_checkpoint()
         assert Path(bare.path(table), "_delta_log", f"{0:020}.json").exists()
@@ -326,3 +327,25 @@ def test_a_table_that_is_not_there_is_named(bare: Warehouse) -> None:
     Path(bare.path("stray")).mkdir()
     with pytest.raises(DataError, match=r"no table 'nope' of Tidemark's; there are: t\."):
         list(maintain(bare, ["nope"]))
+
+
+def test_the_engine_maintains_where_it_commits(spark: SparkSession, warehouse: Warehouse) -> None:
+    place = (warehouse.location, warehouse.database)
+    store = Warehouse(spark, *place, registered=False, committer="engine")
+    store.create("t", numbered())
+    for n in range(3):
+        store.append(numbered(n), "t", "writer", n)
+    assert store.committer.tables() == ["t"]
+    (dry,) = maintain(store, ["t"], dry_run=True)
+    assert (dry.before, dry.after, dry.removed) == (3, 3, 0)
+    done, scratch = maintain(store)
+    assert (done.table, done.before, done.after, done.removed) == ("t", 3, 1, 0)
+    assert scratch == Maintained("_scratch")
+    age(Path(store.path("t")), 3)
+    assert store.committer.committed_at("t", 99) is None
+    long_ago = Spared(NOW + DAY, NOW - DAY)
+    kept = store.committer.vacuum("t", Spared(NOW, NOW - DAY, (3,)))
+    assert kept.files == 0
+    assert store.committer.vacuum("t", long_ago) == (0, 0)
+    assert rows(store) == [0, 1, 2]
+    assert store.transaction("t", "writer") == 2

@@ -38,8 +38,8 @@ CHECKPOINTS = "_checkpoints"
 _SLACK = 600_000_000
 """Vacuums count whole hours, of which the next one has begun by the time that they look."""
 
-_LOG = 30 * DAY
-"""For so long a log tells of each commit; Delta's own default."""
+_LOG = 7 * DAY
+"""For so long a log tells of each commit, as the tables' own properties say."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ _OWN = {
     "delta.checkpointInterval": "25",
     # What the log may forget depends on who reads the table: maintenance knows.
     "delta.enableExpiredLogCleanup": "false",
+    # Whoever opens a table lists its log.
+    "delta.logRetentionDuration": "interval 7 days",
 }
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
 """What a change feed tells of each row."""
