@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
@@ -76,7 +76,6 @@ class Glance:
 
     def __init__(self, settings: Settings) -> None:
         self._root = f"{settings.warehouse}/{settings.database}"
-        self._open_tables: dict[str, DeltaTable] = {}
         self._seen: dict[tuple[str, str], tuple[tuple[str, int], str, pa.Table]] = {}
 
     def source(self, name: str) -> SourceGlance:
@@ -229,7 +228,6 @@ class Glance:
             return self._select(table, columns, chosen)
         except FileNotFoundError:
             # Another table of that name has come since it was opened.
-            self._open_tables.clear()
             return self._select(table, columns, chosen)
 
     def _select(
@@ -248,16 +246,11 @@ class Glance:
         return rows
 
     def _opened(self, table: str) -> DeltaTable | None:
-        """A table as it is now; None where there is none."""
-        found = self._open_tables.pop(table, None)
-        with suppress(DeltaError):
-            if found is not None:
-                found.update_incremental()
-                self._open_tables[table] = found
-                return found
+        """A table as it is now; None where there is none. Opened anew each time: one that was
+        opened before would not notice that another has come in its place."""
         with suppress(TableNotFoundError):
-            self._open_tables[table] = DeltaTable(f"{self._root}/{table}")
-        return self._open_tables.get(table)
+            return DeltaTable(f"{self._root}/{table}")
+        return None
 
     def _under_way(self, asset: str, keys: Iterable[str], after: int | None) -> int | None:
         on = ["window_start", "window_end", *keys]

@@ -1,6 +1,7 @@
 """Faults of Tidemark itself that stand, told from tables alone, and by `tidemark status`."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from commands import call
 from gated.transforms import gated
@@ -32,6 +33,13 @@ _PUBLISHED = pa.schema(
         "sensor": pa.string(),
         "seq": pa.int64(),
         "quality": pa.string(),
+    }
+)
+_STATE = pa.schema(
+    {
+        **dict.fromkeys(("window_start", "window_end"), _INSTANT),
+        "sensor": pa.string(),
+        "admitted": pa.bool_(),
     }
 )
 Window = tuple[int, str | None]
@@ -59,6 +67,15 @@ def write(
     write_deltalake(path, found, mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
+def begun(settings: Settings, life: str) -> str:
+    """The identity of the asset's state in a life, which begins where it is another one."""
+    path = f"{settings.warehouse}/{settings.database}/gated_state"
+    if not DeltaTable.is_deltatable(path) or DeltaTable(path).metadata().description != life:
+        shutil.rmtree(path, ignore_errors=True)
+        DeltaTable.create(path, _STATE, description=life)
+    return str(DeltaTable(path).metadata().id)
+
+
 def judged(
     settings: Settings,
     seq: int,
@@ -80,7 +97,7 @@ def judged(
     result = {
         **dict.fromkeys(("expected", "observed", "run", "mode"), ""),
         "asset": "gated",
-        "life": life,
+        "life": begun(settings, life),
         "expectation": expectation,
         "level": "error",
         "success": not failing,
@@ -95,7 +112,7 @@ def judged(
     }
     write(settings, results.TABLE, [result], results._SCHEMA)
     facts = dict.fromkeys(ledger._SCHEMA.names, None)
-    facts |= {"asset": "gated", "life": life, "seq": seq, "through_arrival": seq}
+    facts |= {"asset": "gated", "life": result["life"], "seq": seq, "through_arrival": seq}
     write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
 
 

@@ -105,7 +105,7 @@ class Warehouse:
         Raises:
             DataError: the warehouse can't be written, or another Tidemark wrote the table.
         """
-        if table in self._known or self.head(table) is not None:
+        if self.head(table) is not None:
             return False
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
@@ -142,7 +142,7 @@ class Warehouse:
             DataError: another Tidemark wrote it, in a layout that this one does not know.
         """
         found = self.committer.head(table)
-        if found is not None and found.format != FORMAT:
+        if found is not None and found.format not in (0, FORMAT):
             newer = found.format > FORMAT
             raise DataError(
                 f"Table '{table}' was written by {'a newer' if newer else 'an earlier'} Tidemark "
@@ -233,6 +233,7 @@ class Warehouse:
 
     def drop(self, table: str) -> bool:
         """Remove a table, its files and its entry in the catalog; whether it was there."""
+        self._known.discard(table)
         if self.registered:
             self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
             self.spark.sql(f"DROP TABLE IF EXISTS `{self.database}`.`{table}`")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from runs import published_through
@@ -22,6 +21,7 @@ from tidemark.quality import quarantine, results
 from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
+from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -172,13 +172,13 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
     def die(*_: object) -> None:
         raise KeyboardInterrupt
 
-    def die_publishing(rows: DataFrame, table: str, app: str, version: int) -> object:
-        return die() if table == "per_minute" else append(rows, table, app, version)
+    def die_publishing(rows: Rows, table: str, where: str, app: str, version: int) -> object:
+        return die() if table == "per_minute" else replace_(rows, table, where, app, version)
 
-    append = warehouse.append
+    replace_ = warehouse.replace
     for place, name, end in (
         (quarantine, "commit", die),
-        (warehouse, "append", die_publishing),
+        (warehouse, "replace", die_publishing),
         (ledger, "append", die),
     ):
         with monkeypatch.context() as patch:

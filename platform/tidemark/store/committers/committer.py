@@ -13,8 +13,9 @@ from tidemark.store.rows import Rows
 
 
 class Head(NamedTuple):
-    """Where a table stands: its identity, which it has from its creation to its end, and the
-    number of its newest commit."""
+    """Where a table stands: its identity, which it has from its creation to its end, the number of
+    its newest commit, and the format of Tidemark's that it says it has; 0 where it says none, as
+    the tables of others."""
 
     life: str
     version: int

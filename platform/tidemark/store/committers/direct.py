@@ -102,7 +102,7 @@ class Direct:
             raise
         found = opened.metadata()
         return Head(
-            str(found.id), opened.version(), int(found.configuration.get("tidemark.format", 1))
+            str(found.id), opened.version(), int(found.configuration.get("tidemark.format", 0))
         )
 
     def version_at(self, path: str) -> int | None:

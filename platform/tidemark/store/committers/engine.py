@@ -78,7 +78,7 @@ class Engine:
         if detail["id"] is None:
             return None
         return Head(
-            detail["id"], newest["version"], int(detail["properties"].get("tidemark.format", 1))
+            detail["id"], newest["version"], int(detail["properties"].get("tidemark.format", 0))
         )
 
     def version_at(self, path: str) -> int | None:
