@@ -36,7 +36,9 @@ class TidemarkResource:
     @cached_property
     def session(self) -> SparkSession:
         """A session of the engine."""
-        return LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
+        spark = LazyPySparkResource(spark_config={"spark.remote": self.address}).spark_session
+        engine.exclude_unsafe(spark)
+        return spark
 
     @cached_property
     def warehouse(self) -> Warehouse:

@@ -7,6 +7,17 @@ set by `remote`; `session` opens a session on it, `visit` looks into one that st
 
 from tidemark.engine.connect import Answer, session, visit
 from tidemark.engine.process import Managed
+from tidemark.engine.rules import exclude_unsafe
 from tidemark.engine.server import Status, ensure, status, stop
 
-__all__ = ["Answer", "Managed", "Status", "ensure", "session", "status", "stop", "visit"]
+__all__ = [
+    "Answer",
+    "Managed",
+    "Status",
+    "ensure",
+    "exclude_unsafe",
+    "session",
+    "status",
+    "stop",
+    "visit",
+]

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
+from tidemark.engine.rules import exclude_unsafe
 from tidemark.engine.token import token_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     if settings.remote is None:
         # Spark tries for ten minutes; a server on this machine is there, or has died.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
+    exclude_unsafe(spark)
     return spark
 
 

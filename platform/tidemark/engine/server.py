@@ -24,6 +24,7 @@ from tidemark.engine import jars
 from tidemark.engine.connect import Answer, address, demand_ready, listening, probe
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Managed, Tell, silent
+from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
 START_DEADLINE = 180.0
@@ -208,6 +209,7 @@ def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -
         "spark.log.level": "WARN",
         "spark.ui.enabled": "false",
         "spark.sql.ansi.enabled": "true",
+        EXCLUDED_RULES: UNSAFE_RULE,
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.session.timeZone": "UTC",
         # 200 by default: on a small machine the tasks' overhead is most of a small query's time.

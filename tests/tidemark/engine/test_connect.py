@@ -9,12 +9,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
 from conftest import free_port
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import Answer, address, probe
+from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
 
@@ -70,6 +72,52 @@ def test_the_token_may_be_a_setting_of_its_own(engine: Settings, tmp_path: Path)
     bare = f"sc://localhost:{engine.engine_port}"
     elsewhere = Settings(home=tmp_path, remote=bare, token=token_of(engine))
     assert probe(address(elsewhere)) is Answer.READY
+
+
+def test_every_session_of_the_embedded_engine_does_without_the_rule_that_loses_rows(
+    engine: Settings,
+) -> None:
+    """Also that of another client, such as dbt."""
+    bare = SparkSession.builder.remote(address(engine)).create()
+    assert bare.conf.get(EXCLUDED_RULES) == UNSAFE_RULE
+    bare.stop()
+    session = spark_engine.session(engine)
+    assert session.conf.get(EXCLUDED_RULES) == UNSAFE_RULE
+    session.stop()
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ("", UNSAFE_RULE),
+        ("some.Rule, another.Rule", f"some.Rule,another.Rule,{UNSAFE_RULE}"),
+        (f"some.Rule,{UNSAFE_RULE}", f"some.Rule,{UNSAFE_RULE}"),
+    ],
+)
+def test_a_session_of_any_engine_does_without_it_beside_what_that_excludes(
+    engine: Settings, tmp_path: Path, rules: str, expected: str
+) -> None:
+    elsewhere, name = Settings(home=tmp_path, remote=address(engine)), str(uuid4())
+    session = spark_engine.session(elsewhere, session_id=name)
+    # A session found again stands for one of an engine that was started with such rules.
+    session.conf.set(EXCLUDED_RULES, rules)
+    with spark_engine.visit(elsewhere, name) as again:
+        assert again.conf.get(EXCLUDED_RULES) == expected
+    session.stop()
+
+
+def test_what_a_stream_calls_runs_in_a_session_without_it(engine: Settings, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+
+    def tell(batch: DataFrame, _: int) -> None:
+        told.write_text(str(batch.sparkSession.conf.get(EXCLUDED_RULES)))
+
+    session = spark_engine.session(Settings(home=tmp_path, remote=address(engine)))
+    stream = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    writer = stream.writeStream.foreachBatch(tell).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert UNSAFE_RULE in told.read_text()
+    session.stop()
 
 
 def test_no_engine_at_the_address_is_said_within_ten_seconds(tmp_path: Path) -> None:
