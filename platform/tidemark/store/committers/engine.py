@@ -210,6 +210,8 @@ class Engine:
             {
                 "spark.databricks.delta.retentionDurationCheck.enabled": "false",
                 "spark.databricks.delta.vacuum.logging.enabled": "true",
+                # 10,000 tasks by default, whatever there is to list.
+                "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
             }
         )
         place = f"delta.`{self._path(table)}`"
