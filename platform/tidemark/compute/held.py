@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
+from tidemark.engine.requests import fetch
 from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import SCRATCH, Warehouse
@@ -32,7 +33,7 @@ class Scratch:
         """
         if few:
             with translated("compute rows"):
-                return rows.toArrow()
+                return fetch(rows)
         return self.keep(rows)
 
     def keep(self, rows: DataFrame) -> DataFrame:

@@ -228,6 +228,9 @@ def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -
         # Nobody looks at Spark's own pages: 1,000 plans of each session by default.
         "spark.sql.ui.retainedExecutions": 20,
         "spark.sql.ui.explainMode": "simple",
+        # Each call on a column would look through the stack for its place in the user's code: a
+        # tenth of a small run. What is wrong with a definition is told by its asset and column.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.retainedJobs": 20,
         "spark.ui.retainedStages": 20,
         "spark.ui.retainedTasks": 100,

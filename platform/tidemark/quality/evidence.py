@@ -1,5 +1,8 @@
 """What rows are judged by: what stood there before, and what the log has."""
 
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,6 +15,7 @@ from tidemark.compute.held import Scratch
 from tidemark.compute.settled import unsettled
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
+from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within
@@ -27,12 +31,14 @@ class Batch:
     Args:
         scratch: where what is computed for judging is held.
         few: whether that is little.
+        counting: the count of the log's events, where it has begun.
     """
 
     asset: Asset
     marker: Marker
     scratch: Scratch
     few: bool
+    counting: Future[Rows] | None = None
 
     @property
     def transform(self) -> WindowedTransform:
@@ -52,12 +58,29 @@ class Batch:
     def recounted(self) -> DataFrame:
         return frame(self.asset.warehouse.spark, self._recounted)
 
+    @contextmanager
+    def ahead(self) -> Iterator["Batch"]:
+        """The same, where few rows are judged by the log's events: these are counted anew while the
+        rows are computed."""
+        asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
+        if not (asked and self.few):
+            yield self
+            return
+        counting = self.asset.warehouse.beside(self._recount)
+        try:
+            yield replace(self, counting=counting)
+        finally:
+            wait([counting])
+
     def afresh(self) -> "Batch":
         """The same, to be counted once more by a query of its own."""
-        return replace(self)
+        return replace(self, counting=None)
 
     @cached_property
     def _recounted(self) -> Rows:
+        return self._recount() if self.counting is None else self.counting.result()
+
+    def _recount(self) -> Rows:
         transform, marker, asset = self.transform, self.marker, self.asset
         # Any aggregate will do: the events are what is counted.
         name = next(iter(transform.aggregates))
@@ -71,9 +94,8 @@ class Batch:
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:
                 state = asset.state.read(rollups.held(transform, ranges)).where(waited)
-                partials = partials.unionByName(
-                    state.withColumn(name, F.col("events")).select(partials.columns)
-                )
+                counted = state.withColumn(name, F.col("events"))
+                partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.placed(asset.warehouse, counting, partials, through)
         found = pane.finished(partials, counting, asset.log, pane.as_of(through))
         return self.scratch.hold(found.select(*transform.by_window, "events"), few=self.few)

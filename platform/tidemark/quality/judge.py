@@ -5,7 +5,7 @@ columns for each expectation. Few rows then come here with these, and Great Expe
 in memory; of many rows only those that fail come, and it judges them in the engine.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -20,6 +20,7 @@ from tidemark.compute.compare import named
 from tidemark.define.expectations.expectation import Verdict, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.define.transform import WindowedTransform
+from tidemark.engine.requests import fetch
 from tidemark.quality import gx
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW, Finding
@@ -68,12 +69,13 @@ def judge(rows: Rows, batch: Batch) -> list[Result]:
     expectations = batch.transform.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
+    absent = [_absent(e, rows, batch) for e in windowed]
     look = _look(rows, windowed, batch)
     if look.count == 0:
         return []
     findings = gx.judge(look.rows, others)
     places = _places(look, [n for f in findings for n, _ in f.rows or []])
-    found = [_windowed(e, n, rows, batch, look) for n, e in enumerate(windowed)]
+    found = [_windowed(e, n, absent[n](), look) for n, e in enumerate(windowed)]
     found = [_confirmed(r, rows, batch) for r in found]
     found += [_general(e, f, look, places) for e, f in zip(others, findings, strict=True)]
     order = [e.name for e in expectations]
@@ -88,7 +90,7 @@ def _confirmed(result: Result, rows: Rows, batch: Batch) -> Result:
         return result
     again = batch.afresh()
     look = _look(rows, [expectation], again)
-    return _windowed(expectation, 0, rows, again, look)
+    return _windowed(expectation, 0, _absent(expectation, rows, again)(), look)
 
 
 def _look(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look:
@@ -98,9 +100,12 @@ def _look(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look:
     return _in_engine(frame(batch.asset.warehouse.spark, rows), windowed, batch)
 
 
-def _told(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> DataFrame:
-    """`rows` with, for each expectation, `_fails_<n>` and `_seen_<n>`."""
-    names = rows.columns
+def _told(
+    rows: DataFrame, names: Sequence[str], windowed: Sequence[Windowed], batch: Batch
+) -> DataFrame:
+    """`rows`, which have the columns `names`, with, for each expectation, `_fails_<n>` and
+    `_seen_<n>`."""
+    names = [*names]
     for n, expectation in enumerate(windowed):
         nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))
         told, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
@@ -115,8 +120,8 @@ def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look 
     """Rows as they are judged in memory; None where they are too many."""
     names, found = columns(rows), rows
     if isinstance(rows, DataFrame) or any(e.judge for e in windowed):
-        asked = _told(frame(batch.asset.warehouse.spark, rows), windowed, batch)
-        found = asked.limit(FEW + 1).toArrow()
+        asked = _told(frame(batch.asset.warehouse.spark, rows), names, windowed, batch)
+        found = fetch(asked.limit(FEW + 1))
     assert not isinstance(found, DataFrame)
     if found.num_rows > FEW:
         return None
@@ -141,11 +146,11 @@ def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _
     fails = [F.col(f"_fails_{n}") for n in range(len(windowed))]
     seen = [f"_seen_{n}" for n in range(len(windowed))]
     told = batch.scratch.keep(
-        _told(rows, windowed, batch).select(ROW, *_BOUNDS, "_keys", *fails, *seen)
+        _told(rows, rows.columns, windowed, batch).select(ROW, *_BOUNDS, "_keys", *fails, *seen)
     )
     first, last = F.min(F.unix_micros("window_start")), F.max(F.unix_micros("window_end"))
     (counted,) = told.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
-    failing = _fetched(told.where(reduce(or_, fails, F.lit(False))).toArrow())
+    failing = _fetched(fetch(told.where(reduce(or_, fails, F.lit(False)))))
     count, begin, end, *judged = counted
     return _Look(rows, failing, judged, count, (begin, end))
 
@@ -166,16 +171,28 @@ def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.d
     return instants.to_numpy("datetime64[us]").astype("int64")
 
 
-def _windowed(expectation: Windowed, number: int, rows: Rows, batch: Batch, look: _Look) -> Result:
+def _absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], list[Failure]]:
+    """What tells of the windows that an expectation misses; where the rows are few, it is asked
+    already."""
+    ask = expectation.absent
+    if ask is None:
+        return list
+
+    def asked() -> list[Failure]:
+        missed = ask(frame(batch.asset.warehouse.spark, rows), batch).select(
+            F.unix_micros("window_start"), named(batch.transform.keys), "observed"
+        )
+        return [Failure(*row) for row in missed.collect()]
+
+    return batch.asset.warehouse.beside(asked).result if batch.few else asked
+
+
+def _windowed(expectation: Windowed, number: int, absent: Sequence[Failure], look: _Look) -> Result:
     failing = look.told[look.told[f"_fails_{number}"].eq(True)]
     columns = [failing[ROW], _micros(failing["window_start"]), failing["_keys"]]
     told = zip(*columns, failing[f"_seen_{number}"], strict=True)
     failures = [Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in told]
-    if expectation.absent is not None:
-        absent = expectation.absent(frame(batch.asset.warehouse.spark, rows), batch).select(
-            F.unix_micros("window_start"), named(batch.transform.keys), "observed"
-        )
-        failures += [Failure(*row) for row in absent.collect()]
+    failures += absent
     judged = look.judged[number] if expectation.judge else look.count
     return Result(expectation, not failures, look.count, judged, look.span, sorted(failures))
 
@@ -202,7 +219,7 @@ def _places(look: _Look, numbers: Sequence[int]) -> dict[int, Place]:
         rows = look.rows
         local = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
         named_rows = rows.join(F.broadcast(local), ROW).select(ROW, *_BOUNDS, "_keys")
-        told = _fetched(named_rows.toArrow())
+        told = _fetched(fetch(named_rows))
     starts = _micros(told["window_start"])
     return {
         int(row): (int(start), keys)

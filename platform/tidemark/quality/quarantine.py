@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.transform import WindowedTransform
+from tidemark.engine.requests import fetch
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
@@ -258,7 +259,7 @@ def _chosen(
     warehouse: Warehouse, transform: WindowedTransform, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
     """The rows that are held, and their window starts."""
-    rows = read(warehouse, transform, choice).where(F.col("status") == HELD).toArrow()
+    rows = fetch(read(warehouse, transform, choice).where(F.col("status") == HELD))
     if not rows.num_rows:
         raise DataError(
             f"No such window of '{transform.name}' is held in quarantine: `tidemark quarantine "

@@ -206,7 +206,11 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
 
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
-    with scratch(warehouse) as place, warehouse.interpreting(todo.few):
+    with (
+        scratch(warehouse) as place,
+        warehouse.interpreting(todo.few),
+        Batch(asset, marker, place, todo.few).ahead() as batch,
+    ):
         computed = compute.compute(asset, todo, place)
         if computed.partials is not None:
             asset.life = asset.state.create(computed.partials)
@@ -219,7 +223,7 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         asset.life = asset.life or asset.lifetime()
         if transform.expectations:
             quarantine.create(warehouse, transform, computed.windows)
-        passed = gate(Batch(asset, marker, place, todo.few), computed.windows)
+        passed = gate(batch, computed.windows)
         if computed.partials is not None:
             commit.store(asset, todo, computed.partials)
         return commit.publish(asset, todo, computed, passed, reported=reported)

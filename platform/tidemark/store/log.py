@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.engine.requests import fetch
 from tidemark.store.conditions import Within
 from tidemark.store.fence import Fence
 from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, frame
@@ -206,7 +207,7 @@ class Log:
         try:
             if count := sum(a.rows for a in arrivals):
                 told = self._with_facts(frame(self.warehouse.spark, rows), arrivals)
-                self._log_fence.append(told.toArrow() if count <= FEW else told)
+                self._log_fence.append(fetch(told) if count <= FEW else told)
             # Whoever takes over fences the timeline before the log: this commit vouches for both.
             self._timeline_fence.append(_rows(arrivals))
         except ConflictError:
@@ -257,7 +258,7 @@ def tick(clock: Column, interval: int) -> Column:
 
 def arrivals(rows: DataFrame) -> list[Arrival]:
     """The arrivals that rows of a timeline tell of, in their order."""
-    return _arrivals(rows.toArrow())
+    return _arrivals(fetch(rows))
 
 
 def _arrivals(rows: pa.Table) -> list[Arrival]:

@@ -12,6 +12,7 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tidemark.engine.requests import give
 from tidemark.store.refusals import changed_columns
 
 Rows = pa.Table | DataFrame
@@ -28,7 +29,7 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
         return rows
     if not rows.num_rows:
         return spark.createDataFrame([], spark_schema(delta_schema(rows.schema)))
-    return spark.createDataFrame(rows)
+    return give(spark, rows)
 
 
 def is_empty(rows: Rows) -> bool:

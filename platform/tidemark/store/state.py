@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import ConflictError
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.verdict import VERDICTS
+from tidemark.engine.requests import fetch
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
@@ -73,11 +74,13 @@ class State:
         Args:
             partials: rows with the columns that it is to have.
         """
-        like = frame(self.warehouse.spark, partials).select(
-            F.lit(0).cast("bigint").alias("seq"), F.lit("").alias("marker"), "*"
-        )
-        self.warehouse.create(self.table, like.schema, f"Stored panes of {self.table}")
         life = self.life()
+        if life is None:
+            like = frame(self.warehouse.spark, partials).select(
+                F.lit(0).cast("bigint").alias("seq"), F.lit("").alias("marker"), "*"
+            )
+            self.warehouse.create(self.table, like.schema, f"Stored panes of {self.table}")
+            life = self.life()
         assert life is not None
         return life
 
@@ -139,7 +142,7 @@ def by_verdict(partials: Rows) -> Counter[int]:
     """How many events are in partials, by verdict."""
     if isinstance(partials, DataFrame):
         added = partials.groupBy("verdict").agg(F.sum("events").alias("events"))
-        return by_verdict(added.toArrow())
+        return by_verdict(fetch(added))
     counts = Counter(dict.fromkeys(VERDICTS, 0))
     pairs = zip(partials["verdict"].to_pylist(), partials["events"].to_pylist(), strict=True)
     for verdict, events in pairs:

@@ -5,8 +5,9 @@ engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
+from tidemark.engine.requests import setting
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -28,6 +30,8 @@ FORMAT = 2
 SCRATCH = "_scratch"
 """The folder of a database for files that go when the work that wrote them ends."""
 
+_THREADS = 2
+T = TypeVar("T")
 _FEED = "delta.enableChangeDataFeed"
 _FEW_ROWS = {
     # For few rows, compiling a plan and adapting it takes longer than what it saves.
@@ -35,6 +39,8 @@ _FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 
 
@@ -76,6 +82,7 @@ class Warehouse:
         folder = f"{self.location}/{database}"
         # Tables that were seen to be there, in a layout that is known.
         self._known: set[str] = set()
+        self._threads: ThreadPoolExecutor | None = None
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -255,19 +262,20 @@ class Warehouse:
         if system.get_file_info(path).type != pafs.FileType.NotFound:
             system.delete_dir(path)
 
+    def beside(self, work: Callable[[], T]) -> Future[T]:
+        """Do work at the same time, in a thread: most of what a query takes is waiting for it."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")
+        return self._threads.submit(work)
+
     @contextmanager
     def interpreting(self, few: bool = True) -> Iterator[None]:
         """Let the engine run small plans meanwhile as it does best, where the rows are few."""
         if not few:
             yield
             return
-        for key, value in _FEW_ROWS.items():
-            self.spark.conf.set(key, value)
-        try:
+        with setting(self.spark, _FEW_ROWS):
             yield
-        finally:
-            for key in _FEW_ROWS:
-                self.spark.conf.unset(key)
 
     def _demand(self, table: str) -> None:
         if table not in self._known and self.head(table) is None:

@@ -24,9 +24,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError, TidemarkError
+from tidemark.engine.requests import fetch
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import fold
 from tidemark.store.committers.leftovers import vacuum, written
+from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Within
 from tidemark.store.refusals import translated
@@ -69,6 +71,7 @@ class Direct:
         self._spark = spark
         self._place = place
         self._storage = storage
+        self._tables = OpenTables(place, storage)
 
     def create(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
@@ -76,7 +79,7 @@ class Direct:
         with translated(f"create table '{table}' in '{self._place}'"):
             try:
                 DeltaTable.create(
-                    self._path(table),
+                    self._tables.path(table),
                     delta_schema(schema),
                     mode="error",
                     description=comment or None,
@@ -93,7 +96,7 @@ class Direct:
 
     def head(self, table: str) -> Head | None:
         try:
-            opened = self._open(table)
+            opened = self._tables.now(table)
         except TableNotFoundError:
             return None
         except OSError as error:
@@ -112,10 +115,10 @@ class Direct:
             return None
 
     def schema(self, table: str) -> pa.Schema:
-        return arrow_schema(self._open(table).schema())
+        return arrow_schema(self._tables.now(table).schema())
 
     def greatest(self, table: str, column: str) -> int | None:
-        opened = self._open(table)
+        opened = self._tables.now(table)
         files = self._files(opened, ())
         told = [file.get(f"max.{column}") for file in files]
         silent = [f for f, most in zip(files, told, strict=True) if most is None]
@@ -125,7 +128,7 @@ class Direct:
         return max((most for most in told if most is not None), default=None)
 
     def transaction(self, table: str, app: str) -> int:
-        version = self._open(table).transaction_version(app)
+        version = self._tables.now(table).transaction_version(app)
         return -1 if version is None else version
 
     def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
@@ -162,7 +165,7 @@ class Direct:
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
-        source = rows if isinstance(rows, pa.Table) else rows.toArrow()
+        source = rows if isinstance(rows, pa.Table) else fetch(rows)
         return self._committed(
             table,
             app,
@@ -172,12 +175,13 @@ class Direct:
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
         for n in range(_ATTEMPTS):
-            opened = self._open(table)
+            # Afresh: reading the rows may look at the table again.
+            opened = self._tables.afresh(table)
             # Its version as it stands: another commit of the application makes this one fail.
             standing = opened.transaction_version(app)
             transactions = None if standing is None else [Transaction(app, standing)]
             found = rows()
-            source = found if isinstance(found, pa.Table) else found.toArrow()
+            source = found if isinstance(found, pa.Table) else fetch(found)
             try:
                 with translated(f"write table '{table}'"):
                     properties = CommitProperties(app_transactions=transactions)
@@ -187,7 +191,7 @@ class Direct:
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
 
     def changes(self, table: str, since: int) -> DataFrame:
-        opened = self._open(table)
+        opened = self._tables.now(table)
         columns = arrow_schema(opened.schema())
         schema = pa.schema([*columns, *_CHANGE])
         if opened.version() <= since:
@@ -198,19 +202,19 @@ class Direct:
         return frame(self._spark, rows.select(schema.names).cast(schema))
 
     def take(self, table: str, *bounds: Within) -> pa.Table:
-        opened = self._open(table)
+        opened = self._tables.now(table)
         files = self._files(opened, bounds)
         return self._load(opened, files, bounds)
 
     def read(self, table: str, *bounds: Within) -> DataFrame:
-        opened = self._open(table)
+        opened = self._tables.now(table)
         files = self._files(opened, bounds)
         if sum(file["num_records"] for file in files) <= FEW:
             return frame(self._spark, self._load(opened, files, bounds))
         if len(files) > _MANY_FILES:
-            found = self._spark.read.format("delta").load(self._path(table))
+            found = self._spark.read.format("delta").load(self._tables.path(table))
         else:
-            paths = [f"{self._path(table)}/{file['path']}" for file in files]
+            paths = [f"{self._tables.path(table)}/{file['path']}" for file in files]
             schema = spark_schema(opened.schema())
             found = self._spark.read.schema(schema).parquet(*paths)
         for bound in bounds:
@@ -221,14 +225,16 @@ class Direct:
         system, folder = file_system(self._place)
         there = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
         names = sorted(i.base_name for i in there if i.type == pafs.FileType.Directory)
-        return [n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self._path(n))]
+        return [
+            n for n in names if n[0] not in "._" and DeltaTable.is_deltatable(self._tables.path(n))
+        ]
 
     def properties(self, table: str) -> dict[str, str]:
-        found = self._open(table).metadata().configuration
+        found = self._tables.now(table).metadata().configuration
         return {name: value or "" for name, value in found.items()}
 
     def committed_at(self, table: str, version: int) -> int | None:
-        system, folder = file_system(self._path(table))
+        system, folder = file_system(self._tables.path(table))
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
         return None if info.type == pafs.FileType.NotFound else written(info)
 
@@ -236,14 +242,14 @@ class Direct:
         for n in range(_FOLD_ATTEMPTS):
             try:
                 with translated(f"compact table '{table}'"):
-                    return fold(self._open(table), target, dry_run=dry_run)
+                    return fold(self._tables.afresh(table), target, dry_run=dry_run)
             except ConflictError:
                 _wait(n)
         raise ConflictError(f"Table '{table}' is busy: its files are folded another time.")
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
         with translated(f"write table '{table}'"):
-            opened = self._open(table)
+            opened = self._tables.afresh(table)
             opened.create_checkpoint()
             if forget:
                 opened.cleanup_metadata()
@@ -251,9 +257,9 @@ class Direct:
     def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
         with translated(f"vacuum table '{table}'"):
             return vacuum(
-                self._open(table),
+                self._tables.afresh(table),
                 spared,
-                lambda number: DeltaTable(self._path(table), number, self._storage),
+                lambda number: DeltaTable(self._tables.path(table), number, self._storage),
                 dry_run=dry_run,
             )
 
@@ -276,19 +282,13 @@ class Direct:
         listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
 
-    def _open(self, table: str) -> DeltaTable:
-        return DeltaTable(self._path(table), storage_options=self._storage)
-
-    def _path(self, table: str) -> str:
-        return f"{self._place}/{table}"
-
     def _ready(self, table: str, rows: Rows) -> pa.Table | Staged:
         """Rows as they can be committed: their columns are the table's, and their files written."""
-        ready = fitted(rows, self._open(table).schema(), table)
+        ready = fitted(rows, self._tables.now(table).schema(), table)
         if isinstance(ready, pa.Table):
             return ready
         with translated(f"write table '{table}'"):
-            return stage(ready, self._path(table))
+            return stage(ready, self._tables.path(table))
 
     def _committed(
         self,
@@ -306,7 +306,7 @@ class Direct:
             upon: whether any other commit counts, and not just one that it can't stand beside.
         """
         for n in range(_ATTEMPTS):
-            opened = self._open(table)
+            opened = self._tables.now(table)
             done = None if app is None else opened.transaction_version(app)
             if done is not None and done >= version:
                 return None
@@ -316,8 +316,12 @@ class Direct:
                 with translated(f"write table '{table}'"):
                     written_rows = write(opened, properties)
             except ConflictError:
+                self._tables.forget(table)
                 _wait(n)
                 continue
+            except BaseException:
+                self._tables.forget(table)
+                raise
             self._fold_in_passing(table, opened.version())
             return written_rows
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
@@ -328,7 +332,7 @@ class Direct:
             return
         # What was committed stands, whatever becomes of this; `maintain` tells what is wrong.
         with suppress(TidemarkError, DeltaError, OSError, pa.ArrowException):
-            fold(self._open(table), _FOLD_TARGET, most=_FOLD_FILES)
+            fold(self._tables.afresh(table), _FOLD_TARGET, most=_FOLD_FILES)
 
 
 def _merged(

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
+from tidemark.engine.requests import fetch
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Within
@@ -121,7 +122,7 @@ class Engine:
             return None
         # A session of its own: nobody else sets, or finds, its transaction.
         own = self._own({})
-        frame(own, rows if isinstance(rows, pa.Table) else rows.toArrow()).createTempView(view)
+        frame(own, rows if isinstance(rows, pa.Table) else fetch(rows)).createTempView(view)
         if app is not None:
             own.conf.set("spark.databricks.delta.write.txnAppId", app)
             own.conf.set("spark.databricks.delta.write.txnVersion", str(version))
@@ -157,7 +158,7 @@ class Engine:
         return rows.where(F.col("_commit_version") > since)
 
     def take(self, table: str, *bounds: Within) -> pa.Table:
-        return self.read(table, *bounds).toArrow()
+        return fetch(self.read(table, *bounds))
 
     def read(self, table: str, *bounds: Within) -> DataFrame:
         found = self._spark.read.format("delta").load(self._path(table))
