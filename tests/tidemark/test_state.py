@@ -9,7 +9,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.define.verdict import ON_TIME, VERDICTS
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.marker import Marker
-from tidemark.store.state import State
+from tidemark.store.state import State, numbered
 from tidemark.store.warehouse import Warehouse
 
 
@@ -67,18 +67,22 @@ def partials(spark: SparkSession, events: int) -> DataFrame:
     )
 
 
+def stored(spark: SparkSession, events: int, seq: int = 0) -> DataFrame:
+    return numbered(partials(spark, events), seq)
+
+
 def test_of_two_runs_with_one_number_only_the_first_counts(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
     state = State(warehouse, PER_MINUTE)
     assert state.last().seq == -1
     none = dict.fromkeys(VERDICTS, 0)
-    state.create(partials(spark, 5))
+    state.create(stored(spark, 5))
     first = Marker(run="first", seq=0)
-    state.commit(partials(spark, 5), first)
+    state.commit(stored(spark, 5), first)
     assert state.counts(first) == none | {ON_TIME: 5}
     with pytest.raises(ConflictError, match="Another run wrote 'per_minute_state'"):
-        state.commit(partials(spark, 7), Marker(run="second", seq=0))
+        state.commit(stored(spark, 7), Marker(run="second", seq=0))
     assert [r["events"] for r in state.read().collect()] == [5]
     assert state.last().run == "first"
     assert state.counts(state.last())[0] == 5

@@ -23,7 +23,7 @@ class Scratch:
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
         self._name = f"{SCRATCH}/{uuid4().hex}"
-        self._count = 0
+        self._used = False
 
     def hold(self, rows: DataFrame, *, few: bool) -> Rows:
         """Rows, computed now.
@@ -38,17 +38,12 @@ class Scratch:
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Many rows, computed now, for the engine."""
-        self._count += 1
-        path = f"{self._warehouse.path(self._name)}/{self._count}"
-        schema = rows.schema
-        self._warehouse.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        with translated("compute rows"):
-            rows.write.parquet(path)
-        return self._warehouse.spark.read.schema(schema).parquet(path)
+        self._used = True
+        return self._warehouse.aside(rows, self._name)
 
     def clear(self) -> None:
         """Remove the files, if any were written."""
-        if self._count:
+        if self._used:
             self._warehouse.remove(self._name)
 
 

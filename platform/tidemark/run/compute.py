@@ -32,7 +32,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows, frame
-from tidemark.store.state import by_verdict
+from tidemark.store.state import by_verdict, numbered
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ def compute(asset: Asset, plan: Plan, scratch: Scratch) -> Computed:
 
 
 def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
-    """The partials that the commit adds to the state."""
+    """The partials that the commit adds to the state, numbered."""
     transform, marker = asset.transform, plan.marker
     counts = isinstance(transform.trigger.early, Count) or isinstance(transform.trigger.late, Count)
     earlier = None
     if counts and marker.seq > 0 and not marker.replaces:
         earlier = asset.state.read(unsettled(transform, marker.before))
     rows = counted(asset.log, transform, marker, earlier)
-    return scratch.hold(rows, few=plan.few)
+    return scratch.hold(numbered(rows, marker.seq), few=plan.few)
 
 
 def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch) -> Computed:
@@ -136,8 +136,7 @@ class _State:
         stored, marker = self._asset.state, self._marker
         if self._new is None:
             return stored.read(ranges)
-        seq = F.lit(marker.seq).cast("bigint")
-        new = frame(self._asset.warehouse.spark, self._new).withColumn("seq", seq)
+        new = frame(self._asset.warehouse.spark, self._new).drop("marker")
         new = new.where(within(ranges)) if ranges else new
         if marker.seq == 0 or (marker.replaces and ranges == marker.ranges):
             return new
@@ -164,9 +163,7 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
 
 
 def _replacing(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
-    return finished(rows, asset.transform, asset.log, as_of(marker.after)).withColumn(
-        "gone", F.lit(False)
-    )
+    return finished(rows, asset.transform, asset.log, as_of(marker.after))
 
 
 def _changed(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
@@ -189,6 +186,10 @@ def published_columns(rows: Rows) -> Rows:
 
 
 def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    # Where all rows of some windows are replaced, none need be told to leave, and without an
+    # expectation the rows are what is published: their files are committed as they are.
+    plain = marker.replaces and not transform.expectations
+    gone = [] if plain else [F.lit(False).alias("gone") if marker.replaces else F.col("gone")]
     stamped = rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
@@ -196,7 +197,7 @@ def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> D
         marker.after.pick("arrival").alias("as_of"),
         F.lit(marker.seq).cast("bigint").alias("seq"),
         F.lit(None).cast("string").alias("quality"),
-        "gone",
+        *gone,
     )
     if not transform.expectations:
         return stamped

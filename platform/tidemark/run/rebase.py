@@ -17,6 +17,7 @@ from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage
 from tidemark.store.rows import Rows, frame
+from tidemark.store.state import numbered
 
 ATTEMPTS = 20
 
@@ -48,19 +49,21 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     transform, marker, state = asset.transform, todo.marker, asset.state
     trigger, since = transform.trigger, state.since(marker.seq - 1)
     # Events that are numbered one after the other can't be counted in two parts.
-    numbered = isinstance(trigger.early, Count) or isinstance(trigger.late, Count)
+    counts = isinstance(trigger.early, Count) or isinstance(trigger.late, Count)
     others = any(c.mode != "incremental" for c in since)
-    if marker.mode != "backfill" or numbered or others or not since:
+    if marker.mode != "backfill" or counts or others or not since:
         return None
     newest, at = since[-1], marker.at
+    counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")
     if newest.after.at.arrival > at.arrival:
         complete = marker.answer == "complete"
         between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
         more = place.hold(counted_in(asset.log, transform, between), few=todo.few)
-        spark, at = asset.warehouse.spark, newest.after.at
-        partials = place.hold(frame(spark, partials).unionByName(frame(spark, more)), few=todo.few)
+        counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
+    seq = newest.seq + 1
+    partials = place.hold(numbered(counted, seq), few=todo.few)
     after = Coverage(at)
     for start, end in marker.ranges:
         after = newest.after.cover(Cover(start, end, at))
-    moved = replace(marker, seq=newest.seq + 1, before=newest.after, after=after)
+    moved = replace(marker, seq=seq, before=newest.after, after=after)
     return replace(todo, marker=moved), partials

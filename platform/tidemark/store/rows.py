@@ -38,7 +38,10 @@ def is_empty(rows: Rows) -> bool:
 
 
 def staying(rows: Rows) -> Rows:
-    """Those of the rows that are not to leave: where `gone` is false, and without it."""
+    """Those of the rows that are not to leave: where `gone` is false, and without it; all, where
+    they have no such column."""
+    if "gone" not in columns(rows):
+        return rows
     if isinstance(rows, DataFrame):
         return rows.where("NOT gone").drop("gone")
     kept = pa.array([not gone for gone in rows["gone"].to_pylist()], pa.bool_())

@@ -25,12 +25,10 @@ from tidemark.engine.requests import fetch
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
 _APP = "state"
-_LEADING = ("seq", "marker")
-"""First in the table: Delta keeps statistics for the first 32 columns alone."""
 
 
 class State:
@@ -72,14 +70,11 @@ class State:
         """Create the table, unless it is there; its life.
 
         Args:
-            partials: rows with the columns that it is to have.
+            partials: numbered rows with the columns that it is to have.
         """
         life = self.life()
         if life is None:
-            like = frame(self.warehouse.spark, partials).select(
-                F.lit(0).cast("bigint").alias("seq"), F.lit("").alias("marker"), "*"
-            )
-            self.warehouse.create(self.table, like.schema, f"Stored panes of {self.table}")
+            self.warehouse.create(self.table, partials, f"Stored panes of {self.table}")
             life = self.life()
         assert life is not None
         return life
@@ -88,7 +83,7 @@ class State:
         """Store a run's partials under its number.
 
         Args:
-            partials: as `create` was given them; where few, in memory.
+            partials: as `create` was given them, numbered as the marker is.
 
         Raises:
             ConflictError: another run took the number first; nothing was stored.
@@ -100,14 +95,14 @@ class State:
             notes = [*((m.seq, m.to_json()) for m in self.since(-1)), *notes]
         elif marker.replaces:
             where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
-        rows = self._with_notes(partials, marker.seq, notes)
+        told = self._notes(notes)
         place = (self.table, _APP, marker.seq)
         if self.warehouse.transaction(self.table, _APP) != marker.seq - 1:
             done = None
         elif marker.replaces:
-            done = self.warehouse.replace(rows, self.table, where, _APP, marker.seq)
+            done = self.warehouse.replace(partials, self.table, where, _APP, marker.seq, also=told)
         else:
-            done = self.warehouse.append(rows, *place)
+            done = self.warehouse.append(partials, *place, also=told)
         if done is None:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
@@ -121,21 +116,20 @@ class State:
         told = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
         return [Marker.from_json(text) for text in told]
 
-    def _with_notes(self, partials: Rows, seq: int, notes: Sequence[tuple[int, str]]) -> Rows:
+    def _notes(self, notes: Sequence[tuple[int, str]]) -> pa.Table:
         schema = self.warehouse.schema(self.table)
         empty = dict.fromkeys(schema.names)
-        told = pa.Table.from_pylist(
+        return pa.Table.from_pylist(
             [empty | {"seq": n, "marker": text} for n, text in notes], schema=schema
         )
-        if isinstance(partials, DataFrame):
-            own = partials.withColumns(
-                {"seq": F.lit(seq).cast("bigint"), "marker": F.lit(None).cast("string")}
-            )
-            return own.select(*schema.names).unionByName(frame(self.warehouse.spark, told))
-        count = partials.num_rows
-        leading = [pa.array([seq] * count, pa.int64()), pa.nulls(count, pa.string())]
-        own = pa.table([*leading, *partials.columns], names=[*_LEADING, *partials.column_names])
-        return pa.concat_tables([own.select(schema.names).cast(schema), told])
+
+
+def numbered(partials: DataFrame, seq: int) -> DataFrame:
+    """Partials as the state stores them: with the number of their commit, and no marker."""
+    # First in the table: Delta keeps statistics for the first 32 columns alone.
+    return partials.select(
+        F.lit(seq).cast("bigint").alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
+    )
 
 
 def by_verdict(partials: Rows) -> Counter[int]:

@@ -211,21 +211,44 @@ class Warehouse:
         """The newest version that an application has committed to a table; -1 before the first."""
         return -1 if self.head(table) is None else self.committer.transaction(table, app)
 
+    def aside(self, rows: DataFrame, folder: str) -> DataFrame:
+        """Many rows, computed once and in full into a folder of the database, for the engine to
+        read and for a commit to take over as they are."""
+        return self.committer.aside(self.path(folder), rows)
+
     def append(
-        self, rows: Rows, table: str, app: str | None = None, version: int = 0
+        self,
+        rows: Rows,
+        table: str,
+        app: str | None = None,
+        version: int = 0,
+        *,
+        also: pa.Table | None = None,
     ) -> int | None:
         """Add rows, once for each (app, version): how many, None where the table had this version
         already. Without an app they are added whenever it is asked.
+
+        Args:
+            also: a few rows more, with the table's columns.
 
         Raises:
             ConflictError: another writer used this app and version at the same time.
             DataError: the table can't be written, or has other columns.
         """
-        return self.committer.append(table, rows, app, version)
+        return self.committer.append(table, rows, app, version, also=also)
 
-    def replace(self, rows: Rows, table: str, where: str, app: str, version: int) -> int | None:
+    def replace(
+        self,
+        rows: Rows,
+        table: str,
+        where: str,
+        app: str,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
         """Put rows in the place of those of which `where` is true; otherwise as `append`."""
-        return self.committer.replace(table, rows, where, app, version)
+        return self.committer.replace(table, rows, where, app, version, also=also)
 
     def merge(
         self, rows: Rows, table: str, merge: Merge, app: str | None = None, version: int = 0

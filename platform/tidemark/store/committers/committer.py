@@ -109,11 +109,34 @@ class Committer(Protocol):
         """The newest version of an application in a table; -1 before the first."""
         ...
 
-    def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
-        """Add rows: how many; None where the commit was passed over."""
+    def aside(self, folder: str, rows: DataFrame) -> DataFrame:
+        """Have the engine compute rows, once and in full, into a folder of their own; what reads
+        them from there. A commit of just these takes the files as they are, where it can."""
         ...
 
-    def replace(self, table: str, rows: Rows, where: str, app: str, version: int) -> int | None:
+    def append(
+        self,
+        table: str,
+        rows: Rows,
+        app: str | None,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
+        """Add rows, and `also` a few more of the table's columns: how many; None where the commit
+        was passed over."""
+        ...
+
+    def replace(
+        self,
+        table: str,
+        rows: Rows,
+        where: str,
+        app: str,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
         """Put rows in the place of those of which `where` is true; otherwise as `append`."""
         ...
 

@@ -12,7 +12,8 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,6 +73,7 @@ class Direct:
         self._place = place
         self._storage = storage
         self._tables = OpenTables(place, storage)
+        self._asides = WeakKeyDictionary[DataFrame, Staged]()
 
     def create(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
@@ -131,8 +133,23 @@ class Direct:
         version = self._tables.now(table).transaction_version(app)
         return -1 if version is None else version
 
-    def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
-        ready = self._ready(table, rows)
+    def aside(self, folder: str, rows: DataFrame) -> DataFrame:
+        with translated("compute rows"):
+            files = stage(rows, folder)
+            found = self._spark.read.schema(rows.schema).parquet(files.folder)
+        self._asides[found] = files
+        return found
+
+    def append(
+        self,
+        table: str,
+        rows: Rows,
+        app: str | None,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
+        ready = self._ready(table, rows, also)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
             if isinstance(ready, Staged):
@@ -143,8 +160,17 @@ class Direct:
 
         return self._committed(table, app, version, write)
 
-    def replace(self, table: str, rows: Rows, where: str, app: str, version: int) -> int | None:
-        ready = self._ready(table, rows)
+    def replace(
+        self,
+        table: str,
+        rows: Rows,
+        where: str,
+        app: str,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
+        ready = self._ready(table, rows, also)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
             everything = where == "TRUE"
@@ -282,13 +308,15 @@ class Direct:
         listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
         return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
 
-    def _ready(self, table: str, rows: Rows) -> pa.Table | Staged:
+    def _ready(self, table: str, rows: Rows, also: pa.Table | None) -> pa.Table | Staged:
         """Rows as they can be committed: their columns are the table's, and their files written."""
         ready = fitted(rows, self._tables.now(table).schema(), table)
         if isinstance(ready, pa.Table):
-            return ready
+            return ready if also is None else pa.concat_tables([ready, also])
+        path, there = self._tables.path(table), self._asides.get(cast(DataFrame, rows))
         with translated(f"write table '{table}'"):
-            return stage(ready, self._tables.path(table))
+            staged = stage(ready, path) if there is None else there.within(path)
+            return staged if also is None else staged.and_also(also)
 
     def _committed(
         self,

@@ -107,12 +107,35 @@ class Engine:
         newest = own.agg(F.max("txn.version")).collect()[0][0]
         return -1 if newest is None else int(newest)
 
-    def append(self, table: str, rows: Rows, app: str | None, version: int) -> int | None:
-        return self._write(table, rows, "append", app, version, {})
+    def aside(self, folder: str, rows: DataFrame) -> DataFrame:
+        path = f"{folder}/part-{uuid4().hex}"
+        with translated("compute rows"):
+            rows.write.parquet(path)
+            return self._spark.read.schema(rows.schema).parquet(path)
 
-    def replace(self, table: str, rows: Rows, where: str, app: str, version: int) -> int | None:
+    def append(
+        self,
+        table: str,
+        rows: Rows,
+        app: str | None,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
+        return self._write(table, rows, also, "append", app, version, {})
+
+    def replace(
+        self,
+        table: str,
+        rows: Rows,
+        where: str,
+        app: str,
+        version: int,
+        *,
+        also: pa.Table | None = None,
+    ) -> int | None:
         options = {} if where == "TRUE" else {"replaceWhere": where}
-        return self._write(table, rows, "overwrite", app, version, options)
+        return self._write(table, rows, also, "overwrite", app, version, options)
 
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
@@ -239,6 +262,7 @@ class Engine:
         self,
         table: str,
         rows: Rows,
+        also: pa.Table | None,
         mode: str,
         app: str | None,
         version: int,
@@ -246,6 +270,8 @@ class Engine:
     ) -> int | None:
         schema = delta_schema(self.read(table).schema)
         ready = frame(self._spark, fitted(rows, schema, table))
+        if also is not None:
+            ready = ready.unionByName(frame(self._spark, also))
         seen = Observation()
         ready = ready.observe(seen, F.count(F.lit(1)).alias("rows"))
         if app is not None:

@@ -5,8 +5,9 @@ A file that no commit names is no part of the table: what a killed run leaves is
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -45,20 +46,49 @@ class File:
 
 @dataclass(frozen=True)
 class Staged:
-    """Parquet files in a folder of a table's own.
+    """Parquet files that can be committed to a table once they lie in its folder.
 
     Args:
-        table: the table's folder.
-        files: the files, their paths relative to it.
+        table: the table's folder, or another.
+        name: the folder in it that has the files.
+        files: those with rows, their paths relative to `table`.
     """
 
     table: str
+    name: str
     files: Sequence[File]
+
+    @property
+    def folder(self) -> str:
+        """Where the files are."""
+        return f"{self.table}/{self.name}"
 
     @property
     def rows(self) -> int:
         """How many rows they hold."""
         return sum(file.footer.num_rows for file in self.files)
+
+    def within(self, table: str) -> "Staged":
+        """The same files in a table's folder too; they stay where they are, for who reads them."""
+        system, place = file_system(table)
+        _, here = file_system(self.table)
+        name = _named()
+        system.create_dir(f"{place}/{name}")
+        for file in self.files:
+            target = f"{place}/{name}/{PurePosixPath(file.path).name}"
+            if isinstance(system, pafs.LocalFileSystem):
+                Path(target).hardlink_to(f"{here}/{file.path}")
+            else:
+                system.copy_file(f"{here}/{file.path}", target)
+        moved = [replace(f, path=f"{name}/{PurePosixPath(f.path).name}") for f in self.files]
+        return Staged(table, name, moved)
+
+    def and_also(self, rows: pa.Table) -> "Staged":
+        """These and a file of a few rows more."""
+        system, place = file_system(self.table)
+        path = f"{self.name}/also-{uuid4().hex}.parquet"
+        pq.write_table(rows, f"{place}/{path}", filesystem=system)
+        return replace(self, files=[*self.files, File.there(system, place, path)])
 
     def commit(
         self,
@@ -84,17 +114,21 @@ def stage(rows: DataFrame, table: str) -> Staged:
 
     Args:
         rows: computed here, once and in full.
-        table: the table's folder.
+        table: the table's folder, or another.
     """
     # As nanoseconds, its default, they would have no time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
-    name = f"part-{uuid4().hex}"
+    name = _named()
     rows.write.parquet(f"{table}/{name}")
     system, folder = file_system(table)
     listed = system.get_file_info(pafs.FileSelector(f"{folder}/{name}"))
     found = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))
     files = [File.there(system, folder, f"{name}/{each}") for each in found]
-    return Staged(table, [file for file in files if file.footer.num_rows])
+    return Staged(table, name, [file for file in files if file.footer.num_rows])
+
+
+def _named() -> str:
+    return f"part-{uuid4().hex}"
 
 
 def file_system(place: str) -> tuple[pafs.FileSystem, str]:
