@@ -27,7 +27,7 @@ from tidemark.define.source import Source
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
 from tidemark.store.rows import frame
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import Planning, Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 
 _MISTAKES = ("22", "42")
@@ -157,7 +157,7 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
         with scratch(log.warehouse) as place:
             # Read once: a file that is still growing would give other rows the second time.
             few = sum(chunk.bytes for chunk in chunks) <= FEW_BYTES
-            with log.warehouse.interpreting(few):
+            with log.warehouse.planning(Planning.FEW if few else Planning.MANY):
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
                 facts = _facts(log.source, rows)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.engine.requests import fetch
 from tidemark.store.refusals import translated
-from tidemark.store.rows import Rows
+from tidemark.store.rows import SENT, Rows, frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 
@@ -29,17 +29,20 @@ class Scratch:
         """Rows, computed now.
 
         Args:
-            few: whether they fit into memory.
+            few: whether they fit into memory; if that is not known, those that do are there too.
         """
         if few:
             with translated("compute rows"):
                 return fetch(rows)
-        return self.keep(rows)
+        return self._aside(rows, SENT)
 
     def keep(self, rows: DataFrame) -> DataFrame:
         """Many rows, computed now, for the engine."""
+        return frame(self._warehouse.spark, self._aside(rows, 0))
+
+    def _aside(self, rows: DataFrame, most: int) -> Rows:
         self._used = True
-        return self._warehouse.aside(rows, self._name)
+        return self._warehouse.aside(rows, self._name, most)
 
     def clear(self) -> None:
         """Remove the files, if any were written."""

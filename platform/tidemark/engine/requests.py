@@ -16,8 +16,9 @@ from pyspark.sql.connect import proto
 from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 from pyspark.sql.connect.plan import LocalRelation
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
-_SENT_WITH_PLAN = 1 << 20
+_SENT_WITH_PLAN = 8 << 20
 """Bytes up to which rows are part of the plan; what is more, the client keeps with the server."""
 
 
@@ -25,12 +26,12 @@ def fetch(rows: DataFrame) -> pa.Table:
     """Compute rows, into memory."""
     sent: Any = rows
     table, schema = sent._to_table()
-    like = to_arrow_schema(
-        rows.schema if schema is None else schema,
-        error_on_duplicated_field_names_in_struct=True,
-        timezone="UTC",
-    )
-    return table.cast(like)
+    return table.cast(as_fetched(rows.schema if schema is None else schema))
+
+
+def as_fetched(schema: StructType) -> pa.Schema:
+    """The columns that rows of the engine have in memory."""
+    return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
 
 
 def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -46,16 +47,23 @@ def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 @contextmanager
-def setting(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session, as long as the block lasts; afterwards they are the engine's."""
-    client = _own(spark).client
-    pairs = [proto.KeyValue(key=key, value=value) for key, value in settings.items()]
-    config = proto.ConfigRequest
-    client.config(config.Operation(set=config.Set(pairs=pairs)))
+def changed(spark: SparkSession, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session in the place of old ones, as long as the block lasts; what neither
+    names is the engine's own."""
+    _change(spark, old, new)
     try:
         yield
     finally:
-        client.config(config.Operation(unset=config.Unset(keys=[*settings])))
+        _change(spark, new, old)
+
+
+def _change(spark: SparkSession, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    client, config = _own(spark).client, proto.ConfigRequest
+    pairs = [proto.KeyValue(key=key, value=value) for key, value in new.items()]
+    if pairs:
+        client.config(config.Operation(set=config.Set(pairs=pairs)))
+    if gone := [key for key in old if key not in new]:
+        client.config(config.Operation(unset=config.Unset(keys=gone)))
 
 
 def _own(spark: SparkSession) -> Any:  # noqa: ANN401 (the client's own class, by another name)

@@ -22,6 +22,7 @@ from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
 from tidemark.store.rows import Rows, frame
+from tidemark.store.warehouse import Planning
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Batch:
     Args:
         scratch: where what is computed for judging is held.
         few: whether that is little.
+        few_events: whether the log's events are few.
         counting: the count of the log's events, where it has begun.
     """
 
@@ -38,6 +40,7 @@ class Batch:
     marker: Marker
     scratch: Scratch
     few: bool
+    few_events: bool
     counting: Future[Rows] | None = None
 
     @property
@@ -60,13 +63,16 @@ class Batch:
 
     @contextmanager
     def ahead(self) -> Iterator["Batch"]:
-        """The same, where few rows are judged by the log's events: these are counted anew while the
-        rows are computed."""
+        """The same, where rows are judged by the log's events: these are counted anew while, or
+        before, the rows are computed."""
         asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
-        if not (asked and self.few):
+        if not asked:
             yield self
             return
         counting = self.asset.warehouse.beside(self._recount)
+        if not self.few:
+            # Of many, both would need all of the engine.
+            wait([counting])
         try:
             yield replace(self, counting=counting)
         finally:
@@ -81,6 +87,11 @@ class Batch:
         return self._recount() if self.counting is None else self.counting.result()
 
     def _recount(self) -> Rows:
+        with self.asset.warehouse.planning(Planning.FEW if self.few_events else Planning.MANY):
+            found = self._recountable()
+            return self.scratch.hold(found, few=self.few_events)
+
+    def _recountable(self) -> DataFrame:
         transform, marker, asset = self.transform, self.marker, self.asset
         # Any aggregate will do: the events are what is counted.
         name = next(iter(transform.aggregates))
@@ -98,7 +109,7 @@ class Batch:
                 partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.placed(asset.warehouse, counting, partials, through)
         found = pane.finished(partials, counting, asset.log, pane.as_of(through))
-        return self.scratch.hold(found.select(*transform.by_window, "events"), few=self.few)
+        return found.select(*transform.by_window, "events")
 
     def same_window(self, left: str, right: str) -> Column:
         on = self.transform.by_window

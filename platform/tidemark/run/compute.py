@@ -30,9 +30,10 @@ from tidemark.quality.judge import row_number
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import Ranges, within
+from tidemark.store.ranges import NOWHERE, Ranges, joined, within
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import by_verdict, numbered
+from tidemark.store.warehouse import Planning
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,14 @@ class Computed:
     others: list[Output] = field(default_factory=list[Output])
 
 
-def compute(asset: Asset, plan: Plan, scratch: Scratch) -> Computed:
-    """Compute what a plan has to commit and to publish."""
-    new = None if plan.stored else count(asset, plan, scratch)
-    return finish(asset, plan, new, scratch)
+def few_stored(asset: Asset, plan: Plan) -> bool:
+    """Whether the state has few partials of the windows that a commit can change."""
+    marker = plan.marker
+    if asset.rolls_up or (marker.seq == 0 and not plan.stored):
+        return plan.few
+    ranges = marker.ranges if marker.replaces else unsettled(asset.transform, marker.before)
+    stored = asset.state.at_most(ranges)
+    return plan.few if stored is None else stored <= _SOME
 
 
 def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
@@ -81,11 +86,12 @@ def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     return scratch.hold(numbered(rows, marker.seq), few=plan.few)
 
 
-def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch) -> Computed:
+def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few: bool) -> Computed:
     """The rows of the windows that the commit can have changed, and what else it publishes.
 
     Args:
         new: the partials that the commit adds; None where the state has them.
+        few: whether these windows have few partials.
     """
     warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker
     counts = (
@@ -98,28 +104,34 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch) -> Comp
     state = _State(asset, marker, new)
     rows, reach = _reached(asset, marker, state)
     changed = (_replacing if marker.replaces else _changed)(asset, marker, rows)
-    windows = scratch.hold(_stamped(changed, transform, marker), few=plan.few)
+    windows = scratch.hold(_stamped(changed, transform, marker), few=few)
     outputs: list[Output] = []
     if transform.accumulation is not None:
         then = None if marker.replaces else as_of(marker.before)
         fired = panes(rows, transform, asset.log, as_of(marker.after), then)
         fired = fired.withColumn("seq", F.lit(marker.seq).cast("bigint"))
         comment = f"Every firing of {transform.name}"
-        outputs.append(Output(transform.panes_table, scratch.hold(fired, few=plan.few), comment))
+        outputs.append(Output(transform.panes_table, scratch.hold(fired, few=few), comment))
     missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
     there = marker.replaces and not missed and warehouse.exists(transform.late_table)
     if not asset.rolls_up and (missed or there):
-        loss = late_loss(state.rows(marker.ranges), transform, asset.log, marker)
+        lacking = state.rows(state.lacking())
+        loss = late_loss(lacking, transform, asset.log, marker)
         comment = f"What too-late events would change in {transform.name}"
-        held = scratch.hold(loss, few=plan.few)
+        held = scratch.hold(loss, few=few)
         outputs.append(Output(transform.late_loss_table, held, comment))
         if marker.mode != "correction":
             # What came too late stays on record, also when a correction counts it.
             events = late_events(asset.log, transform, marker)
             comment = f"Events too late for {transform.name}, or without time"
-            held = scratch.hold(events, few=plan.few)
+            with warehouse.planning(Planning.FEW if plan.few else Planning.MANY):
+                held = scratch.hold(events, few=plan.few)
             outputs.append(Output(transform.late_table, held, comment))
     return Computed(new, counts, windows, reach, outputs)
+
+
+_SOME = 50_000
+"""Partials up to which there is nothing to be gained by merging them in parallel."""
 
 
 class _State:
@@ -144,6 +156,16 @@ class _State:
         if marker.replaces:
             there = there.where(f"NOT {within(marker.ranges)}")
         return there.unionByName(new)
+
+    def lacking(self) -> Ranges:
+        """The starts of the windows that lack what the commit brought too late."""
+        asset, marker = self._asset, self._marker
+        if marker.mode != "incremental" or isinstance(asset.transform.window, Session):
+            return marker.ranges
+        new = asset.state.of(marker.seq) if self._new is None else self._new
+        missed = frame(asset.warehouse.spark, new).where(judge.missed())
+        starts = missed.select(F.unix_micros("window_start")).distinct().collect()
+        return joined((start, start + 1) for (start,) in starts) or NOWHERE
 
 
 def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, str]:

@@ -14,6 +14,7 @@ earlier run could not publish to its end goes that way.
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from tidemark.base.errors import ConflictError, DefinitionChanged, DefinitionError
@@ -32,7 +33,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import Planning, Warehouse
 
 ATTEMPTS = 12
 
@@ -197,21 +198,31 @@ def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | N
 def _stored(asset: Asset, todo: Plan) -> Plan:
     """A plan that replaces windows, with its partials in the state: from here on it is published
     like a commit that was left behind, and a stream beside it goes on."""
-    with scratch(asset.warehouse) as place, asset.warehouse.interpreting(todo.few):
+    with scratch(asset.warehouse) as place, asset.warehouse.planning(_planning(todo.few)):
         partials = compute.count(asset, todo, place)
         asset.life = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, place)
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
+def _planning(few: bool) -> Planning:
+    return Planning.FEW if few else Planning.MANY
+
+
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
+    few = compute.few_stored(asset, todo)
+    small = todo.few and few
     with (
         scratch(warehouse) as place,
-        warehouse.interpreting(todo.few),
-        Batch(asset, marker, place, todo.few).ahead() as batch,
+        warehouse.planning(_planning(small)),
+        Batch(asset, marker, place, small, small).ahead() as batch,
+        ExitStack() as merging,
     ):
-        computed = compute.compute(asset, todo, place)
+        new = None if todo.stored else compute.count(asset, todo, place)
+        if few and not small:
+            merging.enter_context(warehouse.planning(Planning.SOME))
+        computed = compute.finish(asset, todo, new, place, few=few)
         if computed.partials is not None:
             asset.life = asset.state.create(computed.partials)
         warehouse.create(
@@ -223,7 +234,7 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         asset.life = asset.life or asset.lifetime()
         if transform.expectations:
             quarantine.create(warehouse, transform, computed.windows)
-        passed = gate(batch, computed.windows)
+        passed = gate(replace(batch, few=few), computed.windows)
         if computed.partials is not None:
             commit.store(asset, todo, computed.partials)
         return commit.publish(asset, todo, computed, passed, reported=reported)

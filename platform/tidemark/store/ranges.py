@@ -7,6 +7,9 @@ from itertools import pairwise
 Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
 
+NOWHERE: Ranges = ((0, 0),)
+"""Where nothing is: no range at all would be everywhere."""
+
 MOST = 100
 """Ranges in one correction: a condition on more would cost more than the windows it leaves out."""
 

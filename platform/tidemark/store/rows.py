@@ -22,6 +22,9 @@ FEW = 20_000
 """How many rows are few: up to here they are kept in memory, and the engine interprets its plans
 instead of compiling them."""
 
+SENT = 5_000
+"""Rows up to which they are sent to the engine with a plan; more are sooner read from files."""
+
 
 def frame(spark: SparkSession, rows: Rows) -> DataFrame:
     """Rows as the engine has them."""

@@ -48,6 +48,11 @@ class State:
         rows = self.warehouse.read(self.table, *_starting(ranges))
         return rows.where("marker IS NULL").drop("marker")
 
+    def at_most(self, ranges: Ranges = ()) -> int | None:
+        """How many partials at most are in windows that start in one of the ranges; None where
+        that is not told without asking."""
+        return self.warehouse.at_most(self.table, *_starting(ranges))
+
     def take(self, ranges: Ranges = ()) -> pa.Table:
         """The same in memory, with `seq` and `marker` as they are stored."""
         rows = self.warehouse.take(self.table, *_starting(ranges))
@@ -108,8 +113,12 @@ class State:
 
     def counts(self, marker: Marker) -> Counter[int]:
         """The events of an earlier commit, by verdict."""
-        rows = self.warehouse.read(self.table, _numbered(marker.seq, marker.seq + 1))
-        return by_verdict(rows.where("marker IS NULL"))
+        return by_verdict(self.of(marker.seq))
+
+    def of(self, seq: int) -> DataFrame:
+        """The partials of one commit."""
+        rows = self.warehouse.read(self.table, _numbered(seq, seq + 1))
+        return rows.where("marker IS NULL").drop("marker")
 
     def _markers(self, start: int, end: int) -> list[Marker]:
         rows = self.warehouse.take(self.table, _numbered(start, end))

@@ -7,6 +7,7 @@ engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import Enum
 from typing import Literal, NamedTuple, TypeVar
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
-from tidemark.engine.requests import setting
+from tidemark.engine.requests import changed
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -33,15 +34,29 @@ SCRATCH = "_scratch"
 _THREADS = 2
 T = TypeVar("T")
 _FEED = "delta.enableChangeDataFeed"
-_FEW_ROWS = {
-    # For few rows, compiling a plan and adapting it takes longer than what it saves.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+_PLAIN = {
+    # Adapting a plan and moving rows about take longer than they save.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
+_INTERPRETED = _PLAIN | {
+    # So does compiling it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+class Planning(Enum):
+    """How the engine goes about a query, by how many rows there are."""
+
+    FEW = "interpreted"
+    SOME = "in one piece"
+    MANY = "adapted"
+
+
+_SETTINGS = {Planning.FEW: _INTERPRETED, Planning.SOME: _PLAIN, Planning.MANY: dict[str, str]()}
 
 
 class Place(NamedTuple):
@@ -83,6 +98,7 @@ class Warehouse:
         # Tables that were seen to be there, in a layout that is known.
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
+        self._planning = Planning.MANY
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -211,10 +227,16 @@ class Warehouse:
         """The newest version that an application has committed to a table; -1 before the first."""
         return -1 if self.head(table) is None else self.committer.transaction(table, app)
 
-    def aside(self, rows: DataFrame, folder: str) -> DataFrame:
-        """Many rows, computed once and in full into a folder of the database, for the engine to
-        read and for a commit to take over as they are."""
-        return self.committer.aside(self.path(folder), rows)
+    def aside(self, rows: DataFrame, folder: str, most: int) -> Rows:
+        """Rows, computed once and in full into a folder of the database, for the engine to read
+        and for a commit to take over as they are; up to `most` of them come into memory."""
+        return self.committer.aside(self.path(folder), rows, most)
+
+    def at_most(self, table: str, *bounds: Within) -> int | None:
+        """How many rows at most are within all of the bounds; None where that is not told without
+        asking."""
+        self._demand(table)
+        return self.committer.at_most(table, *bounds)
 
     def append(
         self,
@@ -292,13 +314,18 @@ class Warehouse:
         return self._threads.submit(work)
 
     @contextmanager
-    def interpreting(self, few: bool = True) -> Iterator[None]:
-        """Let the engine run small plans meanwhile as it does best, where the rows are few."""
-        if not few:
+    def planning(self, planning: Planning) -> Iterator[None]:
+        """Let the engine plan its queries meanwhile as is best for so many rows."""
+        before = self._planning
+        if planning == before:
             yield
             return
-        with setting(self.spark, _FEW_ROWS):
-            yield
+        self._planning = planning
+        try:
+            with changed(self.spark, _SETTINGS[before], _SETTINGS[planning]):
+                yield
+        finally:
+            self._planning = before
 
     def _demand(self, table: str) -> None:
         if table not in self._known and self.head(table) is None:

@@ -12,7 +12,7 @@ from uuid import uuid4
 from tidemark.base.instants import iso
 from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import Planning, Warehouse
 from tidemark_streaming import continuous
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.scenario.memory import MemoryFeed
@@ -89,7 +89,7 @@ def small(warehouse: Warehouse) -> Iterator[Warehouse]:
         for name, value in _FEW_ROWS.items():
             spark.conf.set(name, value)
         own = Warehouse(spark, *warehouse.place)
-        with own.interpreting():
+        with own.planning(Planning.FEW):
             yield own
     finally:
         spark.stop()

@@ -109,9 +109,15 @@ class Committer(Protocol):
         """The newest version of an application in a table; -1 before the first."""
         ...
 
-    def aside(self, folder: str, rows: DataFrame) -> DataFrame:
+    def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         """Have the engine compute rows, once and in full, into a folder of their own; what reads
-        them from there. A commit of just these takes the files as they are, where it can."""
+        them from there, or up to `most` of them in memory, where that is told without asking.
+        A commit of just these takes the files as they are, where it can."""
+        ...
+
+    def at_most(self, table: str, *bounds: Within) -> int | None:
+        """How many rows at most are within all of these bounds; None where that is not told without
+        asking."""
         ...
 
     def append(

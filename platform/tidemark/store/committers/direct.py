@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError, TidemarkError
-from tidemark.engine.requests import fetch
+from tidemark.engine.requests import as_fetched, fetch
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import fold
 from tidemark.store.committers.leftovers import vacuum, written
@@ -33,7 +33,7 @@ from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Within
 from tidemark.store.refusals import translated
-from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
+from tidemark.store.rows import SENT, Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
 
 _ATTEMPTS = 20
 _FOLD_ATTEMPTS = 4
@@ -133,12 +133,17 @@ class Direct:
         version = self._tables.now(table).transaction_version(app)
         return -1 if version is None else version
 
-    def aside(self, folder: str, rows: DataFrame) -> DataFrame:
+    def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         with translated("compute rows"):
-            files = stage(rows, folder)
-            found = self._spark.read.schema(rows.schema).parquet(files.folder)
+            files, schema = stage(rows, folder), rows.schema
+        if files.rows <= most:
+            return files.reader(as_fetched(schema)).read_all()
+        found = self._spark.read.schema(schema).parquet(files.folder)
         self._asides[found] = files
         return found
+
+    def at_most(self, table: str, *bounds: Within) -> int | None:
+        return sum(file["num_records"] for file in self._files(self._tables.now(table), bounds))
 
     def append(
         self,
@@ -235,7 +240,7 @@ class Direct:
     def read(self, table: str, *bounds: Within) -> DataFrame:
         opened = self._tables.now(table)
         files = self._files(opened, bounds)
-        if sum(file["num_records"] for file in files) <= FEW:
+        if sum(file["num_records"] for file in files) <= SENT:
             return frame(self._spark, self._load(opened, files, bounds))
         if len(files) > _MANY_FILES:
             found = self._spark.read.format("delta").load(self._tables.path(table))

@@ -107,11 +107,14 @@ class Engine:
         newest = own.agg(F.max("txn.version")).collect()[0][0]
         return -1 if newest is None else int(newest)
 
-    def aside(self, folder: str, rows: DataFrame) -> DataFrame:
+    def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         path = f"{folder}/part-{uuid4().hex}"
         with translated("compute rows"):
             rows.write.parquet(path)
             return self._spark.read.schema(rows.schema).parquet(path)
+
+    def at_most(self, table: str, *bounds: Within) -> int | None:
+        return None
 
     def append(
         self,

@@ -102,11 +102,12 @@ class Staged:
             actions, mode, opened.schema(), commit_properties=properties
         )
 
-    def reader(self) -> pa.RecordBatchReader:
-        """Their rows, one batch after the other."""
+    def reader(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
+        """Their rows, one batch after the other; with the columns of the files by default."""
         system, folder = file_system(self.table)
         paths = [f"{folder}/{file.path}" for file in self.files]
-        return ds.dataset(paths, format="parquet", filesystem=system).scanner().to_reader()
+        found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
+        return found.scanner().to_reader()
 
 
 def stage(rows: DataFrame, table: str) -> Staged:
