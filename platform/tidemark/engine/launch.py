@@ -22,6 +22,9 @@ TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 """The variable that holds the engine's token."""
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+# Classes take 150 MB within the first queries, and from 21 MB on, the default, Java would stop for
+# a collection of everything. The user's options come later, and prevail.
+_METASPACE = ("-XX:MetaspaceSize=192m",)
 _VECTOR = "--add-modules=jdk.incubator.vector"
 
 # On local files Hadoop starts a process for each chmod and readlink, 130 in a small run, which took
@@ -156,7 +159,7 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
         reasons = done.stderr.strip().splitlines() or ["it said nothing"]
         raise EngineError(f"Spark's launcher does not run with '{java.command}': {reasons[0]}")
     program, *rest = told.split("\0")[:-1]
-    return [program, *archive, *(part for part in rest if part != _VECTOR)]
+    return [program, *_METASPACE, *archive, *(part for part in rest if part != _VECTOR)]
 
 
 def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:

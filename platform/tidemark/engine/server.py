@@ -8,7 +8,7 @@ died. Tables and metastore live in the home, so a new server goes on where the o
 import fcntl
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ import psutil
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars, launch
-from tidemark.engine.connect import Answer, address, demand_ready, listening, probe
+from tidemark.engine.connect import Answer, address, demand_ready, import_client, listening, probe
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Managed, Tell, silent
 from tidemark.engine.token import token_of
@@ -44,11 +44,15 @@ class Status:
     log: Path | None = None
 
 
-def ensure(settings: Settings, tell: Tell = silent) -> str:
+def ensure(
+    settings: Settings, tell: Tell = silent, meanwhile: Callable[[], None] | None = None
+) -> str:
     """The address of an engine that answers; starts the embedded one when it does not run.
 
     Args:
         tell: takes lines of progress, when a server must be started.
+        meanwhile: what the caller will have to do anyway and can do while a server starts, such as
+            slow imports; it is left undone where one runs.
 
     Raises:
         EngineError: the engine can't be started or reached, in one sentence.
@@ -69,7 +73,11 @@ def ensure(settings: Settings, tell: Tell = silent) -> str:
                 tell("The engine had died: starting it again")
             with _writable(settings):
                 _launch(managed, settings, tell)
-            _await(managed, url, tell)
+            begun = time.monotonic()
+            import_client()
+            if meanwhile is not None:
+                meanwhile()
+            _await(managed, url, tell, begun)
     return url
 
 
@@ -124,7 +132,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
     if record is None:
         return
     if not listening(record.port) and time.time() - record.began < START_DEADLINE:
-        _await(managed, url, tell)
+        _await(managed, url, tell, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         tell("The engine runs but does not answer: starting it again")
         managed.stop(deadline=5)
@@ -152,8 +160,7 @@ def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
 
-def _await(managed: Managed, url: str, tell: Tell) -> None:
-    begun = time.monotonic()
+def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
     while time.monotonic() - begun < START_DEADLINE:
         record = managed.running()
         if record is None:

@@ -109,7 +109,7 @@ def test_java_runs_it_and_no_script(own: Settings) -> None:
 def test_asking_again_changes_nothing(own: Settings) -> None:
     before = pid_of(own)
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append)
+    spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
     assert lines == []
     assert pid_of(own) == before
 
@@ -161,8 +161,9 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
     psutil.wait_procs([psutil.Process(before)] if psutil.pid_exists(before) else [], timeout=10)
     session.client.close()
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append)
+    spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
     assert lines[0] == "The engine had died: starting it again"
+    assert lines.index("meanwhile") == len(lines) - 2, "done before the engine answered"
     assert pid_of(own) != before
     session = spark_engine.session(own)
     assert session.table("kept").collect()[0].n == 7
