@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test stress lint bench up down lock clean
+.PHONY: setup demo test stress lint bench archive up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -29,6 +29,10 @@ bench: setup
 	$(PYTHON) -m benchmarks
 	$(PYTHON) -m benchmarks.increments
 	$(PYTHON) -m benchmarks.checks
+
+# Makes engines start in half the time, for a minute now and 270 MB.
+archive: setup
+	@$(PYTHON) -m tidemark_streaming.rehearsal
 
 up: setup
 	@.venv/bin/tidemark up

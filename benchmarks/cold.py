@@ -19,6 +19,7 @@ from benchmarks.own import opened
 from benchmarks.terminal import console
 from tidemark import engine
 from tidemark.base.settings import Settings
+from tidemark.quality import gx
 from tidemark.run import incremental
 
 SOURCE = source("departures")
@@ -94,7 +95,7 @@ def main() -> None:
     home, port, memory = sys.argv[1:]
     settings = Settings(home=Path(home), engine_port=int(port), engine_memory=memory)
     begin = perf_counter()
-    engine.ensure(settings)
+    engine.ensure(settings, meanwhile=gx.prepare)
     answers = perf_counter()
     facts = incremental(opened(settings), ASSET)
     assert facts is not None

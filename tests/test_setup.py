@@ -1,4 +1,4 @@
-"""`tools/setup` on machines that lack something: one sentence each, and nothing begun."""
+"""`tools/setup`: what a machine lacks is one sentence; what has not changed is not done again."""
 
 import shutil
 import subprocess
@@ -13,6 +13,7 @@ READ = (
     "requirements.lock",
     "pyproject.toml",
     "platform/tidemark/engine/jars.py",
+    "platform/tidemark/engine/java.py",
 )
 JAVA = "#!/bin/sh\necho 'openjdk version \"{}\"' >&2\n"
 
@@ -31,7 +32,7 @@ def path(tmp_path: Path) -> Path:
     """A PATH with the shell's usual tools, and neither Java nor Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for tool in ("cat", "cksum", "dirname", "head", "sed"):
+    for tool in ("cat", "cksum", "dirname"):
         found = shutil.which(tool)
         assert found is not None
         (folder / tool).symlink_to(found)
@@ -39,6 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def put(path: Path, name: str, script: str) -> None:
+    path.mkdir(parents=True, exist_ok=True)
     (path / name).write_text(script)
     (path / name).chmod(0o755)
 
@@ -49,37 +51,18 @@ def set_up(checkout: Path, path: Path, **env: str) -> subprocess.CompletedProces
     )
 
 
-def test_a_machine_without_java_is_told_so_in_one_sentence(checkout: Path, path: Path) -> None:
-    told = set_up(checkout, path)
-    assert told.returncode == 2
-    assert told.stderr == (
-        "setup: Tidemark needs Java 17 or 21, and 'java' does not run: "
-        "install one, or set JAVA_HOME to it.\n"
-    )
+def stamp(checkout: Path, path: Path, **env: str) -> str:
+    """What set-up would have written after a whole pass, told by its own lines."""
+    script = (checkout / "tools/setup").read_text().partition("if [ -x")[0]
+    probe = checkout / "tools/probe"
+    put(probe.parent, probe.name, script + "printf '%s\\n' \"$wanted $PWD\"\n")
+    done = subprocess.run([probe], env={"PATH": str(path), **env}, capture_output=True, text=True)
+    return done.stdout
 
 
-def test_a_machine_with_an_old_java_is_told_its_version(checkout: Path, path: Path) -> None:
-    put(path, "java", JAVA.format("11.0.2"))
-    told = set_up(checkout, path)
-    assert told.returncode == 2
-    assert told.stderr.count("\n") == 1
-    assert "'java' is Java 11" in told.stderr
-
-
-def test_the_java_of_java_home_comes_before_that_of_the_path(checkout: Path, path: Path) -> None:
-    put(path, "java", JAVA.format("17.0.1"))
-    home = checkout / "jdk"
-    (home / "bin").mkdir(parents=True)
-    put(home / "bin", "java", JAVA.format("1.8.0_302"))
-    told = set_up(checkout, path, JAVA_HOME=str(home))
-    assert told.returncode == 2
-    assert f"'{home}/bin/java' is Java 8:" in told.stderr
-
-
-def test_a_machine_without_python_3_11_is_told_so_in_one_sentence(
+def test_a_machine_without_python_3_11_and_java_is_told_that_it_needs_python(
     checkout: Path, path: Path
 ) -> None:
-    put(path, "java", JAVA.format("17.0.1"))
     put(path, "python3", "#!/bin/sh\nexit 1\n")
     told = set_up(checkout, path)
     assert told.returncode == 2
@@ -88,3 +71,26 @@ def test_a_machine_without_python_3_11_is_told_so_in_one_sentence(
         "one: install it.\n"
     )
     assert not (checkout / ".venv").exists()
+
+
+def test_nothing_is_done_again_until_the_machine_has_another_java(
+    checkout: Path, path: Path
+) -> None:
+    put(path, "java", JAVA.format("17.0.1"))
+    put(checkout / ".venv/bin", "python", "#!/bin/sh\n")
+    (checkout / ".engine/jars").mkdir(parents=True)
+    (checkout / ".venv/setup.stamp").write_text(stamp(checkout, path))
+    assert set_up(checkout, path).returncode == 0
+    put(path, "java", JAVA.format("21.0.1"))
+    told = set_up(checkout, path)
+    assert told.returncode == 2
+    assert "needs Python 3.11" in told.stderr
+
+
+def test_the_java_of_java_home_counts_too(checkout: Path, path: Path) -> None:
+    put(checkout / ".venv/bin", "python", "#!/bin/sh\n")
+    put(checkout / "jdk/bin", "java", JAVA.format("17.0.1"))
+    (checkout / ".engine/jars").mkdir(parents=True)
+    (checkout / ".venv/setup.stamp").write_text(stamp(checkout, path))
+    assert set_up(checkout, path).returncode == 0
+    assert set_up(checkout, path, JAVA_HOME=str(checkout / "jdk")).returncode == 2

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
+from importlib import import_module
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -77,6 +78,11 @@ def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
         yield spark
     finally:
         spark.client.close()
+
+
+def import_client() -> None:
+    """Import Spark's client, which takes a second: for who waits for an engine anyway."""
+    import_module("pyspark.sql.connect.session")
 
 
 def _connected(settings: Settings, session_id: str | None) -> "SparkSession":

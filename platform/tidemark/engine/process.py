@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,18 +76,18 @@ class Managed:
             )
             command = [masked, sys.executable, masking.__file__, *command]
         with self.log.open("a"):
-            told = subprocess.run(
+            shell = subprocess.Popen(
                 ["/bin/sh", "-c", script, str(self.log), *command],
                 stdout=subprocess.PIPE,
                 env=dict(env),
                 cwd=folder,
                 start_new_session=True,
-                check=True,
-            ).stdout
-        pid = int(told)
+            )
+            pid = int(shell.communicate()[0])
         try:
-            record = Record(pid, os.getpgid(pid), psutil.Process(pid).create_time(), port)
-        except (psutil.NoSuchProcess, ProcessLookupError):
+            record = Record(pid, shell.pid, psutil.Process(pid).create_time(), port)
+        except psutil.NoSuchProcess:
+            _await_end(shell.pid)
             raise EngineError(f"{self.name} ended at once: {self.last_words()}") from None
         scratch = self._file.with_suffix(".new")
         scratch.write_text(json.dumps(asdict(record)))
@@ -125,6 +126,9 @@ class Managed:
 
     def last_words(self) -> str:
         """The lines of the log that say best why the process ended, and where the log is."""
+        record = self.recorded()
+        if record is not None:
+            _await_end(record.group)
         lines = [line.strip() for line in _tail(self.log)]
         said = [line for line in lines if line and not line.startswith("at ")]
         telling = [line for line in said if "Exception" in line][-1:] or said[-3:]
@@ -145,6 +149,17 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
     except ProcessLookupError:
         return
+
+
+def _await_end(group: int, deadline: float = 2) -> None:
+    """Wait until nobody copies what a process said that has ended."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.02)
 
 
 def _tail(file: Path, size: int = 20_000) -> list[str]:

@@ -6,11 +6,9 @@ died. Tables and metastore live in the home, so a new server goes on where the o
 """
 
 import fcntl
-import os
 import shutil
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,11 +18,10 @@ import psutil
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import jars
-from tidemark.engine.connect import Answer, address, demand_ready, listening, probe
+from tidemark.engine import archive, jars, launch
+from tidemark.engine.connect import Answer, address, demand_ready, import_client, listening, probe
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Managed, Tell, silent
-from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
 START_DEADLINE = 180.0
@@ -32,17 +29,6 @@ START_DEADLINE = 180.0
 
 HUNG_DEADLINE = 30.0
 """Seconds after which a server that is alive and silent is taken for hung, and ended."""
-
-_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-
-# On local files Hadoop starts a process for each chmod and readlink, 130 in a small run, which took
-# most of its time. These classes do without. The log store is safe for one writing server, as here.
-_LOCAL_FILES = {
-    "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
-    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
-    ".checkpointing.FileSystemBasedCheckpointFileManager",
-}
 
 
 @dataclass(frozen=True)
@@ -58,11 +44,15 @@ class Status:
     log: Path | None = None
 
 
-def ensure(settings: Settings, tell: Tell = silent) -> str:
+def ensure(
+    settings: Settings, tell: Tell = silent, meanwhile: Callable[[], None] | None = None
+) -> str:
     """The address of an engine that answers; starts the embedded one when it does not run.
 
     Args:
         tell: takes lines of progress, when a server must be started.
+        meanwhile: what the caller will have to do anyway and can do while a server starts, such as
+            slow imports; it is left undone where one runs.
 
     Raises:
         EngineError: the engine can't be started or reached, in one sentence.
@@ -83,16 +73,20 @@ def ensure(settings: Settings, tell: Tell = silent) -> str:
                 tell("The engine had died: starting it again")
             with _writable(settings):
                 _launch(managed, settings, tell)
-            _await(managed, url, tell)
+            begun = time.monotonic()
+            import_client()
+            if meanwhile is not None:
+                meanwhile()
+            _await(managed, url, tell, begun)
     return url
 
 
-def stop(settings: Settings) -> bool:
-    """Stop the embedded engine; False when it did not run."""
+def stop(settings: Settings, deadline: float = 30) -> bool:
+    """Stop the embedded engine, by force after the deadline; False when it did not run."""
     if not settings.home.is_dir():
         return False
     with _lock(settings, silent):
-        return managed_of(settings).stop()
+        return managed_of(settings).stop(deadline)
 
 
 def status(settings: Settings) -> Status:
@@ -138,7 +132,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
     if record is None:
         return
     if not listening(record.port) and time.time() - record.began < START_DEADLINE:
-        _await(managed, url, tell)
+        _await(managed, url, tell, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         tell("The engine runs but does not answer: starting it again")
         managed.stop(deadline=5)
@@ -153,21 +147,20 @@ def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
             f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or set "
             "engine_port (TIDEMARK_ENGINE_PORT) to a free port."
         )
-    find_java()
-    paths = jars.ensure(repository=settings.maven_repository)
+    java = find_java()
+    paths = jars.ensure(java, repository=settings.maven_repository)
     scratch = settings.home / "scratch"
     # What a killed server left behind: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
-    home = _spark_home(scratch)
-    command, environment = _command(settings, paths, scratch, home), _environment(settings, home)
+    command = launch.command(settings, java, paths, scratch, archive.options(java, paths))
     # Spark's worker of a stream tells its address when it starts, and the token with it.
-    managed.start(command, port, environment, scratch, masked=_TOKEN)
+    environment = launch.environment(settings, scratch)
+    managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
 
-def _await(managed: Managed, url: str, tell: Tell) -> None:
-    begun = time.monotonic()
+def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
     while time.monotonic() - begun < START_DEADLINE:
         record = managed.running()
         if record is None:
@@ -182,95 +175,6 @@ def _await(managed: Managed, url: str, tell: Tell) -> None:
         f"The engine gave no answer in {START_DEADLINE:.0f} seconds and was stopped: "
         f"{managed.last_words()}"
     )
-
-
-def _command(settings: Settings, paths: list[Path], scratch: Path, home: Path) -> list[str]:
-    cores = os.cpu_count() or 1
-    java = {
-        "derby.system.home": settings.home / "metastore",
-        "derby.stream.error.file": settings.home / "logs" / "metastore.log",
-        "java.io.tmpdir": scratch,
-        "user.timezone": "UTC",
-    }
-    conf = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": settings.engine_port,
-        # A session holds its streaming queries' state and a client's temporary views.
-        "spark.connect.session.manager.defaultSessionTimeout": "1d",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": settings.engine_memory,
-        "spark.driver.extraJavaOptions": " ".join(
-            [settings.engine_java_options, *(f'"-D{name}={value}"' for name, value in java.items())]
-        ),
-        # Not `spark.jars`: the local file system is needed before those are loaded.
-        "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
-        "spark.local.dir": scratch,
-        "spark.log.level": "WARN",
-        "spark.ui.enabled": "false",
-        "spark.sql.ansi.enabled": "true",
-        EXCLUDED_RULES: UNSAFE_RULE,
-        "spark.sql.catalogImplementation": "hive",
-        "spark.sql.session.timeZone": "UTC",
-        # 200 by default: on a small machine the tasks' overhead is most of a small query's time.
-        "spark.sql.shuffle.partitions": 2 * cores,
-        "spark.sql.warehouse.dir": settings.warehouse,
-        "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # 10 ms by default: an idle stream lists its table's log each time, without a pause.
-        "spark.sql.streaming.pollingDelay": "200ms",
-        # 50 by default: one task reads a small table's log ten times quicker.
-        "spark.databricks.delta.snapshotPartitions": 1,
-        # 10,000 tables for an hour by default, at one or two megabytes each.
-        "spark.databricks.delta.delta.log.cacheSize": 200,
-        "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,
-        # Nobody looks at Spark's own pages: 1,000 plans of each session by default.
-        "spark.sql.ui.retainedExecutions": 20,
-        "spark.sql.ui.explainMode": "simple",
-        # Each call on a column would look through the stack for its place in the user's code: a
-        # tenth of a small run. What is wrong with a definition is told by its asset and column.
-        "spark.python.sql.dataFrameDebugging.enabled": "false",
-        "spark.ui.retainedJobs": 20,
-        "spark.ui.retainedStages": 20,
-        "spark.ui.retainedTasks": 100,
-        "spark.databricks.delta.schema.autoMerge.enabled": "false",
-        **_LOCAL_FILES,
-    }
-    return [
-        str(home / "bin" / "spark-submit"),
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-        *("--master", f"local[{cores}]"),
-        *("--name", "tidemark"),
-        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
-        "spark-internal",
-    ]
-
-
-def _environment(settings: Settings, home: Path) -> dict[str, str]:
-    # Another Spark's variables would change this one, and a remote would make it its own client.
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SPARK_", "PYSPARK_"))
-    }
-    return inherited | {
-        "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-        _TOKEN: token_of(settings),
-    }
-
-
-def _spark_home(scratch: Path) -> Path:
-    """Spark's home, without the zip of its Python: a worker would take it before the installed
-    one, and compile it anew at each start, for longer than a stream waits on a busy machine."""
-    import pyspark
-
-    home = scratch / "spark"
-    home.mkdir()
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(Path(pyspark.__file__).parent / part)
-    return home
 
 
 @contextmanager

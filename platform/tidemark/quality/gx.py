@@ -44,6 +44,11 @@ class Finding:
     observed: str | None
 
 
+def prepare() -> None:
+    """Import Great Expectations, which takes seconds: for who waits for an engine anyway."""
+    _batches(in_memory=True)
+
+
 def judge(rows: "pd.DataFrame | DataFrame", expectations: Sequence[General]) -> list[Finding]:
     """Judge rows in one pass; a finding for each expectation, in their order.
 

@@ -42,12 +42,13 @@ def run(
 
     Example: `tidemark run departures_hourly`
     """
+    from tidemark.quality import gx
     from tidemark.run.runner import incremental
     from tidemark_streaming import domains
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings)
+    store = warehouse(settings, meanwhile=gx.prepare)
     with step(f"run {asset}") as work:
         done = incremental(store, transform, limit=limit)
         work.note = f"{done.events:,} events" if done else "nothing new"
@@ -78,13 +79,14 @@ def backfill(
 
     Example: `tidemark backfill departures_hourly --from 2013-01-01 --to 2013-02-01`
     """
+    from tidemark.quality import gx
     from tidemark.run import runner as runs
     from tidemark_streaming import domains
 
     first, last = bounds(begin, end)
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings)
+    store = warehouse(settings, meanwhile=gx.prepare)
     span = windows(store, transform.source, transform.window.reach, first, last)
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)

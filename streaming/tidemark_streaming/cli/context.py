@@ -1,5 +1,6 @@
 """What most commands need first: the settings, the engine, a range of time."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,13 +27,21 @@ To = Annotated[
 Range = tuple[int, int] | None
 
 
-def warehouse(settings: Settings, session_id: str | None = None) -> "Warehouse":
-    """The warehouse, in a session of the engine, which is started if need be."""
+def warehouse(
+    settings: Settings,
+    session_id: str | None = None,
+    meanwhile: Callable[[], None] | None = None,
+) -> "Warehouse":
+    """The warehouse, in a session of the engine, which is started if need be.
+
+    Args:
+        meanwhile: what to do while an engine starts, as it will have to be done anyway.
+    """
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
 
     with step("engine") as work:
-        engine.ensure(settings, work.tell)
+        engine.ensure(settings, work.tell, meanwhile)
         spark = engine.session(settings, session_id)
         work.note = f"Spark {spark.version}"
     return Warehouse(spark, settings.warehouse, settings.database)

@@ -29,12 +29,13 @@ def correct(
 
     Example: `tidemark correct departures_hourly`
     """
+    from tidemark.quality import gx
     from tidemark.run import runner as run
     from tidemark_streaming import domains
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    store = warehouse(settings)
+    store = warehouse(settings, meanwhile=gx.prepare)
     with step(f"correct {asset}") as work:
         done = run.correct(store, transform, **({} if json else {"most": show}))
         work.note = f"{done.windows:,} windows" if done else "nothing to correct"

@@ -56,6 +56,7 @@ def command(
 
     Example: `tidemark demo`
     """
+    from tidemark.quality import gx
     from tidemark_streaming import domains
     from tidemark_streaming.cli import closing
     from tidemark_streaming.cli.marts import marts
@@ -64,7 +65,7 @@ def command(
 
     began, settings = time.monotonic(), Settings()
     inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
-    store = warehouse(settings)
+    store = warehouse(settings, meanwhile=gx.prepare)
     _load(store, inlet, settings)
     _catch_up(store, transform)
     streamed = _stream(store, transform, inlet, settings)

@@ -16,7 +16,8 @@ from conftest import SHORT_LIVED, free_port
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import Answer
+from tidemark.engine import Answer, archive, jars
+from tidemark.engine.java import find_java
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 
 ORPHAN = """
@@ -49,7 +50,10 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Settings
     """A server of its own, which two processes were asked for at once, and what they told."""
     home, port = tmp_path_factory.mktemp("own"), free_port()
     settings = Settings(
-        home=home, engine_port=port, engine_memory="1g", engine_java_options=SHORT_LIVED
+        home=home,
+        engine_port=port,
+        engine_memory="1g",
+        engine_java_options=f"{SHORT_LIVED} -Xlog:class+load:file={home}/classes.log",
     )
     askers = [
         subprocess.Popen(
@@ -86,10 +90,26 @@ def test_two_that_ask_at_once_get_one_server(started: tuple[Settings, list[str]]
     assert [server.pid for server in servers] == [pid_of(settings)]
 
 
+def test_its_classes_come_from_the_archive(own: Settings) -> None:
+    assert archive.options(find_java(), jars.ensure(find_java())), "`make setup` made no archive"
+    loaded = (own.home / "classes.log").read_text().splitlines()
+    taken = [line for line in loaded if line.endswith("source: shared objects file (top)")]
+    assert len(taken) > 8_000
+    assert len(taken) > len(loaded) / 2
+
+
+def test_java_runs_it_and_no_script(own: Settings) -> None:
+    server = psutil.Process(pid_of(own))
+    assert Path(server.exe()).name == "java"
+    assert "org.apache.spark.deploy.SparkSubmit" in server.cmdline()
+    # Java opens these to Spark only because Spark's launcher says so.
+    assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in server.cmdline()
+
+
 def test_asking_again_changes_nothing(own: Settings) -> None:
     before = pid_of(own)
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append)
+    spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
     assert lines == []
     assert pid_of(own) == before
 
@@ -141,8 +161,9 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
     psutil.wait_procs([psutil.Process(before)] if psutil.pid_exists(before) else [], timeout=10)
     session.client.close()
     lines: list[str] = []
-    spark_engine.ensure(own, lines.append)
+    spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
     assert lines[0] == "The engine had died: starting it again"
+    assert lines.index("meanwhile") == len(lines) - 2, "done before the engine answered"
     assert pid_of(own) != before
     session = spark_engine.session(own)
     assert session.table("kept").collect()[0].n == 7

@@ -1,0 +1,128 @@
+"""What an engine does first, done once, so that the archive of its classes can be made.
+
+An engine of its own, in a home that is gone afterwards, ingests two small files, takes in each with
+an incremental run as `tidemark run` does, and answers a query in SQL.
+"""
+
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from tidemark import aggregate as agg
+from tidemark import engine
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import instant, iso
+from tidemark.base.settings import Settings
+from tidemark.engine import archive, jars
+from tidemark.engine.java import find_java
+from tidemark.quality import between, complete, volume_within
+from tidemark.run.runner import incremental
+from tidemark.source import Source
+from tidemark.store.warehouse import Warehouse
+from tidemark.transform import windowed_asset
+from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.window import Tumbling
+from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.ingest import ingest
+
+_COLUMNS = {"happened": "TIMESTAMP", "place": "STRING", "value": "INT"}
+_MINUTE = 60_000_000
+_READINGS = Source("readings", _COLUMNS, "happened", BoundedOutOfOrderness("3 hours"))
+
+
+@windowed_asset(
+    source=_READINGS,
+    keys=["place"],
+    window=Tumbling("1 hour"),
+    allowed_lateness="3 hours",
+    aggregates={
+        "readings": agg.count(),
+        "missing": agg.count(where="value is null"),
+        "mean_value": agg.mean("value"),
+        "greatest": agg.max("value"),
+    },
+    expectations=[
+        between("mean_value", 0, 100),
+        between("missing", most=10, level="warning"),
+        complete(),
+        volume_within(0.5, of="the same hour yesterday", at_least=10, level="warning"),
+    ],
+)
+def readings_hourly(readings: DataFrame) -> DataFrame:
+    """Readings by place and hour."""
+    return readings
+
+
+def main() -> None:
+    """Make the archive."""
+    try:
+        java = find_java()
+        _say(f"for Java {java.version} of {java.origin}: a minute, and 270 MB in {archive.FOLDER}")
+        archive.make(java, jars.ensure(java, repository=Settings().maven_repository), _rehearse)
+    except TidemarkError as error:
+        sys.exit(f"archive: {error}")
+    _say("made: engines that start from now on use it")
+
+
+def _rehearse(java_options: str) -> None:
+    """Start an engine with more Java options, let it do what engines do first, and end it."""
+    with tempfile.TemporaryDirectory(prefix="tidemark_rehearsal_") as folder:
+        home = Path(folder)
+        usual = Settings.model_fields["engine_java_options"].default
+        settings = Settings(
+            home=home,
+            remote=None,
+            token=None,
+            engine_port=_free_port(),
+            engine_memory="1g",
+            engine_java_options=f"{usual} {java_options}",
+            warehouse=str(home / "warehouse"),
+        )
+        try:
+            engine.ensure(settings)
+            spark = engine.session(settings)
+            try:
+                _run(Warehouse(spark, settings.warehouse), home / "landing")
+            finally:
+                spark.stop()
+        finally:
+            # Java writes the archive before it ends.
+            engine.stop(settings, deadline=300)
+
+
+def _run(warehouse: Warehouse, landing: Path) -> None:
+    landing.mkdir()
+    for number in range(2):
+        _land(landing, number)
+        for _ in ingest(warehouse, FileFeed(_READINGS, landing, options={"header": True})):
+            incremental(warehouse, readings_hourly)
+    name = f"{warehouse.database}.{readings_hourly.table}"
+    warehouse.spark.sql(f"SELECT place, sum(readings) FROM {name} GROUP BY place").collect()
+
+
+def _land(landing: Path, number: int) -> None:
+    """Write a file of ten hours, some of whose readings come after their window was published."""
+    first = instant("2026-01-01") + number * 600 * _MINUTE
+    lines = [",".join(_COLUMNS)]
+    for minute in range(600):
+        happened = first + (minute - 240 * (minute % 7 == 0)) * _MINUTE
+        value = "" if minute % 50 == 0 else minute % 97
+        lines.append(f"{iso(happened)},p{minute % 3},{value}")
+    (landing / f"{number}.csv").write_text("\n".join(lines) + "\n")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"archive: {line}\n")
+
+
+if __name__ == "__main__":
+    main()
