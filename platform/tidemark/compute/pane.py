@@ -93,13 +93,11 @@ def partials(
         before: the partials of earlier runs, for triggers that count.
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
+    columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
     if isinstance(transform.window, Session):
-        events, slots, facts = session.fragments(events, transform, log)
-    else:
-        events, slots, facts = slot.slotted(events, transform, log, before), ["slot"], []
-    return events.groupBy(*transform.by_window, "verdict", "admitted", *slots).agg(
-        F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *facts, *columns
-    )
+        return session.partials(events, transform, log, columns)
+    events = slot.slotted(events, transform, log, before)
+    return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
 
 
 def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
