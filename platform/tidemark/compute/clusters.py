@@ -62,6 +62,15 @@ def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
     return rows.withColumn(FROM, F.max("_begin").over(so_far)).drop("_begin")
 
 
+def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
+    """Whether all clusters are plain, as all fragments are ahead. It asks the engine, which only
+    has to look through them."""
+    if transform.trigger.early is not None:
+        return False
+    behind = F.col("before") >= F.unix_micros("window_start")
+    return stored.where(F.col("admitted") & behind).isEmpty()
+
+
 def whole(transform: WindowedTransform) -> WindowSpec:
     """All fragments of a cluster."""
     return Window.partitionBy(*transform.keys, FROM)

@@ -154,7 +154,12 @@ def _judged(
 
 
 def finished(
-    stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf, *others: Column
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    *others: Column,
+    all_plain: bool = False,
 ) -> DataFrame:
     """The rows of the windows that have fired.
 
@@ -162,9 +167,10 @@ def finished(
         stored: partials, possibly several of a slot.
         at: as of when.
         others: further aggregate expressions over the partials that count.
+        all_plain: of sessions, whether it is known that all clusters are plain.
     """
     if isinstance(transform.window, Session):
-        return session.finished(stored, transform, log, at, *others)
+        return session.finished(stored, transform, log, at, *others, all_plain=all_plain)
     fired = slot.fired(stored, transform, log, at)
     phase = F.col("phase")
     windows = fired.groupBy(*transform.by_window).agg(

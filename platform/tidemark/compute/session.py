@@ -9,6 +9,7 @@ partials themselves stay in the engine.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
@@ -91,10 +92,24 @@ def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf)
 
 
 def finished(
-    stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf, *others: Column
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    *others: Column,
+    all_plain: bool = False,
 ) -> DataFrame:
-    """The rows of the sessions that have fired, as they stand."""
+    """The rows of the sessions that have fired, as they stand.
+
+    Args:
+        others: further aggregate expressions over the partials that count.
+        all_plain: whether it is known that all clusters are plain.
+    """
     fragments = clustered(stored, transform)
+    if all_plain:
+        clusters = _clusters(fragments, transform, *merged(transform), *others)
+        rows = _merged_plainly(clusters, at).drop("fired")
+        return completed(rows.withColumnRenamed("pane", "revision"), transform, at)
     names = [c for c in stored.columns if c not in transform.by_window] if others else None
     standing = _replayed(fragments, transform, log, at, names=names).where("_live")
     rows = _rows(standing, transform, [], *others)
@@ -110,7 +125,9 @@ def changes(
     log: Log,
     at: AsOf,
     then: AsOf,
+    *,
     opened: Observation | None = None,
+    all_plain: bool = False,
 ) -> DataFrame:
     """What became of the rows of sessions between `then` and `at`.
 
@@ -118,11 +135,31 @@ def changes(
 
     Args:
         opened: is to observe `open_from`, as `open_from` has it.
+        all_plain: whether it is known that all clusters are plain.
     """
     fragments = clustered(stored, transform)
     since, final = slot.since(transform, then), slot.became_final(transform, at, then)
-    watched = opened if transform.trigger.early is not None else None
-    rows = _replayed(fragments, transform, log, at, opened=watched)
+    found: list[DataFrame] = []
+    if transform.trigger.early is None:
+        clusters = _clusters(fragments, transform, *merged(transform))
+        if opened is not None:
+            clusters = clusters.observe(opened, _open_from(transform, at))
+            opened = None
+        new = _merged_plainly(clusters, at).where(since | final).drop("fired")
+        found.append(new.withColumn("_gone", F.lit(False)))
+    if not all_plain:
+        rows = _replayed(fragments, transform, log, at, opened=opened)
+        found.append(_rows(_moved(rows, transform, since, final), transform, ["_gone"]))
+    renamed = reduce(DataFrame.unionByName, found).withColumnsRenamed(
+        {"pane": "revision", "_gone": "gone"}
+    )
+    return completed(renamed, transform, at)
+
+
+def _moved(
+    rows: DataFrame, transform: WindowedTransform, since: Column, final: Column
+) -> DataFrame:
+    """Of replayed firings, the rows that stand and moved, and with `_gone` those that left."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
         "window_start", "window_end", "pane", "phase", F.lit(False).alias("_gone"), "_upto"
@@ -137,24 +174,10 @@ def changes(
         ),
     )
     stands = F.col("_live") & (since | final)
-    changed = rows.select(
-        *transform.keys,
-        F.explode(
-            F.concat(
-                F.filter(F.array(row), lambda _: stands),
-                F.filter(left, lambda _: since),
-            )
-        ).alias("_entry"),
-    ).select(*transform.keys, "_entry.*")
-    added_up = _rows(changed, transform, ["_gone"])
-    if transform.trigger.early is None:
-        clusters = _clusters(fragments, transform, *merged(transform))
-        if opened is not None:
-            clusters = clusters.observe(opened, _open_from(transform, at))
-        new = _merged_plainly(clusters, at).where(since | final).drop("fired")
-        added_up = new.withColumn("_gone", F.lit(False)).unionByName(added_up)
-    renamed = added_up.withColumnsRenamed({"pane": "revision", "_gone": "gone"})
-    return completed(renamed, transform, at)
+    entries = F.concat(F.filter(F.array(row), lambda _: stands), F.filter(left, lambda _: since))
+    return rows.select(*transform.keys, F.explode(entries).alias("_entry")).select(
+        *transform.keys, "_entry.*"
+    )
 
 
 def open_from(stored: DataFrame, transform: WindowedTransform, at: AsOf) -> DataFrame:

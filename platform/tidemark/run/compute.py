@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tidemark.compute import rollups, session, slot
+from tidemark.base.instants import INFINITY
+from tidemark.compute import clusters, rollups, session, slot
 from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import late_events, late_loss
@@ -102,10 +103,12 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch) -> Comp
     state = _State(asset, marker, new)
     rows, reach = _reached(asset, marker, state)
     opened = Observation() if isinstance(transform.window, Session) else None
+    # To ask first is worth it where there is much to be computed twice.
+    plain = opened is not None and not plan.few and clusters.all_plain(rows, transform)
     if marker.replaces:
-        changed = _replacing(asset, marker, rows)
+        changed = _replacing(asset, marker, rows, all_plain=plain)
     else:
-        changed = _changed(asset, marker, rows, opened)
+        changed = _changed(asset, marker, rows, opened, all_plain=plain)
     windows = scratch.hold(_stamped(changed, transform, marker), few=plan.few)
     outputs: list[Output] = []
     if transform.accumulation is not None:
@@ -139,6 +142,8 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
     transform = asset.transform
     if not isinstance(transform.window, Session):
         return None
+    if marker.after.at.watermark == INFINITY:
+        return settled(transform, marker.after)
     rows = frame(asset.warehouse.spark, partials)
     found = session.open_from(rows, transform, as_of(marker.after)).collect()
     return _open_from(transform, marker, found[0].asDict())
@@ -187,19 +192,24 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
     return rows, reach
 
 
-def _replacing(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
-    return finished(rows, asset.transform, asset.log, as_of(marker.after)).withColumn(
-        "gone", F.lit(False)
-    )
+def _replacing(asset: Asset, marker: Marker, rows: DataFrame, *, all_plain: bool) -> DataFrame:
+    at = as_of(marker.after)
+    found = finished(rows, asset.transform, asset.log, at, all_plain=all_plain)
+    return found.withColumn("gone", F.lit(False))
 
 
 def _changed(
-    asset: Asset, marker: Marker, rows: DataFrame, opened: Observation | None
+    asset: Asset,
+    marker: Marker,
+    rows: DataFrame,
+    opened: Observation | None,
+    *,
+    all_plain: bool,
 ) -> DataFrame:
     transform, log = asset.transform, asset.log
     now, then = as_of(marker.after), as_of(marker.before)
     if isinstance(transform.window, Session):
-        return session.changes(rows, transform, log, now, then, opened)
+        return session.changes(rows, transform, log, now, then, opened=opened, all_plain=all_plain)
     fired = finished(rows, transform, log, now, F.max("fired").alias("fired"))
     again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
     moved = slot.closed(now, then) | slot.became_final(transform, now, then)
