@@ -219,13 +219,12 @@ def _changed(
 def _open_from(
     transform: WindowedTransform, marker: Marker, observed: Mapping[str, int | None]
 ) -> int | None:
+    begin = settled(transform, marker.after)
     # An engine that passed the observation over has told nothing.
-    if "open_from" not in observed:
+    if begin is None or "open_from" not in observed:
         return None
-    earliest, begin = observed["open_from"], settled(transform, marker.after)
-    if begin is None:
-        return earliest
-    # What comes next may begin a session of its own.
+    # What comes next may also begin a session of its own.
+    earliest = observed["open_from"]
     return begin if earliest is None else min(earliest, begin)
 
 
