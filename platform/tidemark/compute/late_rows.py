@@ -46,9 +46,12 @@ def late_loss(
     gone = judge.missed()
     if marker.mode == "incremental":
         gone = gone & (F.col("seq") == marker.seq)
-    if not isinstance(transform.window, Session):
-        lacking = stored.where(gone).select(F.struct(*on).alias("_window")).distinct()
-        stored = stored.join(lacking, window.eqNullSafe(F.col("_window")), "left_semi")
+    # Which fragments are in a session with a too-late event shows when they are merged: here just
+    # those of its keys are kept.
+    by = list(transform.keys) if isinstance(transform.window, Session) else on
+    if by:
+        lacking = stored.where(gone).select(F.struct(*by).alias("_lacking")).distinct()
+        stored = stored.join(lacking, F.struct(*by).eqNullSafe(F.col("_lacking")), "left_semi")
     all_in = stored.withColumns(
         {
             "admitted": F.col("verdict") <= judge.TOO_LATE,

@@ -93,13 +93,11 @@ def partials(
         before: the partials of earlier runs, for triggers that count.
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
+    columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
     if isinstance(transform.window, Session):
-        events, slots, facts = session.fragments(events, transform, log)
-    else:
-        events, slots, facts = slot.slotted(events, transform, log, before), ["slot"], []
-    return events.groupBy(*transform.by_window, "verdict", "admitted", *slots).agg(
-        F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *facts, *columns
-    )
+        return session.partials(events, transform, log, columns)
+    events = slot.slotted(events, transform, log, before)
+    return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
 
 
 def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -156,7 +154,12 @@ def _judged(
 
 
 def finished(
-    stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf, *others: Column
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    *others: Column,
+    all_plain: bool = False,
 ) -> DataFrame:
     """The rows of the windows that have fired.
 
@@ -164,9 +167,10 @@ def finished(
         stored: partials, possibly several of a slot.
         at: as of when.
         others: further aggregate expressions over the partials that count.
+        all_plain: of sessions, whether it is known that all clusters are plain.
     """
     if isinstance(transform.window, Session):
-        return session.finished(stored, transform, log, at, *others)
+        return session.finished(stored, transform, log, at, *others, all_plain=all_plain)
     fired = slot.fired(stored, transform, log, at)
     phase = F.col("phase")
     windows = fired.groupBy(*transform.by_window).agg(

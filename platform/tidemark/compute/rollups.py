@@ -23,7 +23,7 @@ from tidemark.compute.settled import unsettled
 from tidemark.define import verdict as judge
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session, Tumbling
+from tidemark.define.windows import Tumbling
 from tidemark.define.windows.closing import closing
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage
@@ -103,9 +103,6 @@ def counted(
     Args:
         complete: whether too-late events count.
     """
-    if isinstance(transform.window, Session):
-        # A session may reach across any bound.
-        ranges = ()
     ranges = held(transform, ranges)
     if isinstance(transform, RollUp):
         transform = replace(transform.base, aggregates=transform.aggregates, expectations=())

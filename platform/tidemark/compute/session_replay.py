@@ -1,17 +1,19 @@
-"""How the sessions of one key merge and fire, told by its fragments alone.
+"""How sessions of one key merge and fire, told by their fragments alone.
 
-A fragment is what one arrival brought to a session: events that share a span of time. `replay`
-takes a key's fragments in the order of their arrivals and says which sessions they made, and when
-each of these fired. It is a function of the recorded facts, so it gives the same answer whenever
-it is asked; no step of it depends on how the arrivals were cut into runs.
+A fragment is what one arrival brought to a session: events that follow each other within the gap.
+`Replay` takes fragments of a key in the order of their arrivals and says which sessions they made,
+and when each of these fired. It is a function of the recorded facts, so it gives the same answer
+whenever it is asked; no step of it depends on how the arrivals were cut into runs. Fragments that
+do not touch, not even by others between them, know nothing of each other: so a part of a key's
+fragments may be replayed alone, if all that touches it is in it.
 
 A session fires as it is merged at that moment. It goes on from the highest pane of its parts, and
 takes the place of the rows that these had published. While the watermark has not passed its merged
 end it is open, also when a part of it had closed before.
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
@@ -54,8 +56,7 @@ class Firing:
         pane: its index, from 0.
         phase: EARLY, ON_TIME, LATE or FINAL of `tidemark.compute.slot`.
         fired: the arrival with which it fired by its trigger; None where the watermark fired it.
-        members: the fragments in it, as indices.
-        fresh: those of them that had not fired before.
+        fresh: the fragments in it that had not fired before, as indices.
         replaces: firings whose rows it takes the place of.
     """
 
@@ -64,34 +65,58 @@ class Firing:
     pane: int
     phase: int
     fired: int | None
-    members: tuple[int, ...]
     fresh: tuple[int, ...]
     replaces: tuple["Firing", ...]
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """All fragments in it, as indices: what fired before is in what it replaces."""
+        found: list[int] = []
+        left: list[Firing] = [self]
+        while left:
+            firing = left.pop()
+            found += firing.fresh
+            left += firing.replaces
+        return tuple(sorted(found))
 
 
 @dataclass(eq=False)
 class _Session:
+    """A session as it is now.
+
+    Args:
+        pending: its fragments that have not fired.
+        newest: the one of these that came last.
+        published: the firings whose rows stand.
+        gone: whether another session has taken it in.
+    """
+
     start: int
     end: int
-    members: list[int]
     pending: list[int]
+    newest: int
     open: bool = True
     pane: int = -1
-    published: list[Firing] = field(default_factory=list)
+    published: list[Firing] = field(default_factory=list[Firing])
+    gone: bool = False
 
     def absorb(self, other: "_Session") -> None:
+        """Take in another one, whose fragments came before."""
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
-        self.members += other.members
-        self.pending += other.pending
+        # The shorter list joins the longer: a long session would be copied for each fragment.
+        less, more = sorted((self.pending, other.pending), key=len)
+        more += less
+        self.pending = more
         self.pane = max(self.pane, other.pane)
         self.published += other.published
+        other.gone = True
 
 
 class Replay:
-    """The sessions of one key.
+    """Sessions of one key.
 
     Args:
-        fragments: in any order.
+        fragments: in any order; all that touch one of them.
         trigger: when sessions fire.
         lateness: the allowed lateness, microseconds.
     """
@@ -112,8 +137,9 @@ class Replay:
             first = self.fragments[indices[0]]
             self._pass_time(first.before, number)
             touched = {self._join(i, first.before) for i in indices}
-            for session in sorted(touched & set(self._sessions), key=attrgetter("start")):
-                self._arrived(session, number, first.reached)
+            for session in sorted(touched, key=attrgetter("start")):
+                if not session.gone:
+                    self._arrived(session, number, first.reached)
         self._pass_time(watermark, arrival)
         return self.firings
 
@@ -145,7 +171,7 @@ class Replay:
         if not isinstance(firing, Every) or not session.pending:
             return
         # What is pending came after the last tick, so the newest fragment's tick is the next.
-        newest = self.fragments[max(session.pending, key=self._place)]
+        newest = self.fragments[session.newest]
         early = phase == EARLY
         at = newest.early_at if early else newest.late_at
         watermark = newest.early_watermark if early else newest.late_watermark
@@ -154,25 +180,25 @@ class Replay:
 
     def _join(self, index: int, watermark: int | None) -> _Session:
         fragment = self.fragments[index]
-        session = _Session(fragment.start, fragment.end, [index], [index])
-        for other in list(self._meeting(fragment)):
+        session = _Session(fragment.start, fragment.end, [index], index)
+        met = self._meeting(fragment)
+        for other in self._sessions[met]:
             session.absorb(other)
-            self._sessions.remove(other)
             self._waiting.discard(other)
-        session.members.sort(key=self._place)
+        self._sessions[met] = [session]
         session.open = watermark is None or watermark < session.end
-        insort(self._sessions, session, key=attrgetter("start"))
         self._waiting.add(session)
         firing = self.trigger.early if session.open else self.trigger.late
         if isinstance(firing, Count) and len(session.pending) >= firing.n:
             self._fire(session, EARLY if session.open else LATE, fragment.arrival)
         return session
 
-    def _meeting(self, fragment: Fragment) -> Iterator[_Session]:
-        """Sessions that overlap or touch; sessions are disjoint, so their ends are in order too."""
+    def _meeting(self, fragment: Fragment) -> slice:
+        """Which sessions overlap or touch, or where they would be; sessions are disjoint, so their
+        ends are in order too."""
         first = bisect_left(self._sessions, fragment.start, key=attrgetter("end"))
         beyond = bisect_right(self._sessions, fragment.end, key=attrgetter("start"))
-        yield from self._sessions[first:beyond]
+        return slice(first, beyond)
 
     def _arrived(self, session: _Session, arrival: int, reached: int | None) -> None:
         if not session.pending:
@@ -191,7 +217,6 @@ class Replay:
             session.pane,
             phase,
             fired,
-            tuple(session.members),
             tuple(session.pending),
             tuple(session.published),
         )

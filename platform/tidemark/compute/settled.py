@@ -4,7 +4,18 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
 from tidemark.store.coverage import Coverage
+from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
+
+
+def changing(transform: WindowedTransform, marker: Marker) -> Ranges:
+    """The starts of the windows that an increment can change or begin; none is no bound.
+
+    How far back a session begins is told by the commit before.
+    """
+    if isinstance(transform.window, Session):
+        return () if marker.changing_from is None else ((marker.changing_from, INFINITY),)
+    return unsettled(transform, marker.before)
 
 
 def unsettled(transform: WindowedTransform, before: Coverage) -> Ranges:
@@ -17,6 +28,10 @@ def settled(transform: WindowedTransform, before: Coverage) -> int | None:
     """The end, in microseconds, up to which windows are settled when an increment begins: no window
     that ended by then can admit an event of later arrivals. None: no window is."""
     watermark = before.at.watermark
-    if watermark is None or isinstance(transform.window, Session):
+    if watermark is None:
         return None
-    return watermark - transform.allowed_lateness
+    end = watermark - transform.allowed_lateness
+    if isinstance(transform.window, Session):
+        # An event is judged by its own session, and joins those that ended up to a gap before.
+        end -= transform.window.gap
+    return max(end, BEGINNING)

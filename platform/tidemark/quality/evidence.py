@@ -12,11 +12,12 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import BEGINNING
 from tidemark.compute import pane, rollups
 from tidemark.compute.held import Scratch
-from tidemark.compute.settled import unsettled
+from tidemark.compute.settled import changing, settled
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
 from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
@@ -109,6 +110,10 @@ class Batch:
                 partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.placed(asset.warehouse, counting, partials, through)
         found = pane.finished(partials, counting, asset.log, pane.as_of(through))
+        if isinstance(transform.window, Session) and ranges:
+            # A session that began before, and can't have changed, was counted in part.
+            end = settled(transform, marker.before)
+            found = found.where(f"window_end > timestamp_micros({end})")
         return found.select(*transform.by_window, "events")
 
     def same_window(self, left: str, right: str) -> Column:
@@ -122,7 +127,7 @@ class Batch:
     def ranges(self, back: int = 0) -> Ranges:
         """The window starts among which the commit's windows are, and `back` microseconds more."""
         marker, transform = self.marker, self.transform
-        ranges = marker.ranges if marker.replaces else unsettled(transform, marker.before)
+        ranges = marker.ranges if marker.replaces else changing(transform, marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _reached(self, table: str, back: int) -> DataFrame:

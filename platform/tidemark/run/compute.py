@@ -9,18 +9,20 @@ commit leaves it. So it is the same for a commit that a killed run left behind.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tidemark.compute import rollups, session, slot
+from tidemark.base.instants import INFINITY
+from tidemark.compute import clusters, rollups, session, slot
 from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import late_events, late_loss
 from tidemark.compute.pane import as_of, counted, finished
 from tidemark.compute.pane_table import panes
-from tidemark.compute.settled import settled, unsettled
+from tidemark.compute.settled import changing, settled
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count
@@ -56,6 +58,8 @@ class Computed:
             whether a row is to leave; where there are expectations, with what tells them apart.
         reach: a condition on the published rows `t` that it can have changed.
         others: what else it gives.
+        open_from: of sessions that an increment counted, where the first one starts that may still
+            change.
     """
 
     partials: Rows | None
@@ -63,6 +67,7 @@ class Computed:
     windows: Rows
     reach: str
     others: list[Output] = field(default_factory=list[Output])
+    open_from: int | None = None
 
 
 def few_stored(asset: Asset, plan: Plan) -> bool:
@@ -70,7 +75,7 @@ def few_stored(asset: Asset, plan: Plan) -> bool:
     marker = plan.marker
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
         return plan.few
-    ranges = marker.ranges if marker.replaces else unsettled(asset.transform, marker.before)
+    ranges = marker.ranges if marker.replaces else changing(asset.transform, marker)
     stored = asset.state.at_most(ranges)
     return plan.few if stored is None else stored <= _SOME
 
@@ -81,7 +86,7 @@ def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     counts = isinstance(transform.trigger.early, Count) or isinstance(transform.trigger.late, Count)
     earlier = None
     if counts and marker.seq > 0 and not marker.replaces:
-        earlier = asset.state.read(unsettled(transform, marker.before))
+        earlier = asset.state.read(changing(transform, marker))
     rows = counted(asset.log, transform, marker, earlier)
     return scratch.hold(numbered(rows, marker.seq), few=plan.few)
 
@@ -103,7 +108,13 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     )
     state = _State(asset, marker, new)
     rows, reach = _reached(asset, marker, state)
-    changed = (_replacing if marker.replaces else _changed)(asset, marker, rows)
+    opened = Observation() if isinstance(transform.window, Session) else None
+    # To ask first is worth it where there is much to be computed twice.
+    plain = opened is not None and not plan.few and clusters.all_plain(rows, transform)
+    if marker.replaces:
+        changed = _replacing(asset, marker, rows, all_plain=plain)
+    else:
+        changed = _changed(asset, marker, rows, opened, all_plain=plain)
     windows = scratch.hold(_stamped(changed, transform, marker), few=few)
     outputs: list[Output] = []
     if transform.accumulation is not None:
@@ -127,7 +138,23 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
             with warehouse.planning(Planning.FEW if plan.few else Planning.MANY):
                 held = scratch.hold(events, few=plan.few)
             outputs.append(Output(transform.late_table, held, comment))
-    return Computed(new, counts, windows, reach, outputs)
+    open_from = None
+    if opened is not None and not marker.replaces:
+        open_from = _open_from(transform, marker, opened.get)
+    return Computed(new, counts, windows, reach, outputs, open_from)
+
+
+def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
+    """Of sessions that are replaced by those of some partials, where the first one starts that may
+    still change; None is no bound, as for windows that are no sessions."""
+    transform = asset.transform
+    if not isinstance(transform.window, Session):
+        return None
+    if marker.after.at.watermark == INFINITY:
+        return settled(transform, marker.after)
+    rows = frame(asset.warehouse.spark, partials)
+    found = session.open_from(rows, transform, as_of(marker.after)).collect()
+    return _open_from(transform, marker, found[0].asDict())
 
 
 _SOME = 50_000
@@ -174,29 +201,51 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
     if marker.replaces:
         return rollups.placed_within(asset, state.rows, marker.after, marker.ranges), "TRUE"
     before, reach = marker.before, "TRUE"
-    ranges = unsettled(transform, before)
+    ranges = changing(transform, marker)
     rows = rollups.placed_within(asset, state.rows, marker.after, ranges)
     if (end := settled(transform, before)) is not None:
         bound = f"window_end > timestamp_micros({end})"
-        rows, reach = rows.where(bound), f"t.{bound}"
+        reach = f"t.{bound}"
+        if not isinstance(transform.window, Session):
+            rows = rows.where(bound)
     if before.covers:
         rows = rows.where(before.pick("arrival") < marker.after.at.arrival)
     return rows, reach
 
 
-def _replacing(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
-    return finished(rows, asset.transform, asset.log, as_of(marker.after))
+def _replacing(asset: Asset, marker: Marker, rows: DataFrame, *, all_plain: bool) -> DataFrame:
+    at = as_of(marker.after)
+    return finished(rows, asset.transform, asset.log, at, all_plain=all_plain)
 
 
-def _changed(asset: Asset, marker: Marker, rows: DataFrame) -> DataFrame:
+def _changed(
+    asset: Asset,
+    marker: Marker,
+    rows: DataFrame,
+    opened: Observation | None,
+    *,
+    all_plain: bool,
+) -> DataFrame:
     transform, log = asset.transform, asset.log
     now, then = as_of(marker.after), as_of(marker.before)
     if isinstance(transform.window, Session):
-        return session.changes(rows, transform, log, now, then)
+        return session.changes(rows, transform, log, now, then, opened=opened, all_plain=all_plain)
     fired = finished(rows, transform, log, now, F.max("fired").alias("fired"))
     again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
     moved = slot.closed(now, then) | slot.became_final(transform, now, then)
     return fired.where(again | moved).withColumn("gone", F.lit(False))
+
+
+def _open_from(
+    transform: WindowedTransform, marker: Marker, observed: Mapping[str, int | None]
+) -> int | None:
+    begin = settled(transform, marker.after)
+    # An engine that passed the observation over has told nothing.
+    if begin is None or "open_from" not in observed:
+        return None
+    # What comes next may also begin a session of its own.
+    earliest = observed["open_from"]
+    return begin if earliest is None else min(earliest, begin)
 
 
 def published_columns(rows: Rows) -> Rows:

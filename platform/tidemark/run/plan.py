@@ -73,7 +73,15 @@ def increment(
     if not arrivals:
         return None
     after = last.after.advance(_position(arrivals[-1]))
-    marker = Marker(mode="incremental", seq=last.seq + 1, before=last.after, after=after)
+    same = last.definition == fingerprint(asset.transform)
+    marker = Marker(
+        mode="incremental",
+        seq=last.seq + 1,
+        before=last.after,
+        after=after,
+        # Another definition may have had other sessions.
+        changing_from=last.open_from if same else None,
+    )
     return Plan(_begun(asset, marker), sum(a.rows for a in arrivals) <= FEW)
 
 

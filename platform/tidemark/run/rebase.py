@@ -65,5 +65,6 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     after = Coverage(at)
     for start, end in marker.ranges:
         after = newest.after.cover(Cover(start, end, at))
-    moved = replace(marker, seq=seq, before=newest.after, after=after)
+    # Which sessions are open with what came meanwhile is left to the next run to find out.
+    moved = replace(marker, seq=seq, before=newest.after, after=after, open_from=None)
     return replace(todo, marker=moved), partials

@@ -200,6 +200,8 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
     like a commit that was left behind, and a stream beside it goes on."""
     with scratch(asset.warehouse) as place, asset.warehouse.planning(_planning(todo.few)):
         partials = compute.count(asset, todo, place)
+        open_from = compute.open_from(asset, todo.marker, partials)
+        todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.life = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, place)
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
@@ -236,5 +238,6 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             quarantine.create(warehouse, transform, computed.windows)
         passed = gate(replace(batch, few=few), computed.windows)
         if computed.partials is not None:
+            todo = replace(todo, marker=replace(marker, open_from=computed.open_from))
             commit.store(asset, todo, computed.partials)
         return commit.publish(asset, todo, computed, passed, reported=reported)

@@ -24,8 +24,9 @@ class Marker:
         ranges: the window starts, each [start, end), that the commit is about; none is no bound.
         answer: `as_streamed` or `complete`.
         definition: the fingerprint of the definition that made it.
-        open_from: of sessions, where the first one starts that may still change, microseconds;
-            None is no bound.
+        open_from: of sessions, where the first one starts that later arrivals may still change,
+            microseconds; None is no bound.
+        changing_from: the same before this commit: an increment reads the partials from there on.
     """
 
     run: str = ""
@@ -38,6 +39,7 @@ class Marker:
     answer: str = "as_streamed"
     definition: str = ""
     open_from: int | None = None
+    changing_from: int | None = None
 
     @property
     def replaces(self) -> bool:
