@@ -37,7 +37,7 @@ MEANINGS = {
     "status": "held, or discarded by a person",
     "run": "The run that withheld it",
     "lag_seconds": "How far the event was behind the watermark",
-    "reason": "too_late, no_event_time or unparsable",
+    "reason": "too_late, no_event_time, dated_ahead or unparsable",
     "references": "The versions that the source's references had, by name, as JSON",
     "lost": "Events that came too late for the window",
     "pane": "Number of the firing: 0, 1, 2, … of each window and keys",

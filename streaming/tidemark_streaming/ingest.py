@@ -160,7 +160,7 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
             with log.warehouse.planning(Planning.FEW if few else Planning.MANY):
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
-                facts = _facts(log.source, rows)
+                facts = _facts(log.source, rows, chunks)
                 arrivals = _fold(log.source, last, chunks, facts, versions)
                 number = F.col("chunk") + arrivals[0].arrival
                 log.append(rows.withColumn("arrival", number), arrivals)
@@ -182,8 +182,14 @@ class _Facts:
     observed: str | None = None
 
 
-def _facts(source: Source, rows: DataFrame) -> dict[int, _Facts]:
+def _facts(source: Source, rows: DataFrame, chunks: Sequence[Chunk]) -> dict[int, _Facts]:
     event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
+    if source.ahead is not None:
+        # What is dated too far ahead says nothing of how far the source is.
+        clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
+        clock = rows.sparkSession.createDataFrame(clocks, "chunk INT, _clock BIGINT")
+        rows = rows.join(F.broadcast(clock), "chunk")
+        rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
     facts = rows.groupBy("chunk", *parts).agg(

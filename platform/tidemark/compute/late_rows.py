@@ -23,8 +23,9 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
     verdict = F.col("verdict")
     reason = (
         F.when(F.col("unparsed").isNotNull(), "unparsable")
-        .when(verdict == judge.NO_EVENT_TIME, "no_event_time")
-        .otherwise("too_late")
+        .when(verdict != judge.NO_EVENT_TIME, "too_late")
+        .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "dated_ahead")
+        .otherwise("no_event_time")
     )
     lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
     seq = F.lit(marker.seq).cast("bigint")

@@ -103,7 +103,7 @@ def partials(
 def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     again = F.col(uniqueness.MARK) if transform.unique else None
     rows = _prepared(log, transform, scope)
-    return _judged(rows, transform, scope, transform.source.event_time, again).drop(uniqueness.MARK)
+    return _judged(rows, transform, scope, again).drop(uniqueness.MARK)
 
 
 def _partials(
@@ -115,7 +115,7 @@ def _partials(
     rows = _prepared(log, transform, scope)
     parts = slices.sliced(rows, transform, window, by_arrival=scope.arrivals is not None)
     again = F.col(slices.AGAIN) if transform.unique else None
-    events = _judged(parts, transform, scope, "happened_at", again)
+    events = _judged(parts, transform, scope, again)
     placed = slot.slotted(events, transform, log, None)
     return placed.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(
         *slices.merged(parts, transform)
@@ -123,31 +123,32 @@ def _partials(
 
 
 def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """The rows that may be in one of the scope's windows."""
+    """The rows that may be in one of the scope's windows, with `happened_at`, the event time as far
+    as it is believed."""
     held = tuple((start, end + transform.window.reach) for start, end in scope.ranges)
     first, last = min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
     rows = prepared(log, transform, scope.after, scope.through, first, last)
     if len(held) > 1:
         rows = rows.where(within(held, f"`{transform.source.event_time}`"))
-    return rows
+    happened = transform.source.happened(F.unix_micros("arrived_at"))
+    return rows.withColumn("happened_at", happened)
 
 
 def _judged(
-    rows: DataFrame, transform: WindowedTransform, scope: Scope, time: str, again: Column | None
+    rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
     """Events, or slices of them, one for each of their windows in the scope, as `judged` says.
 
     Args:
-        time: the column of their event time.
         again: BOOLEAN, whether they are duplicates.
     """
     end, watermark = F.col("window_end"), F.col("watermark")
     verdict = judge.verdict(end, watermark, transform.allowed_lateness, again)
     admitted = F.col("verdict") <= (judge.TOO_LATE if scope.complete else judge.LATE)
     events = (
-        transform.window.assign(rows, time)
+        transform.window.assign(rows, "happened_at")
         .where(within(scope.ranges))
-        .withColumns({"verdict": verdict, "happened_at": F.col(time)})
+        .withColumn("verdict", verdict)
         .withColumn("admitted", admitted)
     )
     return events if scope.arrivals is None else events.where(scope.arrivals)

@@ -55,7 +55,7 @@ def sliced(
         by_arrival: whether it matters for every event.
     """
     early = transform.trigger.early
-    time = F.unix_micros(F.col(transform.source.event_time))
+    time = F.unix_micros("happened_at")
     watermark = F.unix_micros("watermark")
     # Where an arrival closes a window, an early firing for each arrival has another slot in it.
     if by_arrival or isinstance(early, EachArrival):
@@ -73,7 +73,7 @@ def sliced(
         clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.interval, 0))
     facts = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
-    slices = rows.withColumn("happened_at", F.col(transform.source.event_time)).groupBy(
+    slices = rows.groupBy(
         F.timestamp_micros(window.slice_start(time)).alias("happened_at"),
         *transform.keys,
         *(F.when(anywhere, v).otherwise(F.col(name)).alias(name) for name, v in facts.items()),

@@ -27,6 +27,7 @@ from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from tidemark.base.instants import duration
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import reference_name
 from tidemark.define.transform import WindowedTransform
@@ -41,8 +42,10 @@ def fingerprint(transform: WindowedTransform) -> str:
     """The fingerprint of a transform: twelve hexadecimal digits."""
     source = transform.source
     joined = [r for r in source.references if reference_name(r) in transform.references]
+    # Nothing, as it was before there was such a bound, where there is none.
+    believed = [] if source.ahead is None else [duration(source.ahead)]
     definition = {
-        "source": [source.name, source.columns, source.event_time, joined],
+        "source": [source.name, source.columns, source.event_time, joined, *believed],
         "function": transform.function,
         "keys": transform.keys,
         "window": transform.window,

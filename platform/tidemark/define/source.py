@@ -3,8 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import duration
 from tidemark.define.watermarks import Watermark
 
 ARRIVAL_COLUMNS = {
@@ -39,11 +44,16 @@ class Source:
         watermark: the strategy by which the source's watermark moves.
         references: Delta tables with which transforms may join its events: names in the
             warehouse's database, or paths. Each arrival records the versions that they have then.
+        ahead: how far ahead of its arrival an event may be dated, as in `"5 minutes"`. An event
+            that is dated further ahead is taken for one without an event time: it moves no
+            watermark, is in no window, and goes to the late tables as `dated_ahead`. By default any
+            date is believed, and one event of the year 2099 moves a watermark there for good.
 
     Raises:
         DefinitionError: a name that cannot be a table's, an event-time column that is not there
             or not a timestamp, a column of the watermark's that is not there, a column that bears
-            the name of an arrival's fact or of what a run adds, a reference without a name.
+            the name of an arrival's fact or of what a run adds, a reference without a name, a time
+        ahead that is none.
     """
 
     name: str
@@ -51,6 +61,7 @@ class Source:
     event_time: str
     watermark: Watermark
     references: Sequence[str] = ()
+    ahead: str | timedelta | None = None
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -79,6 +90,11 @@ class Source:
                     f"({', '.join(reserved)}); rename it."
                 )
 
+        if self.ahead is not None and duration(self.ahead) < 0:
+            raise DefinitionError(
+                f"Source '{self.name}': an event may be dated 0 seconds or more ahead of its "
+                f"arrival, not '{self.ahead}'."
+            )
         names = [reference_name(r) for r in self.references]
         for name in names:
             if not NAME.fullmatch(name) or names.count(name) > 1:
@@ -87,6 +103,18 @@ class Source:
                     "name: use lower-case letters, digits and underscores, a letter first, and "
                     "each name once."
                 )
+
+    def happened(self, arrived_at: Column) -> Column:
+        """When an event happened, a TIMESTAMP, as far as that is believed: null without an event
+        time, and where it is dated too far ahead of its arrival.
+
+        Args:
+            arrived_at: the clock at its arrival, BIGINT microseconds.
+        """
+        time = F.col(f"`{self.event_time}`")
+        if self.ahead is None:
+            return time
+        return F.when(F.unix_micros(time) <= arrived_at + duration(self.ahead), time)
 
     @property
     def log_table(self) -> str:
