@@ -1,0 +1,88 @@
+"""Ways in which rows could vanish or be told wrongly, that no other test goes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support import PER_MINUTE, ingest, renamed, some_arrivals
+from tidemark.define.rollup import rollup
+from tidemark.define.windows import Tumbling
+from tidemark.run import commit, runner
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+ARRIVALS = some_arrivals(count=6)
+FIVE = rollup(of=renamed(PER_MINUTE, "fives"), window=Tumbling("5 minutes"), name="of_fives")
+
+
+class _Killed(BaseException):
+    """A run ends here, as if its process did."""
+
+
+def _killed_before(patch: pytest.MonkeyPatch, step: Callable[..., Any]) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise _Killed
+
+    patch.setattr(commit, step.__name__, killed)
+
+
+def _left_behind(warehouse: Warehouse, patch: pytest.MonkeyPatch) -> None:
+    """An asset whose newest commit another process has stored, and not published."""
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
+    with patch.context() as dying:
+        _killed_before(dying, commit.publish)
+        with pytest.raises(_Killed):
+            incremental(Warehouse(warehouse.spark, *warehouse.place), PER_MINUTE)
+
+
+def test_what_another_process_left_behind_is_published_though_nothing_new_arrived(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 14."""
+    _left_behind(warehouse, monkeypatch)
+    before = warehouse.version(PER_MINUTE.table)
+    assert incremental(warehouse, PER_MINUTE) is None
+    assert warehouse.version(PER_MINUTE.table) > before
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_parity_goes_by_what_is_published(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 11."""
+    _left_behind(warehouse, monkeypatch)
+    report = parity(warehouse, PER_MINUTE)
+    assert report.as_of == 2
+    assert report.equal
+
+
+def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 10."""
+    base = FIVE.base
+    ingest(warehouse, base.source, ARRIVALS[:3], ends=False)
+    incremental(warehouse, base)
+    judge, judged = runner.gate, list[Any]()
+
+    def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
+        passed = judge(batch, rows)
+        if batch.transform is FIVE and not judged:
+            judged.append(rows)
+            ingest(warehouse, base.source, ARRIVALS[3:])
+            incremental(warehouse, base)
+        return passed
+
+    monkeypatch.setattr(runner, "gate", gate)
+    incremental(warehouse, FIVE)
+    told = judged[0].select(["window_start", "sensor", "events"]).to_pylist()
+    published = warehouse.take(FIVE.table).select(["window_start", "sensor", "events"]).to_pylist()
+    order = lambda row: (row["window_start"], str(row["sensor"]))  # noqa: E731
+    assert sorted(published, key=order) == sorted(told, key=order)
+    assert parity(warehouse, FIVE).equal
+    incremental(warehouse, FIVE)
+    assert parity(warehouse, FIVE).equal
