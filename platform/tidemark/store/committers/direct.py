@@ -184,7 +184,7 @@ class Direct:
                 return ready.rows
             write_deltalake(
                 opened,
-                ready.reader() if isinstance(ready, Staged) else ready,
+                ready.reader(arrow_schema(opened.schema())) if isinstance(ready, Staged) else ready,
                 mode="overwrite",
                 predicate=None if everything else _for_datafusion(where),
                 commit_properties=properties,

@@ -102,8 +102,8 @@ class Staged:
             actions, mode, opened.schema(), commit_properties=properties
         )
 
-    def reader(self, schema: pa.Schema | None = None) -> pa.RecordBatchReader:
-        """Their rows, one batch after the other; with the columns of the files by default."""
+    def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
+        """Their rows, one batch after the other, with these columns."""
         system, folder = file_system(self.table)
         paths = [f"{folder}/{file.path}" for file in self.files]
         found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)

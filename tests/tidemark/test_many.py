@@ -1,0 +1,75 @@
+"""Many rows go through files and few through memory: what comes out is the same."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import functions as F
+
+from support import MINUTE, PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
+from tidemark import quality as q
+from tidemark.compute import held
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session, Sliding
+from tidemark.run import compute, plan
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store import log
+from tidemark.store.committers import direct
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+ARRIVALS = some_arrivals()
+PLAIN = replace(PER_MINUTE, name="plain")
+JUDGED = replace(PER_MINUTE, name="judged", expectations=(q.complete(), q.between("n", 0, 1000)))
+SLIDING = replace(PER_MINUTE, name="sliding", window=Sliding("3 minutes", "1 minute"))
+SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
+
+
+@pytest.fixture(params=[0, 50_000], ids=["many partials", "few partials"])
+def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of events is many, and nothing that came of them is read into memory at once."""
+    for module in (plan, log):
+        monkeypatch.setattr(module, "FEW", -1)
+    for module in (held, direct):
+        monkeypatch.setattr(module, "SENT", -1)
+    monkeypatch.setattr(compute, "_SOME", request.param)
+
+
+def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
+    found = warehouse.table(table).select(F.input_file_name().alias("f")).distinct().collect()
+    return [row["f"] for row in found]
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("asset", [PLAIN, JUDGED, SLIDING, SESSIONS], ids=lambda a: a.name)
+def test_runs_of_many_events(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    while incremental(warehouse, asset, limit=2):
+        pass
+    assert parity(warehouse, asset).wrong == 0
+    if asset.window == PER_MINUTE.window:
+        assert published(warehouse, asset) == reference(ARRIVALS)
+    before = warehouse.take(asset.table).num_rows
+    backfill(warehouse, asset, T0, T0 + 2 * MINUTE)
+    assert parity(warehouse, asset).wrong == 0
+    backfill(warehouse, asset)
+    assert parity(warehouse, asset).wrong == 0
+    assert warehouse.take(asset.table).num_rows == before
+    correct(warehouse, asset)
+    if asset.window != SESSIONS.window:
+        # A session of the streamed answer may be part of a larger one of the complete answer.
+        assert parity(warehouse, asset).wrong == 0
+    if asset.window == PER_MINUTE.window:
+        whole = reference(ARRIVALS, complete=True)
+        assert {k: r["n"] for k, r in published(warehouse, asset).items()} == {
+            k: r["n"] for k, r in whole.items()
+        }
+
+
+@pytest.mark.usefixtures("many")
+def test_what_was_computed_into_files_is_committed_as_these_files(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    backfill(warehouse, PLAIN)
+    for table in (PLAIN.state_table, PLAIN.table):
+        assert all("/part-" in file for file in _files(warehouse, table)), table
+    assert warehouse.read(PLAIN.state_table).where("marker IS NOT NULL").count() == 1
