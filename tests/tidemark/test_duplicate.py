@@ -144,7 +144,7 @@ def test_a_run_looks_back_no_further_than_the_horizon(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Few rows come from memory, and would not tell of their files.
-    monkeypatch.setattr(direct, "FEW", 0)
+    monkeypatch.setattr(direct, "SENT", 0)
     old = [[Event(T0 + hour * 60 * MINUTE, "a", 0.5)] for hour in range(6)]
     for events in old:
         ingest(warehouse, READINGS, [events], ends=False)

@@ -3,6 +3,7 @@ and in increments alike, and by no other; what is sound is published."""
 
 import json
 from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -158,8 +159,8 @@ def test_a_window_with_two_rows_is_found_out(
 ) -> None:
     finished = compute_step.finished
 
-    def at_fault(*given: object) -> DataFrame:
-        rows = finished(*given)  # pyright: ignore[reportArgumentType]
+    def at_fault(*given: Any, **more: Any) -> DataFrame:  # noqa: ANN401 (passed on)
+        rows = finished(*given, **more)
         return rows.unionByName(rows.where(f"window_start = timestamp_micros({T0}) AND n > 0"))
 
     monkeypatch.setattr(compute_step, "finished", at_fault)
