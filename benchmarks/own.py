@@ -1,7 +1,6 @@
 """An engine of a benchmark's own, in a home that is gone afterwards."""
 
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks.terminal import console
 from tidemark import engine
 from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 
 
@@ -19,7 +19,7 @@ from tidemark.store.warehouse import Warehouse
 def own_engine(memory: str) -> Iterator[Settings]:
     """The settings of an engine that runs for the length of the block."""
     home = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
-    settings = Settings(home=home, engine_port=_free_port(), engine_memory=memory)
+    settings = Settings(home=home, engine_port=free_port(), engine_memory=memory)
     try:
         with console.status("starting an engine"):
             engine.ensure(settings)
@@ -45,16 +45,10 @@ def restarted(settings: Settings, java_options: str = "") -> Settings:
     engine.stop(settings)
     again = Settings(
         home=settings.home,
-        engine_port=_free_port(),
+        engine_port=free_port(),
         engine_memory=settings.engine_memory,
         engine_java_options=f"{settings.engine_java_options} {java_options}".strip(),
     )
     with console.status("starting the engine again"):
         engine.ensure(again)
     return again
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

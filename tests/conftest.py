@@ -4,7 +4,6 @@ wants tables."""
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 
 TESTS = Path(__file__).parent
@@ -40,13 +40,6 @@ the engine generates code, would pay for that.
 SHORT_LIVED = f"{_INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Of an engine that lives for some runs only: the quick compiler alone, with a cache for its code
 that does not fill within a minute."""
-
-
-def free_port() -> int:
-    """A port on loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def pytest_configure() -> None:

@@ -24,13 +24,12 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from conftest import free_port
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import engine as spark_engine
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.connect import address
+from tidemark.engine.connect import address, free_port
 from tidemark.quality import complete, results, volume_within
 from tidemark.run.runner import incremental
 from tidemark.store import ledger

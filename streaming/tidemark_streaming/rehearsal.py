@@ -4,7 +4,6 @@ An engine of its own, in a home that is gone afterwards, ingests two small files
 an incremental run as `tidemark run` does, and answers a query in SQL.
 """
 
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars
+from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
 from tidemark.quality import between, complete, volume_within
 from tidemark.run.runner import incremental
@@ -76,7 +76,7 @@ def _rehearse(java_options: str) -> None:
             home=home,
             remote=None,
             token=None,
-            engine_port=_free_port(),
+            engine_port=free_port(),
             engine_memory="1g",
             engine_java_options=f"{usual} {java_options}",
             warehouse=str(home / "warehouse"),
@@ -112,12 +112,6 @@ def _land(landing: Path, number: int) -> None:
         value = "" if minute % 50 == 0 else minute % 97
         lines.append(f"{iso(happened)},p{minute % 3},{value}")
     (landing / f"{number}.csv").write_text("\n".join(lines) + "\n")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def _say(line: str) -> None:

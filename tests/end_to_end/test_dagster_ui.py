@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from commands import surround
-from conftest import free_port
 from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
 from tidemark_assets.flights.feed import recording
 from tidemark_assets.weather.feed import recording as weather
 from tidemark_streaming import services

@@ -202,6 +202,13 @@ def listening(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
+def free_port() -> int:
+    """A port on loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def _with(url: str, name: str, value: str) -> str:
     base = url if "/;" in url else f"{url.rstrip('/')}/"
     return f"{base.rstrip(';')};{name}={value}"

@@ -11,11 +11,10 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from conftest import free_port
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import Answer, address, probe
+from tidemark.engine.connect import Answer, address, free_port, probe
 from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import free_port
 from tidemark.base.errors import EngineError
+from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
 
 QUERY = """

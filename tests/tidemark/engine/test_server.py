@@ -12,11 +12,12 @@ import psutil
 import pytest
 from pyspark.errors import PySparkException
 
-from conftest import SHORT_LIVED, free_port
+from conftest import SHORT_LIVED
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import Answer, archive, jars
+from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 
