@@ -157,7 +157,7 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
         with scratch(log.warehouse) as place:
             # Read once: a file that is still growing would give other rows the second time.
             few = sum(chunk.bytes for chunk in chunks) <= FEW_BYTES
-            with log.warehouse.planning(Planning.FEW if few else Planning.MANY):
+            with log.warehouse.planning(Planning.of(few)):
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
                 facts = _facts(log.source, rows, chunks)

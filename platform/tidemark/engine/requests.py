@@ -6,7 +6,7 @@ come with them, whose `createDataFrame` asks for thirteen settings each time, an
 one by one. The client's version is pinned; the tests of the engine know what is used of it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,9 @@ from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 from pyspark.sql.connect.plan import LocalRelation
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+
+Settings = Mapping[str, str | None]
+"""Settings by their names; None where there is no value."""
 
 _SENT_WITH_PLAN = 8 << 20
 """Bytes up to which rows are part of the plan; what is more, the client keeps with the server."""
@@ -46,24 +49,34 @@ def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return made.coalesce(1)
 
 
+def settings(spark: SparkSession, names: Iterable[str]) -> Settings:
+    """What a session has for some settings, in one request."""
+    config = proto.ConfigRequest
+    asked = config.Operation(get_option=config.GetOption(keys=[*names]))
+    return dict(_own(spark).client.config(asked).pairs)
+
+
 @contextmanager
-def changed(spark: SparkSession, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[None]:
-    """Settings of a session in the place of old ones, as long as the block lasts; what neither
-    names is the engine's own."""
-    _change(spark, old, new)
+def changed(spark: SparkSession, old: Settings, new: Settings) -> Iterator[None]:
+    """Settings of a session in the place of old ones, all of the same names, as long as the block
+    lasts.
+
+    Not by taking back what was set: what an engine was started with is a setting of its sessions,
+    and would go too.
+    """
+    _set(spark, new)
     try:
         yield
     finally:
-        _change(spark, new, old)
+        _set(spark, old)
 
 
-def _change(spark: SparkSession, old: Mapping[str, str], new: Mapping[str, str]) -> None:
+def _set(spark: SparkSession, values: Settings) -> None:
     client, config = _own(spark).client, proto.ConfigRequest
-    pairs = [proto.KeyValue(key=key, value=value) for key, value in new.items()]
-    if pairs:
-        client.config(config.Operation(set=config.Set(pairs=pairs)))
-    if gone := [key for key in old if key not in new]:
-        client.config(config.Operation(unset=config.Unset(keys=gone)))
+    pairs = [proto.KeyValue(key=k, value=v) for k, v in values.items() if v is not None]
+    client.config(config.Operation(set=config.Set(pairs=pairs)))
+    if none := [key for key, value in values.items() if value is None]:
+        client.config(config.Operation(unset=config.Unset(keys=none)))
 
 
 def _own(spark: SparkSession) -> Any:  # noqa: ANN401 (the client's own class, by another name)

@@ -88,7 +88,7 @@ class Batch:
         return self._recount() if self.counting is None else self.counting.result()
 
     def _recount(self) -> Rows:
-        with self.asset.warehouse.planning(Planning.FEW if self.few_events else Planning.MANY):
+        with self.asset.warehouse.planning(Planning.of(self.few_events)):
             found = self._recountable()
             return self.scratch.hold(found, few=self.few_events)
 

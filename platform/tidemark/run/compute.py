@@ -37,6 +37,9 @@ from tidemark.store.rows import Rows, frame
 from tidemark.store.state import by_verdict, numbered
 from tidemark.store.warehouse import Planning
 
+_SOME = 50_000
+"""Partials up to which there is nothing to be gained by merging them in parallel."""
+
 
 @dataclass(frozen=True)
 class Output:
@@ -135,7 +138,7 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
             # What came too late stays on record, also when a correction counts it.
             events = late_events(asset.log, transform, marker)
             comment = f"Events too late for {transform.name}, or without time"
-            with warehouse.planning(Planning.FEW if plan.few else Planning.MANY):
+            with warehouse.planning(Planning.of(plan.few)):
                 held = scratch.hold(events, few=plan.few)
             outputs.append(Output(transform.late_table, held, comment))
     open_from = None
@@ -155,10 +158,6 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
     rows = frame(asset.warehouse.spark, partials)
     found = session.open_from(rows, transform, as_of(marker.after)).collect()
     return _open_from(transform, marker, found[0].asDict())
-
-
-_SOME = 50_000
-"""Partials up to which there is nothing to be gained by merging them in parallel."""
 
 
 class _State:

@@ -198,7 +198,7 @@ def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | N
 def _stored(asset: Asset, todo: Plan) -> Plan:
     """A plan that replaces windows, with its partials in the state: from here on it is published
     like a commit that was left behind, and a stream beside it goes on."""
-    with scratch(asset.warehouse) as place, asset.warehouse.planning(_planning(todo.few)):
+    with scratch(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count(asset, todo, place)
         open_from = compute.open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
@@ -207,17 +207,13 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
-def _planning(few: bool) -> Planning:
-    return Planning.FEW if few else Planning.MANY
-
-
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
     few = compute.few_stored(asset, todo)
     small = todo.few and few
     with (
         scratch(warehouse) as place,
-        warehouse.planning(_planning(small)),
+        warehouse.planning(Planning.of(small)),
         Batch(asset, marker, place, small, small).ahead() as batch,
         ExitStack() as merging,
     ):

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
-from tidemark.engine.requests import changed
+from tidemark.engine.requests import Settings, changed, settings
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -55,8 +55,14 @@ class Planning(Enum):
     SOME = "in one piece"
     MANY = "adapted"
 
+    @classmethod
+    def of(cls, few: bool) -> "Planning":
+        """For events of which it is told whether they are few."""
+        return cls.FEW if few else cls.MANY
+
 
 _SETTINGS = {Planning.FEW: _INTERPRETED, Planning.SOME: _PLAIN, Planning.MANY: dict[str, str]()}
+"""What each sets; the rest is as the engine has it."""
 
 
 class Place(NamedTuple):
@@ -99,6 +105,8 @@ class Warehouse:
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planning = Planning.MANY
+        # What the engine has for the settings that change, before they are changed.
+        self._own: Settings | None = None
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -322,10 +330,15 @@ class Warehouse:
             return
         self._planning = planning
         try:
-            with changed(self.spark, _SETTINGS[before], _SETTINGS[planning]):
+            with changed(self.spark, self._settings(before), self._settings(planning)):
                 yield
         finally:
             self._planning = before
+
+    def _settings(self, planning: Planning) -> Settings:
+        if self._own is None:
+            self._own = settings(self.spark, _INTERPRETED)
+        return {**self._own, **_SETTINGS[planning]}
 
     def _demand(self, table: str) -> None:
         if table not in self._known and self.head(table) is None:
