@@ -225,7 +225,8 @@ def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> N
     place = ["correlation_id", "sensor", F.unix_micros("happened_at").alias("time")]
     worst = pane.judged(log, transform, -1, ARRIVALS).groupBy(*place).agg(F.max("verdict"))
     punctual = [r for r in worst.collect() if r["max(verdict)"] == 0]
-    rows = prepared(log, transform, -1, ARRIVALS)
+    read = prepared(log, transform, -1, ARRIVALS)
+    rows = read.withColumn("happened_at", transform.source.happened(F.unix_micros("arrived_at")))
     parts = slices.sliced(rows, transform, EVENLY, by_arrival=False).where("arrival IS NULL")
     assert sum(r["events"] for r in parts.collect()) == len(punctual) > ARRIVALS
     assert parts.count() == len({(r["time"] // MINUTE, r["sensor"]) for r in punctual})
