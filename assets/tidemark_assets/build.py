@@ -199,7 +199,7 @@ def transform_assets(
             answer = config.answer.value
             facts = run.backfill(warehouse, transform, start, end, answer=answer, reported=True)
             if facts.window_from is None:
-                # A session may reach across any bound, so all were computed, whatever was asked.
+                # The first sessions of a definition: all were computed, whatever was asked.
                 start, end = min(start, oldest), max(end, newest + 1)
             done = spans(partitions, start, end - 1)
             begins = {span.key: span.start for span in done}

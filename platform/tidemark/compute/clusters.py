@@ -20,11 +20,17 @@ fired, and was never closed, before all of it had come. What is left is one firi
 the watermark reaches the end of the whole.
 """
 
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
+from tidemark.engine.varying import varying
+from tidemark.store.ranges import Ranges, joined
 
 FROM = "_from"
 """The column that tells, with the keys, which cluster a fragment is in: where it starts."""
@@ -60,6 +66,24 @@ def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
         }
     )
     return rows.withColumn(FROM, F.max("_begin").over(so_far)).drop("_begin")
+
+
+def spans(ranges: Ranges, transform: WindowedTransform) -> Ranges:
+    """Ranges of event times, widened so that no fragment has events within and without: fragments
+    are of one span of a gap."""
+    gap = _gap(transform)
+    return joined((start // gap * gap, -(-end // gap) * gap) for start, end in ranges)
+
+
+def touching(start: Column, end: Column, transform: WindowedTransform, ranges: Ranges) -> Column:
+    """Whether a session or cluster may be touched by one with a fragment that starts in a range."""
+    gap = _gap(transform)
+    return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
+
+
+def _gap(transform: WindowedTransform) -> int:
+    assert isinstance(transform.window, Session)
+    return transform.window.gap
 
 
 def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:

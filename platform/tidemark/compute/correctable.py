@@ -4,23 +4,19 @@ from pyspark.sql import functions as F
 
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Calendar, Session, Tumbling
+from tidemark.define.windows import Calendar, Tumbling
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 
 def lacking(warehouse: Warehouse, transform: WindowedTransform) -> Ranges | None:
-    """The starts of the windows that lack too-late events; None where none does.
-
-    Sessions merge across any bound, so of them it is all: no bound.
-    """
+    """The starts of the windows that lack too-late events, of sessions those of the events; None
+    where none does."""
     if not warehouse.exists(transform.state_table):
         return None
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     rows = State(warehouse, transform).read().where(judge.missed())
-    if isinstance(transform.window, Session):
-        return None if rows.isEmpty() else ()
     # Where windows overlap, only a range of one instant holds the starts of no others.
     apart = isinstance(transform.window, Tumbling | Calendar)
     spans = rows.select(start, end if apart else start + F.lit(1)).distinct().collect()

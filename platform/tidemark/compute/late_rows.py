@@ -13,6 +13,7 @@ from tidemark.compute.pane import as_of, covered, finished
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
+from tidemark.engine.varying import varying
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
 
@@ -28,7 +29,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
         .otherwise("no_event_time")
     )
     lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
-    seq = F.lit(marker.seq).cast("bigint")
+    seq = varying(marker.seq)
     return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
@@ -46,7 +47,7 @@ def late_loss(
     at = as_of(marker.after)
     gone = judge.missed()
     if marker.mode == "incremental":
-        gone = gone & (F.col("seq") == marker.seq)
+        gone = gone & (F.col("seq") == varying(marker.seq))
     # Which fragments are in a session with a too-late event shows when they are merged: here just
     # those of its keys are kept.
     by = list(transform.keys) if isinstance(transform.window, Session) else on
@@ -67,5 +68,5 @@ def late_loss(
     return (
         there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
         .drop("_all", "_some")
-        .withColumn("seq", F.lit(marker.seq).cast("bigint"))
+        .withColumn("seq", varying(marker.seq))
     )

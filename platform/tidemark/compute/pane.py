@@ -20,10 +20,11 @@ from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
+from tidemark.store.conditions import Within, started
 from tidemark.store.coverage import Coverage
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import Ranges, within
+from tidemark.store.ranges import Ranges
 
 
 def counted(
@@ -125,11 +126,13 @@ def _partials(
 def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """The rows that may be in one of the scope's windows, with `happened_at`, the event time as far
     as it is believed."""
-    held = tuple((start, end + transform.window.reach) for start, end in scope.ranges)
+    # An event begins a session of its own.
+    reach = 0 if isinstance(transform.window, Session) else transform.window.reach
+    held = tuple((start, end + reach) for start, end in scope.ranges)
     first, last = min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
     rows = prepared(log, transform, scope.after, scope.through, first, last)
     if len(held) > 1:
-        rows = rows.where(within(held, f"`{transform.source.event_time}`"))
+        rows = rows.where(Within(transform.source.event_time, held).sql())
     happened = transform.source.happened(F.unix_micros("arrived_at"))
     return rows.withColumn("happened_at", happened)
 
@@ -147,7 +150,7 @@ def _judged(
     admitted = F.col("verdict") <= (judge.TOO_LATE if scope.complete else judge.LATE)
     events = (
         transform.window.assign(rows, "happened_at")
-        .where(within(scope.ranges))
+        .where(started(scope.ranges).sql())
         .withColumn("verdict", verdict)
         .withColumn("admitted", admitted)
     )

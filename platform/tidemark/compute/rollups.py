@@ -26,10 +26,11 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.define.windows.closing import closing
 from tidemark.store.asset import Asset
+from tidemark.store.conditions import started
 from tidemark.store.coverage import Cover, Coverage
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import Ranges, joined, within
+from tidemark.store.ranges import Ranges, joined
 from tidemark.store.state import by_verdict
 from tidemark.store.warehouse import Warehouse
 
@@ -86,7 +87,7 @@ def placed_within(
     """
     rows = rows_of(held(asset.transform, ranges))
     placed_rows = placed(asset.warehouse, asset.transform, rows, through)
-    return placed_rows.where(within(ranges))
+    return placed_rows.where(started(ranges).sql())
 
 
 def counted(

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from tidemark.compute import slot
-from tidemark.compute.clusters import FROM, clustered, plain, whole
+from tidemark.compute.clusters import FROM, clustered, plain, touching, whole
 from tidemark.compute.rows import completed, merged
 from tidemark.compute.session_replay import Firing as Fired
 from tidemark.compute.session_replay import Fragment, Replay
@@ -25,6 +25,7 @@ from tidemark.define.trigger import Count, EachArrival, Every, Firing, Trigger
 from tidemark.define.windows import Session
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log, tick
+from tidemark.store.ranges import Ranges
 
 _SPAN = "_span"
 _PLAN = """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired: bigint,
@@ -98,14 +99,20 @@ def finished(
     at: AsOf,
     *others: Column,
     all_plain: bool = False,
+    near: Ranges = (),
 ) -> DataFrame:
     """The rows of the sessions that have fired, as they stand.
 
     Args:
         others: further aggregate expressions over the partials that count.
         all_plain: whether it is known that all clusters are plain.
+        near: of clusters that fragments in these ranges may touch; of all by default.
     """
     fragments = clustered(stored, transform)
+    if near:
+        end = F.max("_end").over(whole(transform))
+        fragments = fragments.withColumn("_until", end)
+        fragments = fragments.where(touching(F.col(FROM), F.col("_until"), transform, near))
     if all_plain:
         clusters = _clusters(fragments, transform, *merged(transform), *others)
         rows = _merged_plainly(clusters, at).drop("fired")

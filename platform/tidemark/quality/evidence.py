@@ -50,7 +50,7 @@ class Batch:
 
     @property
     def replaces(self) -> bool:
-        return self.marker.replaces
+        return self.marker.replaces_windows
 
     def published(self, back: int = 0) -> DataFrame:
         return self._reached(self.transform.table, back)
@@ -98,10 +98,9 @@ class Batch:
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         through, ranges = marker.after, self.ranges()
-        partials = rollups.counted(
-            asset.warehouse, counting, through, ranges, complete=marker.answer == "complete"
-        )
-        if marker.mode in ("incremental", "rollup"):
+        complete = marker.answer == "complete" and marker.replaces_windows
+        partials = rollups.counted(asset.warehouse, counting, through, ranges, complete=complete)
+        if not marker.replaces_windows:
             # What an earlier backfill of the complete answer admitted is no fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:
@@ -127,7 +126,7 @@ class Batch:
     def ranges(self, back: int = 0) -> Ranges:
         """The window starts among which the commit's windows are, and `back` microseconds more."""
         marker, transform = self.marker, self.transform
-        ranges = marker.ranges if marker.replaces else changing(transform, marker)
+        ranges = marker.ranges if marker.replaces_windows else changing(transform, marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _reached(self, table: str, back: int) -> DataFrame:

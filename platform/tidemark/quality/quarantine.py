@@ -141,7 +141,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
     )
     withheld = rows.count() if isinstance(rows, DataFrame) else rows.num_rows
     staying = frame(marked.sparkSession, rows)
-    if marker.replaces:
+    if marker.replaces_windows:
         kept = None
         if withheld:
             published = batch.published().alias("p")
@@ -159,7 +159,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
 def commit(asset: Asset, marker: Marker, changes: Rows) -> None:
     """Bring the quarantine up to date, once for each commit."""
     table, store = asset.transform.quarantine_table, asset.warehouse
-    if marker.replaces:
+    if marker.replaces_windows:
         store.replace(changes, table, within(marker.ranges), asset.app, marker.seq)
         return
     if isinstance(changes, DataFrame) or changes.num_rows:

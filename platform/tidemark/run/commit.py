@@ -78,7 +78,7 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
     """How many rows were written; None where they had been written before."""
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.seq)
-    if marker.replaces:
+    if marker.replaces_windows:
         return store_.replace(staying(rows), table, within(marker.ranges), *place)
     if marker.seq == 0 and not asset.rolls_up:
         # Every window fires for the first time here: what is there is of an earlier life, of which
@@ -97,7 +97,7 @@ def _put(asset: Asset, marker: Marker, output: Output) -> None:
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
     if marker.replaces or (marker.seq == 0 and not asset.rolls_up):
-        where = within(marker.ranges)
+        where = "TRUE" if output.whole else within(marker.ranges)
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)
     elif not is_empty(output.rows):
         store_.append(output.rows, output.table, asset.app, marker.seq)

@@ -27,27 +27,38 @@ from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count
 from tidemark.define.windows import Session
+from tidemark.engine.varying import varying
+from tidemark.quality import quarantine
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
+from tidemark.store.conditions import started
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import NOWHERE, Ranges, joined, within
+from tidemark.store.ranges import NOWHERE, Ranges, joined
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import by_verdict, numbered
 from tidemark.store.warehouse import Planning
 
-_SOME = 50_000
-"""Partials up to which there is nothing to be gained by merging them in parallel."""
+_HELD = 50_000
+"""Partials up to which the rows of their windows are held in memory."""
+
+_SOME = 500_000
+"""Partials up to which there is nothing to be gained by adapting a plan to them."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a commit gives for a table beside the published one."""
+    """What a commit gives for a table beside the published one.
+
+    Args:
+        whole: where it replaces rows, whether these are all that the table has.
+    """
 
     table: str
     rows: Rows
     comment: str
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,14 +84,21 @@ class Computed:
     open_from: int | None = None
 
 
-def few_stored(asset: Asset, plan: Plan) -> bool:
-    """Whether the state has few partials of the windows that a commit can change."""
+def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
+    """Whether the state has few partials of the windows that a commit can change, and how the
+    engine is to merge them."""
     marker = plan.marker
+    unknown = plan.few, Planning.of(plan.few)
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
-        return plan.few
-    ranges = marker.ranges if marker.replaces else changing(asset.transform, marker)
+        return unknown
+    ranges = marker.ranges if marker.replaces_windows else changing(asset.transform, marker)
     stored = asset.state.at_most(ranges)
-    return plan.few if stored is None else stored <= _SOME
+    if stored is None:
+        return unknown
+    few = stored <= _HELD
+    if few and plan.few:
+        return few, Planning.FEW
+    return few, Planning.SOME if stored <= _SOME else Planning.MANY
 
 
 def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
@@ -105,7 +123,7 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     counts = (
         plan.counts
         if plan.counts is not None
-        else by_verdict(new)
+        else by_verdict(warehouse.pick(new, "verdict", "events"))
         if new is not None
         else Counter()
     )
@@ -114,7 +132,9 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     opened = Observation() if isinstance(transform.window, Session) else None
     # To ask first is worth it where there is much to be computed twice.
     plain = opened is not None and not plan.few and clusters.all_plain(rows, transform)
-    if marker.replaces:
+    if marker.merges:
+        changed = _merging(asset, marker, rows, scratch, all_plain=plain)
+    elif marker.replaces:
         changed = _replacing(asset, marker, rows, all_plain=plain)
     else:
         changed = _changed(asset, marker, rows, opened, all_plain=plain)
@@ -123,7 +143,7 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     if transform.accumulation is not None:
         then = None if marker.replaces else as_of(marker.before)
         fired = panes(rows, transform, asset.log, as_of(marker.after), then)
-        fired = fired.withColumn("seq", F.lit(marker.seq).cast("bigint"))
+        fired = fired.withColumn("seq", varying(marker.seq))
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.hold(fired, few=few), comment))
     missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
@@ -133,7 +153,7 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
         loss = late_loss(lacking, transform, asset.log, marker)
         comment = f"What too-late events would change in {transform.name}"
         held = scratch.hold(loss, few=few)
-        outputs.append(Output(transform.late_loss_table, held, comment))
+        outputs.append(Output(transform.late_loss_table, held, comment, whole=marker.merges))
         if marker.mode != "correction":
             # What came too late stays on record, also when a correction counts it.
             events = late_events(asset.log, transform, marker)
@@ -153,6 +173,8 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
     transform = asset.transform
     if not isinstance(transform.window, Session):
         return None
+    if marker.merges:
+        return marker.open_from
     if marker.after.at.watermark == INFINITY:
         return settled(transform, marker.after)
     rows = frame(asset.warehouse.spark, partials)
@@ -175,17 +197,19 @@ class _State:
         if self._new is None:
             return stored.read(ranges)
         new = frame(self._asset.warehouse.spark, self._new).drop("marker")
-        new = new.where(within(ranges)) if ranges else new
+        new = new.where(started(ranges).sql())
         if marker.seq == 0 or (marker.replaces and ranges == marker.ranges):
             return new
         there = stored.read(ranges)
         if marker.replaces:
-            there = there.where(f"NOT {within(marker.ranges)}")
+            there = there.where(f"NOT {started(marker.ranges).sql()}")
         return there.unionByName(new)
 
     def lacking(self) -> Ranges:
         """The starts of the windows that lack what the commit brought too late."""
         asset, marker = self._asset, self._marker
+        if marker.merges:
+            return ()
         if marker.mode != "incremental" or isinstance(asset.transform.window, Session):
             return marker.ranges
         new = asset.state.of(marker.seq) if self._new is None else self._new
@@ -198,23 +222,41 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
     """The partials of all windows that a commit can have changed, and a condition on these."""
     transform = asset.transform
     if marker.replaces:
-        return rollups.placed_within(asset, state.rows, marker.after, marker.ranges), "TRUE"
+        ranges = () if marker.merges else marker.ranges
+        return rollups.placed_within(asset, state.rows, marker.after, ranges), "TRUE"
     before, reach = marker.before, "TRUE"
     ranges = changing(transform, marker)
     rows = rollups.placed_within(asset, state.rows, marker.after, ranges)
     if (end := settled(transform, before)) is not None:
-        bound = f"window_end > timestamp_micros({end})"
-        reach = f"t.{bound}"
+        reach = f"t.window_end > timestamp_micros({end})"
         if not isinstance(transform.window, Session):
-            rows = rows.where(bound)
+            rows = rows.where(F.unix_micros("window_end") > varying(end))
     if before.covers:
-        rows = rows.where(before.pick("arrival") < marker.after.at.arrival)
+        rows = rows.where(before.pick("arrival") < varying(marker.after.at.arrival))
     return rows, reach
 
 
 def _replacing(asset: Asset, marker: Marker, rows: DataFrame, *, all_plain: bool) -> DataFrame:
     at = as_of(marker.after)
     return finished(rows, asset.transform, asset.log, at, all_plain=all_plain)
+
+
+def _merging(
+    asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool
+) -> DataFrame:
+    """The sessions near to the ranges as they stand now, and those near to them that left."""
+    warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
+    at = as_of(marker.after)
+    found = session.finished(rows, transform, asset.log, at, all_plain=all_plain, near=near)
+    standing = scratch.keep(found)
+    earlier = quarantine.computed(warehouse, transform, ())
+    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    earlier = earlier.where(clusters.touching(start, end, transform, near))
+    same = [F.col(f"e.{c}").eqNullSafe(F.col(f"s.{c}")) for c in transform.by_window]
+    left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
+    return standing.withColumn("gone", F.lit(False)).unionByName(
+        left.select(standing.columns).withColumn("gone", F.lit(True))
+    )
 
 
 def _changed(
@@ -258,14 +300,15 @@ def published_columns(rows: Rows) -> Rows:
 def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
     # Where all rows of some windows are replaced, none need be told to leave, and without an
     # expectation the rows are what is published: their files are committed as they are.
-    plain = marker.replaces and not transform.expectations
-    gone = [] if plain else [F.lit(False).alias("gone") if marker.replaces else F.col("gone")]
+    replaces = marker.replaces_windows
+    plain = replaces and not transform.expectations
+    gone = [] if plain else [F.lit(False).alias("gone") if replaces else F.col("gone")]
     stamped = rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
         "last_arrival",
         marker.after.pick("arrival").alias("as_of"),
-        F.lit(marker.seq).cast("bigint").alias("seq"),
+        varying(marker.seq).alias("seq"),
         F.lit(None).cast("string").alias("quality"),
         *gone,
     )

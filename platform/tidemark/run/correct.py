@@ -19,6 +19,9 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
+_OLD, _NEW = ("delete", "update_preimage"), ("insert", "update_postimage")
+"""What a change feed calls the two sides of a change: windows that were replaced, or merged."""
+
 
 @dataclass(frozen=True)
 class Change:
@@ -65,20 +68,20 @@ def told(
         most: how many changes to list.
     """
     feed = warehouse.changes(transform.table, since)
-    new = (F.col("seq") == facts.seq) & (F.col("_change_type") == "insert")
+    new = (F.col("seq") == facts.seq) & F.col("_change_type").isin(*_NEW)
     commit = feed.where(new).select("_commit_version").distinct()
     rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
     columns = [*transform.aggregates, "events", "late_events"]
     types = {f.name: f.dataType for f in feed.schema.fields if f.name in columns}
 
-    def side(kind: str, name: str) -> DataFrame:
-        return rows.where(F.col("_change_type") == kind).select(
+    def side(kinds: tuple[str, ...], name: str) -> DataFrame:
+        return rows.where(F.col("_change_type").isin(*kinds)).select(
             F.struct(*transform.by_window).alias(f"{name}_key"), F.struct(*columns).alias(name)
         )
 
     found = (
-        side("delete", "old")
-        .join(side("insert", "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
+        side(_OLD, "old")
+        .join(side(_NEW, "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
         .select(
             F.coalesce("old_key", "new_key").alias("key"),
             F.explode(differing(types, "old", "new")).alias("d"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
+from tidemark.compute.clusters import spans
 from tidemark.compute.correctable import lacking
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
@@ -20,7 +21,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import between
+from tidemark.store.ranges import Ranges, between
 from tidemark.store.rows import FEW
 
 
@@ -94,8 +95,9 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
     newest = asset.log.last()
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
+    if start is not None and end is not None and anew_in_part(asset, last):
+        return _of_sessions(asset, last, "backfill", ((start, end),), answer)
     if isinstance(asset.transform.window, Session):
-        # A session may reach across any bound, so all are computed.
         start, end = None, None
     at, before = _position(newest), last.after
     after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
@@ -117,6 +119,10 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
     ranges = lacking(asset.warehouse, asset.transform)
     if ranges is None:
         return None
+    if anew_in_part(asset, last):
+        return _of_sessions(asset, last, "correction", ranges, "complete")
+    if isinstance(asset.transform.window, Session):
+        ranges = ()
     stands = last.after
     marker = Marker(
         mode="correction",
@@ -125,6 +131,36 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
         after=stands,
         ranges=ranges,
         answer="complete",
+    )
+    rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
+    return Plan(_begun(asset, marker), rows <= FEW)
+
+
+def anew_in_part(asset: Asset, last: Marker) -> bool:
+    """Whether some of an asset's sessions can be computed anew without the others.
+
+    A session may reach across any bound, and is merged with what the state has beyond it. So these
+    must be sessions of the same definition, and every firing of them, where panes are kept, is
+    told by all of its events.
+    """
+    transform = asset.transform
+    of_sessions = isinstance(transform.window, Session) and transform.accumulation is None
+    return of_sessions and last.seq >= 0 and last.definition == fingerprint(transform)
+
+
+def _of_sessions(asset: Asset, last: Marker, mode: str, ranges: Ranges, answer: str) -> Plan:
+    """The events of some ranges, counted anew through the arrival where the asset is."""
+    stands = last.after
+    marker = Marker(
+        mode=mode,
+        seq=last.seq + 1,
+        before=stands,
+        after=stands,
+        ranges=spans(ranges, asset.transform),
+        answer=answer,
+        # An event that is admitted now may join what is open to sessions before it.
+        open_from=last.open_from if answer == "as_streamed" else None,
+        merges=True,
     )
     rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
     return Plan(_begun(asset, marker), rows <= FEW)

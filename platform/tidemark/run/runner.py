@@ -95,8 +95,9 @@ def backfill(
     """Compute windows anew from all arrivals so far, and replace them in one commit each.
 
     Args:
-        start, end: the windows that start in [start, end), in microseconds; all by default, and
-            always of sessions.
+        start, end: the windows that start in [start, end), in microseconds; all by default. Of
+            sessions those that hold events of that time, or touch such a one: the rest of what
+            arrived is taken in before. All, where the asset has no sessions by this definition yet.
         answer: `as_streamed` counts what a stream would have counted; `complete` also counts the
             events that came too late.
         reported: whether the caller tells the orchestrator what it did.
@@ -112,6 +113,9 @@ def backfill(
         raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
+    asset = Asset(warehouse, transform)
+    if start is not None and plan.anew_in_part(asset, asset.state.last()):
+        incremental(warehouse, transform)
     facts = _run(
         warehouse,
         transform,
@@ -209,17 +213,16 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
 
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
-    few = compute.few_stored(asset, todo)
-    small = todo.few and few
+    few, planning = compute.merging(asset, todo)
+    small = planning is Planning.FEW
     with (
         scratch(warehouse) as place,
         warehouse.planning(Planning.of(small)),
         Batch(asset, marker, place, small, small).ahead() as batch,
-        ExitStack() as merging,
+        ExitStack() as rest,
     ):
         new = None if todo.stored else compute.count(asset, todo, place)
-        if few and not small:
-            merging.enter_context(warehouse.planning(Planning.SOME))
+        rest.enter_context(warehouse.planning(planning))
         computed = compute.finish(asset, todo, new, place, few=few)
         if computed.partials is not None:
             asset.life = asset.state.create(computed.partials)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.base.instants import EPOCH
+from tidemark.engine.varying import varying_sql
 from tidemark.store.ranges import Ranges
 
 
@@ -54,20 +55,40 @@ class Within:
 
         Without statistics it may hold anything.
         """
+        told = self._bounds(file)
+        return told is None or any(told[0] < end and start <= told[1] for start, end in self.ranges)
+
+    def holds(self, file: Mapping[str, Any]) -> bool:
+        """Whether all rows of a file are such, as far as its statistics tell."""
+        told, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
+        return (
+            told is not None
+            and nulls == 0
+            and any(start <= told[0] and told[1] < end for start, end in self.ranges)
+        )
+
+    def _bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
+        """The least and the greatest that a file may have; None where it may have anything."""
         low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
         if not self.ranges or low is None or high is None:
-            return True
+            return None
         if isinstance(low, datetime):
             # Some writers cut instants to milliseconds: the greatest may be a little more.
-            low, high = _micros(low), _micros(high) + 999
-        return any(low < end and start <= high for start, end in self.ranges)
+            return _micros(low), _micros(high) + 999
+        return low, high
 
     def _literal(self, value: int) -> str:
-        return f"timestamp_micros({value})" if self.instants else str(value)
+        number = varying_sql(value)
+        return f"timestamp_micros({number})" if self.instants else number
 
     def _scalar(self, value: int) -> pa.Scalar:
         number = pa.scalar(value, pa.int64())
         return number.cast(pa.timestamp("us", "UTC")) if self.instants else number
+
+
+def started(ranges: Ranges) -> Within:
+    """Windows that start in one of the ranges."""
+    return Within("window_start", ranges)
 
 
 def _micros(instant: datetime) -> int:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.engine.varying import varying
+
 
 @dataclass(frozen=True)
 class Position:
@@ -63,11 +65,12 @@ class Coverage:
 
     def pick(self, what: str) -> Column:
         """`arrival` or `watermark` (BIGINT) of the position that holds for each row's window."""
-        picked = F.lit(getattr(self.at, what)).cast("bigint")
+        picked = varying(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:
-            inside = (start >= c.start) & (end <= c.end if self.whole else start < c.end)
-            picked = F.when(inside, F.lit(getattr(c.at, what)).cast("bigint")).otherwise(picked)
+            first, last = varying(c.start), varying(c.end)
+            inside = (start >= first) & (end <= last if self.whole else start < last)
+            picked = F.when(inside, varying(getattr(c.at, what))).otherwise(picked)
         return picked
 
 

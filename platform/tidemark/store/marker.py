@@ -27,6 +27,8 @@ class Marker:
         open_from: of sessions, where the first one starts that later arrivals may still change,
             microseconds; None is no bound.
         changing_from: the same before this commit: an increment reads the partials from there on.
+        merges: of sessions, which no range holds: whether it counted the events of its ranges anew,
+            and what became of the sessions that these are in is merged into what there was.
     """
 
     run: str = ""
@@ -40,11 +42,17 @@ class Marker:
     definition: str = ""
     open_from: int | None = None
     changing_from: int | None = None
+    merges: bool = False
 
     @property
     def replaces(self) -> bool:
         """Whether the commit put all that it is about in the place of what was there."""
         return self.mode in ("backfill", "correction") or bool(self.ranges)
+
+    @property
+    def replaces_windows(self) -> bool:
+        """Whether the windows that start in its ranges are in the place of what was there."""
+        return self.replaces and not self.merges
 
     @property
     def at(self) -> Position:

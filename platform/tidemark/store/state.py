@@ -22,7 +22,8 @@ from tidemark.base.errors import ConflictError
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.verdict import VERDICTS
 from tidemark.engine.requests import fetch
-from tidemark.store.conditions import Within
+from tidemark.engine.varying import varying
+from tidemark.store.conditions import Within, started
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows
@@ -45,17 +46,17 @@ class State:
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
         """The stored partials of windows that start in one of the ranges, without the markers."""
-        rows = self.warehouse.read(self.table, *_starting(ranges))
+        rows = self.warehouse.read(self.table, started(ranges))
         return rows.where("marker IS NULL").drop("marker")
 
     def at_most(self, ranges: Ranges = ()) -> int | None:
         """How many partials at most are in windows that start in one of the ranges; None where
         that is not told without asking."""
-        return self.warehouse.at_most(self.table, *_starting(ranges))
+        return self.warehouse.at_most(self.table, started(ranges))
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
         """The same in memory, with `seq` and `marker` as they are stored."""
-        rows = self.warehouse.take(self.table, *_starting(ranges))
+        rows = self.warehouse.take(self.table, started(ranges))
         return rows.filter(rows["marker"].is_null())
 
     def last(self) -> Marker:
@@ -113,7 +114,11 @@ class State:
 
     def counts(self, marker: Marker) -> Counter[int]:
         """The events of an earlier commit, by verdict."""
-        return by_verdict(self.of(marker.seq))
+        columns = ["verdict", "events", "marker"]
+        rows = self.warehouse.take(
+            self.table, _numbered(marker.seq, marker.seq + 1), columns=columns
+        )
+        return by_verdict(rows.filter(rows["marker"].is_null()))
 
     def of(self, seq: int) -> DataFrame:
         """The partials of one commit."""
@@ -137,24 +142,19 @@ def numbered(partials: DataFrame, seq: int) -> DataFrame:
     """Partials as the state stores them: with the number of their commit, and no marker."""
     # First in the table: Delta keeps statistics for the first 32 columns alone.
     return partials.select(
-        F.lit(seq).cast("bigint").alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
+        varying(seq).alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
     )
 
 
 def by_verdict(partials: Rows) -> Counter[int]:
     """How many events are in partials, by verdict."""
     if isinstance(partials, DataFrame):
-        added = partials.groupBy("verdict").agg(F.sum("events").alias("events"))
-        return by_verdict(fetch(added))
+        return by_verdict(fetch(partials.groupBy("verdict").agg(F.sum("events").alias("events"))))
     counts = Counter(dict.fromkeys(VERDICTS, 0))
-    pairs = zip(partials["verdict"].to_pylist(), partials["events"].to_pylist(), strict=True)
-    for verdict, events in pairs:
-        counts[verdict] += events
+    added = partials.group_by("verdict").aggregate([("events", "sum")])
+    for row in added.to_pylist():
+        counts[row["verdict"]] += row["events_sum"]
     return counts
-
-
-def _starting(ranges: Ranges) -> list[Within]:
-    return [Within("window_start", ranges)] if ranges else []
 
 
 def _numbered(start: int, end: int) -> Within:

@@ -4,7 +4,7 @@ Who commits is decided once, by where the warehouse is (`committers`). A table i
 engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
 from tidemark.engine.requests import Settings, changed, settings
+from tidemark.engine.varying import COMPILED_ONCE
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -41,18 +42,21 @@ _PLAIN = {
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
-_INTERPRETED = _PLAIN | {
+_INTERPRETED = {
     # So does compiling it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
+_HALVED = COMPILED_ONCE | {"spark.sql.shuffle.partitions": "2"}
+
+
 class Planning(Enum):
     """How the engine goes about a query, by how many rows there are."""
 
     FEW = "interpreted"
-    SOME = "in one piece"
+    SOME = "in two pieces"
     MANY = "adapted"
 
     @classmethod
@@ -61,7 +65,11 @@ class Planning(Enum):
         return cls.FEW if few else cls.MANY
 
 
-_SETTINGS = {Planning.FEW: _INTERPRETED, Planning.SOME: _PLAIN, Planning.MANY: dict[str, str]()}
+_SETTINGS = {
+    Planning.FEW: _PLAIN | _INTERPRETED,
+    Planning.SOME: _PLAIN | _HALVED,
+    Planning.MANY: dict[str, str](),
+}
 """What each sets; the rest is as the engine has it."""
 
 
@@ -103,6 +111,7 @@ class Warehouse:
         folder = f"{self.location}/{database}"
         # Tables that were seen to be there, in a layout that is known.
         self._known: set[str] = set()
+        self._in_catalog = False
         self._threads: ThreadPoolExecutor | None = None
         self._planning = Planning.MANY
         # What the engine has for the settings that change, before they are changed.
@@ -149,22 +158,28 @@ class Warehouse:
 
     def _register(self, table: str) -> None:
         place = f"`{self.database}`.`{table}`"
-        try:
-            self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
-            self.spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {place} USING delta LOCATION '{self.path(table)}'"
-            )
-            found = self.spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["location"]
-        except PySparkException as error:
-            if "ALREADY_EXISTS" in str(error):
-                return
-            raise
+        if not self._in_catalog:
+            self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+            self._in_catalog = True
+        if self._unless_there(f"CREATE TABLE {place} USING delta LOCATION '{self.path(table)}'"):
+            return
+        found = self.spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["location"]
         if not str(found).rstrip("/").endswith(self.path(table).split("://")[-1]):
             raise DataError(
                 f"Table '{table}' can't be registered: the engine's catalog has it elsewhere, at "
                 f"'{found}'; set the warehouse back to where its tables are, or choose another "
                 "database."
             )
+
+    def _unless_there(self, statement: str) -> bool:
+        """Create something in the catalog; whether it was not there."""
+        try:
+            self.spark.sql(statement)
+        except PySparkException as error:
+            if "ALREADY_EXISTS" not in str(error):
+                raise
+            return False
+        return True
 
     def head(self, table: str) -> Head | None:
         """Where a table stands; None where there is none.
@@ -202,10 +217,10 @@ class Warehouse:
         self._demand(table)
         return self.committer.read(table, *bounds)
 
-    def take(self, table: str, *bounds: Within) -> pa.Table:
-        """The same in memory."""
+    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+        """The same in memory; some of the columns, or all."""
         self._demand(table)
-        return self.committer.take(table, *bounds)
+        return self.committer.take(table, *bounds, columns=columns)
 
     def table(self, table: str) -> DataFrame:
         """The table as the engine's own reader has it."""
@@ -239,6 +254,12 @@ class Warehouse:
         """Rows, computed once and in full into a folder of the database, for the engine to read
         and for a commit to take over as they are; up to `most` of them come into memory."""
         return self.committer.aside(self.path(folder), rows, most)
+
+    def pick(self, rows: Rows, *columns: str) -> pa.Table:
+        """Some columns of rows that are held, in memory."""
+        if isinstance(rows, DataFrame):
+            return self.committer.pick(rows, columns)
+        return rows.select(list(columns))
 
     def at_most(self, table: str, *bounds: Within) -> int | None:
         """How many rows at most are within all of the bounds; None where that is not told without
@@ -337,7 +358,7 @@ class Warehouse:
 
     def _settings(self, planning: Planning) -> Settings:
         if self._own is None:
-            self._own = settings(self.spark, _INTERPRETED)
+            self._own = settings(self.spark, _PLAIN | _INTERPRETED | COMPILED_ONCE)
         return {**self._own, **_SETTINGS[planning]}
 
     def _demand(self, table: str) -> None:

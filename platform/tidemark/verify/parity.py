@@ -21,9 +21,9 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Within, started
 from tidemark.store.marker import Marker
-from tidemark.store.ranges import Ranges, between, within
+from tidemark.store.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 
 LATE_LOSS = "late_loss"
@@ -111,7 +111,9 @@ def parity(
 
         def computed(partials: DataFrame) -> DataFrame:
             rows = rolling.placed(warehouse, transform, partials, coverage)
-            return finished(rows, transform, asset.log, as_of(coverage)).where(within(ranges))
+            return finished(rows, transform, asset.log, as_of(coverage)).where(
+                started(ranges).sql()
+            )
 
         streamed = computed(stored)
         all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)

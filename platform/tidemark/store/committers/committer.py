@@ -161,8 +161,12 @@ class Committer(Protocol):
         committed nothing to it in between; otherwise they are read again."""
         ...
 
-    def take(self, table: str, *bounds: Within) -> pa.Table:
-        """The rows within all of these bounds, in memory."""
+    def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
+        """Some columns, in memory, of rows that were computed aside."""
+        ...
+
+    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows within all of these bounds, in memory; some of their columns, or all."""
         ...
 
     def read(self, table: str, *bounds: Within) -> DataFrame:

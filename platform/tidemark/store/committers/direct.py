@@ -232,10 +232,17 @@ class Direct:
         rows = pa.RecordBatchReader.from_stream(feed).read_all()
         return frame(self._spark, rows.select(schema.names).cast(schema))
 
-    def take(self, table: str, *bounds: Within) -> pa.Table:
+    def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
+        files = self._asides.get(rows)
+        if files is None:
+            return fetch(rows.select(*columns))
+        schema = as_fetched(rows.schema)
+        return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
+
+    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
         opened = self._tables.now(table)
         files = self._files(opened, bounds)
-        return self._load(opened, files, bounds)
+        return self._load(opened, files, bounds, columns)
 
     def read(self, table: str, *bounds: Within) -> DataFrame:
         opened = self._tables.now(table)
@@ -249,7 +256,10 @@ class Direct:
             schema = spark_schema(opened.schema())
             found = self._spark.read.schema(schema).parquet(*paths)
         for bound in bounds:
-            found = found.where(bound.sql())
+            # Each condition with other numbers is compiled anew, which takes longer than to read
+            # the arrivals of a run.
+            if not all(bound.holds(file) for file in files):
+                found = found.where(bound.sql())
         return found
 
     def tables(self) -> list[str]:
@@ -295,18 +305,22 @@ class Direct:
             )
 
     def _load(
-        self, opened: DeltaTable, files: Sequence[_File], bounds: Sequence[Within]
+        self,
+        opened: DeltaTable,
+        files: Sequence[_File],
+        bounds: Sequence[Within],
+        columns: Sequence[str] | None = None,
     ) -> pa.Table:
         schema = arrow_schema(opened.schema())
         if not files:
-            return schema.empty_table()
+            return schema.empty_table().select(columns or schema.names)
         condition = pc.scalar(True)
         for bound in bounds:
             condition = condition & bound.expression()
         system, folder = file_system(opened.table_uri)
         paths = [f"{folder}/{file['path']}" for file in files]
         found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
-        return found.to_table(filter=condition)
+        return found.to_table(columns=columns and [*columns], filter=condition)
 
     def _files(self, opened: DeltaTable, bounds: Sequence[Within]) -> list[_File]:
         """The table's files that may hold rows within the bounds."""

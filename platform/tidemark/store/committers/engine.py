@@ -6,7 +6,7 @@ session, so every merge is made in a session of its own that nothing else uses.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
@@ -183,8 +183,12 @@ class Engine:
         rows = reader.option("startingVersion", max(since, 0)).load(self._path(table))
         return rows.where(F.col("_commit_version") > since)
 
-    def take(self, table: str, *bounds: Within) -> pa.Table:
-        return fetch(self.read(table, *bounds))
+    def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
+        return fetch(rows.select(*columns))
+
+    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+        rows = self.read(table, *bounds)
+        return fetch(rows if columns is None else rows.select(*columns))
 
     def read(self, table: str, *bounds: Within) -> DataFrame:
         found = self._spark.read.format("delta").load(self._path(table))

@@ -1,0 +1,198 @@
+"""Sessions of a range: what can touch it is computed anew, and nothing else is read of the log."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame
+
+from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.windows import Session
+from tidemark.quality import between, complete
+from tidemark.run import commit
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store.ledger import RunFacts
+from tidemark.store.log import Log
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+SECOND = 1_000_000
+GAP = 20 * SECOND
+ARRIVALS = 8
+SOME = 4
+
+VISITS = replace(
+    PER_MINUTE,
+    window=Session("20 seconds"),
+    # The mean depends on the order of addition.
+    aggregates={"n": agg.count(), "most": agg.max("value")},
+    expectations=(complete(), between("most", 0, 0.97)),
+)
+EARLY = replace(VISITS, trigger=Trigger(early=EachArrival()))
+PIECES = [
+    (T0 - 8 * MINUTE + n * 7 * MINUTE // 2, T0 - 8 * MINUTE + (n + 1) * 7 * MINUTE // 2)
+    for n in range(6)
+]
+"""Ranges side by side, in which all events lie."""
+
+
+def arrivals() -> list[list[Event]]:
+    """A minute apart, up to seven minutes old: many come too late, and would join sessions."""
+    chance = random.Random(11)
+
+    def event(now: int) -> Event:
+        age = chance.choice([20, 60, 60, 240, 420]) * SECOND
+        return Event(now - int(chance.random() * age), chance.choice("abc"), chance.random())
+
+    return [[event(T0 + n * MINUTE) for _ in range(14)] for n in range(ARRIVALS)]
+
+
+@pytest.fixture(scope="module")
+def logged(shared: Warehouse) -> Warehouse:
+    ingest(shared, READINGS, arrivals(), ends=False)
+    return shared
+
+
+def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
+    """What an asset's tables say of its sessions: published, withheld, and lacking."""
+    return [
+        Counter(map(str, warehouse.read(table).drop("seq", "as_of", "run").collect()))
+        for table in (asset.table, asset.quarantine_table, asset.late_loss_table)
+    ]
+
+
+def counted(warehouse: Warehouse, asset: WindowedTransform) -> Counter[str]:
+    return Counter(map(str, State(warehouse, asset).read().drop("seq").collect()))
+
+
+def some(warehouse: Warehouse, asset: WindowedTransform) -> WindowedTransform:
+    for _ in range(SOME):
+        incremental(warehouse, asset, limit=1)
+    return asset
+
+
+@pytest.mark.parametrize("kind", [VISITS, EARLY], ids=["plain", "early"])
+def test_pieces_are_the_whole(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse, kind: WindowedTransform
+) -> None:
+    name = "plain" if kind is VISITS else "early"
+    whole, asset = renamed(kind, f"{name}_whole"), some(logged, renamed(kind, f"{name}_pieces"))
+    incremental(logged, asset)
+    read: list[tuple[int | None, int | None]] = []
+    reading = Log.read
+
+    def noted(
+        self: Log, after: int, through: int, start: int | None = None, end: int | None = None
+    ) -> DataFrame:
+        if start is not None:
+            read.append((start, end))
+        return reading(self, after, through, start, end)
+
+    def of(answer: str) -> None:
+        for start, end in PIECES:
+            read.clear()
+            facts = backfill(logged, asset, start, end, answer=answer)
+            assert facts.window_from is not None
+            assert facts.window_to is not None
+            assert facts.window_from <= start < end <= facts.window_to
+            assert facts.window_to - facts.window_from < end - start + 2 * GAP
+            assert {*read} == {(facts.window_from, facts.window_to)}
+
+    monkeypatch.setattr(Log, "read", noted)
+    answers: dict[str, list[Counter[str]]] = {}
+    for answer in ("as_streamed", "complete", "as_streamed"):
+        backfill(logged, whole, answer=answer)
+        of(answer)
+        answers[answer] = told(logged, whole)
+        assert told(logged, asset) == answers[answer]
+        assert counted(logged, asset) == counted(logged, whole)
+        assert not parity(logged, asset).kinds.get("extra")
+    assert answers["as_streamed"] != answers["complete"]
+    assert all(answers["as_streamed"])
+
+
+def test_what_arrived_is_taken_in_before_and_after(warehouse: Warehouse) -> None:
+    made = arrivals()
+    ingest(warehouse, READINGS, made[:5], ends=False)
+    asset, other = some(warehouse, renamed(VISITS, "between")), renamed(VISITS, "straight")
+    facts = backfill(warehouse, asset, *PIECES[2])
+    assert facts.seq == SOME + 1
+    assert facts.through_arrival == 4
+    assert State(warehouse, asset).last().open_from is not None
+    ingest(warehouse, READINGS, made[5:])
+    for _ in made[5:]:
+        incremental(warehouse, asset, limit=1)
+        incremental(warehouse, other)
+    incremental(warehouse, asset)
+    incremental(warehouse, other)
+    assert told(warehouse, asset)[:2] == told(warehouse, other)[:2]
+    assert parity(warehouse, asset).equal
+
+
+def test_a_correction_reads_what_came_too_late_again_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse
+) -> None:
+    # One session lacks an event.
+    asset, filled = renamed(VISITS, "corrected"), renamed(VISITS, "filled")
+    incremental(logged, asset)
+    backfill(logged, filled, answer="complete")
+    counting = Log.read
+    read: list[RunFacts | tuple[int | None, int | None]] = []
+
+    def noted(
+        self: Log, after: int, through: int, start: int | None = None, end: int | None = None
+    ) -> DataFrame:
+        read.append((start, end))
+        return counting(self, after, through, start, end)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "read", noted)
+        done = correct(logged, asset)
+    assert done is not None
+    assert done.changes
+    assert State(logged, asset).last().merges
+    assert read[0] != (None, None)
+    assert told(logged, asset)[:2] == told(logged, filled)[:2]
+    assert not logged.read(asset.late_loss_table).count()
+    assert correct(logged, asset) is None
+
+
+@pytest.mark.parametrize("step", ["published", "ledger", "quarantine"])
+def test_what_a_killed_one_left_is_published_by_the_next_run(
+    monkeypatch: pytest.MonkeyPatch, logged: Warehouse, step: str
+) -> None:
+    asset, whole = renamed(VISITS, f"killed_{step}"), renamed(VISITS, f"unkilled_{step}")
+    for each in (asset, whole):
+        incremental(logged, each)
+    range_ = (PIECES[1][0], PIECES[4][1])
+
+    class Killed(BaseException):
+        pass
+
+    def reach(at: str) -> None:
+        if at == step:
+            raise Killed
+
+    with monkeypatch.context() as dying:
+        dying.setattr(commit, "reach", reach)
+        with pytest.raises(Killed):
+            backfill(logged, asset, *range_, answer="complete")
+    backfill(logged, whole, *range_, answer="complete")
+    assert incremental(Warehouse(logged.spark, *logged.place), asset) is None
+    assert told(logged, asset) == told(logged, whole)
+    assert State(logged, asset).last().seq == State(logged, whole).last().seq
+
+
+def test_without_sessions_of_this_definition_all_are_computed(logged: Warehouse) -> None:
+    new = renamed(VISITS, "new")
+    assert backfill(logged, new, *PIECES[2]).window_from is None
+    longer = replace(new, window=Session("40 seconds"))
+    assert backfill(logged, longer, *PIECES[2]).window_from is None
+    kept = replace(renamed(VISITS, "kept"), accumulation="accumulating")
+    incremental(logged, kept)
+    assert backfill(logged, kept, *PIECES[2]).window_from is None
