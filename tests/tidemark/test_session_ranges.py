@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
+from tidemark.compute import clusters
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
@@ -50,6 +51,12 @@ def arrivals() -> list[list[Event]]:
         return Event(now - int(chance.random() * age), chance.choice("abc"), chance.random())
 
     return [[event(T0 + n * MINUTE) for _ in range(14)] for n in range(ARRIVALS)]
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fragments of a gap at most, so that small ranges are enough."""
+    monkeypatch.setattr(clusters, "GAPS", 1)
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,10 @@ FROM = "_from"
 """The column that tells, with the keys, which cluster a fragment is in: where it starts."""
 
 
+GAPS, DAY = 64, 86_400_000_000
+"""A fragment is of so many gaps at most, and of no more than a day unless a gap is."""
+
+
 def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
     """The fragments that count, with the clusters that they are in.
 
@@ -68,11 +72,16 @@ def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
     return rows.withColumn(FROM, F.max("_begin").over(so_far)).drop("_begin")
 
 
-def spans(ranges: Ranges, transform: WindowedTransform) -> Ranges:
-    """Ranges of event times, widened so that no fragment has events within and without: fragments
-    are of one span of a gap."""
+def cell(transform: WindowedTransform) -> int:
+    """The length, in microseconds, of the spans of time of which no fragment crosses the bounds."""
     gap = _gap(transform)
-    return joined((start // gap * gap, -(-end // gap) * gap) for start, end in ranges)
+    return gap * max(1, min(GAPS, DAY // gap))
+
+
+def cells(ranges: Ranges, transform: WindowedTransform) -> Ranges:
+    """Ranges of event times, widened so that no fragment has events within and without."""
+    size = cell(transform)
+    return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
 def touching(start: Column, end: Column, transform: WindowedTransform, ranges: Ranges) -> Column:

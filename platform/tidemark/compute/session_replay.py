@@ -28,7 +28,8 @@ class Fragment:
 
     Args:
         start, end: their span, as a session.
-        arrival, position: which arrival brought them, and the first one's place in it.
+        arrival, position: which arrival brought them, or the first of several that did, and the
+            first one's place in it.
         before, reached: the watermark before and after that arrival.
         early_at: the first arrival at or after the next tick of an early interval; None: not yet.
         early_watermark: the watermark before that arrival.

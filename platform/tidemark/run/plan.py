@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
-from tidemark.compute.clusters import spans
+from tidemark.compute.clusters import cells
 from tidemark.compute.correctable import lacking
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
@@ -156,7 +156,7 @@ def _of_sessions(asset: Asset, last: Marker, mode: str, ranges: Ranges, answer: 
         seq=last.seq + 1,
         before=stands,
         after=stands,
-        ranges=spans(ranges, asset.transform),
+        ranges=cells(ranges, asset.transform),
         answer=answer,
         # An event that is admitted now may join what is open to sessions before it.
         open_from=last.open_from if answer == "as_streamed" else None,
