@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from pyspark.sql import DataFrame
@@ -35,10 +36,8 @@ VISITS = replace(
     expectations=(complete(), between("most", 0, 0.97)),
 )
 EARLY = replace(VISITS, trigger=Trigger(early=EachArrival()))
-PIECES = [
-    (T0 - 8 * MINUTE + n * 7 * MINUTE // 2, T0 - 8 * MINUTE + (n + 1) * 7 * MINUTE // 2)
-    for n in range(6)
-]
+BOUNDS = [T0 - 8 * MINUTE + 7 * SECOND + n * 173 * SECOND for n in range(8)]
+PIECES = list(pairwise(BOUNDS))
 """Ranges side by side, in which all events lie."""
 
 
@@ -48,9 +47,9 @@ def arrivals() -> list[list[Event]]:
 
     def event(now: int) -> Event:
         age = chance.choice([20, 60, 60, 240, 420]) * SECOND
-        return Event(now - int(chance.random() * age), chance.choice("abc"), chance.random())
+        return Event(now - int(chance.random() * age), chance.choice("abcdef"), chance.random())
 
-    return [[event(T0 + n * MINUTE) for _ in range(14)] for n in range(ARRIVALS)]
+    return [[event(T0 + n * MINUTE) for _ in range(48)] for n in range(ARRIVALS)]
 
 
 @pytest.fixture(autouse=True)
@@ -66,10 +65,15 @@ def logged(shared: Warehouse) -> Warehouse:
 
 
 def told(warehouse: Warehouse, asset: WindowedTransform) -> list[Counter[str]]:
-    """What an asset's tables say of its sessions: published, withheld, and lacking."""
+    """What an asset's tables say of its sessions: published, withheld, and lacking.
+
+    Without the last good rows of those that are withheld now, which only a stream has had.
+    """
+    withheld = warehouse.read(asset.quarantine_table)
+    published = warehouse.read(asset.table).join(withheld, list(asset.by_window), "left_anti")
     return [
-        Counter(map(str, warehouse.read(table).drop("seq", "as_of", "run").collect()))
-        for table in (asset.table, asset.quarantine_table, asset.late_loss_table)
+        Counter(map(str, rows.drop("seq", "as_of", "run").collect()))
+        for rows in (published, withheld, warehouse.read(asset.late_loss_table))
     ]
 
 
@@ -101,7 +105,8 @@ def test_pieces_are_the_whole(
         return reading(self, after, through, start, end)
 
     def of(answer: str) -> None:
-        for start, end in PIECES:
+        # Not in order: what one leaves at its bounds, the next would put right.
+        for start, end in [*PIECES[::2], *PIECES[1::2]]:
             read.clear()
             facts = backfill(logged, asset, start, end, answer=answer)
             assert facts.window_from is not None
