@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.compute import fragments, session, slices, slot
 from tidemark.compute import plan_check as rowwise
-from tidemark.compute import session, slices, slot
 from tidemark.compute.prepare import prepared
 from tidemark.compute.rows import completed, merged
 from tidemark.compute.scope import Scope
@@ -88,7 +88,7 @@ def partials(
     """Judged events, added up by window, keys and slot.
 
     Columns: window_start, window_end, the keys, verdict, admitted, slot, events, last_arrival, and
-    a partial by the name of each aggregate; for sessions also what `session` needs.
+    a partial by the name of each aggregate; for sessions also what `fragments` tells of them.
 
     Args:
         before: the partials of earlier runs, for triggers that count.
@@ -96,7 +96,7 @@ def partials(
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
     if isinstance(transform.window, Session):
-        return session.partials(events, transform, log, columns)
+        return fragments.partials(events, transform, log, columns)
     events = slot.slotted(events, transform, log, before)
     return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
 
