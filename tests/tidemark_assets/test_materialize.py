@@ -215,6 +215,7 @@ def test_an_increment_of_an_unknown_asset_is_one_sentence(platform: Platform) ->
 
 def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
     tables = [f"aircraft_days{end}" for end in ("", "_late", "_late_loss", "_quarantine")]
+    platform.resource.warehouse.drop("aircraft_days_state")
     assert platform.materialize(*tables, partition_key="2013-01-02").success
     days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
     counts = {str(day): count for day, count in days.count().collect()}
@@ -223,6 +224,11 @@ def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform)
         assert recorded(platform, "aircraft_days", day)["dagster/partition_row_count"] == count
     status = platform.instance.get_materialized_partitions(dg.AssetKey("aircraft_days"))
     assert status == counts.keys()
+    # The next one computes what it is asked for.
+    runs = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
+    assert platform.materialize(*tables, partition_key="2013-01-02").success
+    again = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
+    assert {day for day in counts if runs[day] != again[day]} == {"2013-01-02"}
 
 
 def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:

@@ -98,9 +98,9 @@ class Batch:
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         through, ranges = marker.after, self.ranges()
-        complete = marker.answer == "complete" and marker.replaces_windows
+        complete = marker.answer == "complete" and not marker.merges
         partials = rollups.counted(asset.warehouse, counting, through, ranges, complete=complete)
-        if not marker.replaces_windows:
+        if marker.mode in ("incremental", "rollup") or marker.merges:
             # What an earlier backfill of the complete answer admitted is no fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:
