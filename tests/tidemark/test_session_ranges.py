@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
-from tidemark.compute import clusters
+from tidemark.compute import fragments
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
@@ -17,7 +17,6 @@ from tidemark.define.windows import Session
 from tidemark.quality import between, complete
 from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -55,7 +54,7 @@ def arrivals() -> list[list[Event]]:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fragments of a gap at most, so that small ranges are enough."""
-    monkeypatch.setattr(clusters, "GAPS", 1)
+    monkeypatch.setattr(fragments, "GAPS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +153,7 @@ def test_a_correction_reads_what_came_too_late_again_and_no_more(
     incremental(logged, asset)
     backfill(logged, filled, answer="complete")
     counting = Log.read
-    read: list[RunFacts | tuple[int | None, int | None]] = []
+    read: list[tuple[int | None, int | None]] = []
 
     def noted(
         self: Log, after: int, through: int, start: int | None = None, end: int | None = None

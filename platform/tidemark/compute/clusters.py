@@ -20,6 +20,7 @@ fired, and was never closed, before all of it had come. What is left is one firi
 the watermark reaches the end of the whole.
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
@@ -30,14 +31,10 @@ from tidemark.base.instants import INFINITY
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
 from tidemark.engine.varying import varying
-from tidemark.store.ranges import Ranges, joined
+from tidemark.store.ranges import Ranges
 
 FROM = "_from"
 """The column that tells, with the keys, which cluster a fragment is in: where it starts."""
-
-
-GAPS, DAY = 64, 86_400_000_000
-"""A fragment is of so many gaps at most, and of no more than a day unless a gap is."""
 
 
 def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
@@ -55,44 +52,40 @@ def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
             "_ahead": F.when(F.col("before").isNull() | (F.col("before") < start), end),
         }
     )
-    # Without keys all is one partition, of which Spark would warn.
-    in_order = Window.partitionBy(*transform.keys, F.lit(0)).orderBy("_start")
-    earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-
-    def begins(column: str) -> Column:
-        return F.col("_start") > F.coalesce(F.max(column).over(earlier), F.lit(-INFINITY))
-
-    rows = rows.withColumns(
-        {
-            "_begin": F.when(begins("_end"), F.col("_start")),
-            "_island": F.when(F.col("_ahead").isNotNull() & begins("_ahead"), F.col("_start")),
-        }
-    )
-    return rows.withColumn(FROM, F.max("_begin").over(so_far)).drop("_begin")
+    first = F.col("_ahead").isNotNull() & _begins("_ahead", transform.keys)
+    rows = rows.withColumn("_island", F.when(first, F.col("_start")))
+    return chained(rows, transform.keys, FROM)
 
 
-def cell(transform: WindowedTransform) -> int:
-    """The length, in microseconds, of the spans of time of which no fragment crosses the bounds."""
-    gap = _gap(transform)
-    return gap * max(1, min(GAPS, DAY // gap))
+def chained(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
+    """Rows with where the first one starts of those that touch each other, one after the other.
+
+    Args:
+        rows: with `_start` and `_end`, BIGINT; two that are exactly end to start touch.
+        by: the columns in which such rows are alike.
+        name: of the column that is added.
+    """
+    so_far = _in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    begun = rows.withColumn(name, F.when(_begins("_end", by), F.col("_start")))
+    return begun.withColumn(name, F.max(name).over(so_far))
 
 
-def cells(ranges: Ranges, transform: WindowedTransform) -> Ranges:
-    """Ranges of event times, widened so that no fragment has events within and without."""
-    size = cell(transform)
-    return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
+def _begins(end: str, by: Sequence[str]) -> Column:
+    """Whether a row starts beyond the `end` of all that start before it."""
+    earlier = _in_order(by).rowsBetween(Window.unboundedPreceding, -1)
+    return F.col("_start") > F.coalesce(F.max(end).over(earlier), F.lit(-INFINITY))
+
+
+def _in_order(by: Sequence[str]) -> WindowSpec:
+    # Without columns all is one partition, of which Spark would warn.
+    return Window.partitionBy(*by, F.lit(0)).orderBy("_start")
 
 
 def touching(start: Column, end: Column, transform: WindowedTransform, ranges: Ranges) -> Column:
     """Whether a session or cluster may be touched by one with a fragment that starts in a range."""
-    gap = _gap(transform)
-    return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
-
-
-def _gap(transform: WindowedTransform) -> int:
     assert isinstance(transform.window, Session)
-    return transform.window.gap
+    gap = transform.window.gap
+    return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
 
 
 def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:

@@ -1,10 +1,14 @@
 """Rows side by side: in which columns do they differ, and how does one write that down?"""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
+
+from tidemark.define.transform import WindowedTransform
 
 TOLERANCE = 1e-9
 """Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
@@ -15,6 +19,12 @@ def differing(columns: Mapping[str, DataType], left: str, right: str) -> Column:
     (`column`, `left`, `right`), the values as text; a null struct has nulls."""
     each = [_difference(name, kind, left, right) for name, kind in columns.items()]
     return F.array_compact(F.array(*each))
+
+
+def same_window(transform: WindowedTransform, left: str, right: str) -> Column:
+    """Whether two named sets of rows agree in window and keys; nulls agree too."""
+    each = (F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window)
+    return reduce(and_, each)
 
 
 def iso(instant: str) -> Column:

@@ -5,19 +5,35 @@ where it can't matter) that follow each other closely, by key, as partials. What
 make, and when these fire, is told by `session` when they are merged.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import INFINITY
 from tidemark.compute import slices
-from tidemark.compute.clusters import cell
+from tidemark.compute.clusters import chained
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, EachArrival
 from tidemark.define.windows import Session
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
+from tidemark.store.ranges import Ranges, joined
 
-_SPAN, _APART, _CELL = _OWN = "_span", "_apart", "_cell"
+GAPS, DAY = 64, 86_400_000_000
+"""A fragment is of so many gaps at most, and of no more than a day unless a gap is."""
+
+_SPAN, _APART, _CELL = "_span", "_apart", "_cell"
+
+
+def cell(transform: WindowedTransform) -> int:
+    """The length, in microseconds, of the spans of time of which no fragment crosses the bounds."""
+    assert isinstance(transform.window, Session)
+    gap = transform.window.gap
+    return gap * max(1, min(GAPS, DAY // gap))
+
+
+def cells(ranges: Ranges, transform: WindowedTransform) -> Ranges:
+    """Ranges of event times, widened so that no fragment has events within and without."""
+    size = cell(transform)
+    return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
 def partials(
@@ -35,53 +51,59 @@ def partials(
         events = events.join(F.broadcast(log.reached()), "arrival")
     else:
         events = events.withColumn("reached", F.lit(None).cast("bigint"))
-    before = F.unix_micros("watermark")
+    start, before = F.unix_micros("window_start"), F.unix_micros("watermark")
+    alike = [*transform.keys, "verdict", "admitted"]
     facts = [
-        F.when(F.count(before) == F.count("*"), F.min(before)).alias("before"),
-        F.first("reached").alias("reached"),
+        _first_watermark(before),
+        F.min("reached").alias("reached"),
         F.min(F.unix_micros("arrived_at")).alias("clock"),
     ]
     if isinstance(trigger.early, Count) or isinstance(trigger.late, Count):
-        by = ["window_start", "window_end", "arrival", "position"]
-    else:
-        # Events of one arrival join their sessions at the same time. Those within a span of one
-        # gap follow each other within it: so they are together in a session, wherever it ends.
-        start = F.unix_micros("window_start")
-        events = events.withColumn(_SPAN, floor_to(start, window.gap, 0))
-        # What comes while the watermark is before it is there whenever its session fires, unless
-        # that fires early: then it does not matter with which of a run's arrivals it came.
-        ahead = before.isNull() | (before < start)
-        anyway = ahead if trigger.early is None else F.lit(False)
-        events = events.withColumn(_APART, F.when(~anyway, F.col("arrival")))
-        by = [_APART, _SPAN]
-        facts += [
-            F.min("arrival").alias("arrival"),
-            F.min("window_start").alias("window_start"),
-            F.max("window_end").alias("window_end"),
-            F.min("position").alias("position"),
-        ]
-    added_up = events.groupBy(*transform.keys, "verdict", "admitted", *by).agg(*facts, *columns)
-    if _APART in by:
-        added_up = _joined(added_up, transform)
-    others = [c for c in added_up.columns if c not in (*transform.by_window, *_OWN)]
-    return added_up.select(*transform.by_window, *others)
+        alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
+        return _ordered(alone.agg(*facts, *columns), transform)
+    # Events of one arrival join their sessions at the same time. Those within a span of one gap
+    # follow each other within it: so they are together in a session, wherever it ends. What comes
+    # while the watermark is before it is there whenever its session fires, unless that fires early:
+    # then it does not matter with which of a run's arrivals it came.
+    anyway = before.isNull() | (before < start) if trigger.early is None else F.lit(False)
+    apart = F.when(~anyway, F.col("arrival"))
+    spans = events.withColumns({_SPAN: floor_to(start, window.gap, 0), _APART: apart})
+    added_up = spans.groupBy(*alike, _APART, _SPAN).agg(
+        *facts, *(F.min(name).alias(name) for name in ("arrival", "position")), *_bounds(), *columns
+    )
+    return _ordered(_joined(added_up, transform, [*alike, _APART]), transform)
 
 
-def _joined(fragments: DataFrame, transform: WindowedTransform) -> DataFrame:
+def _joined(fragments: DataFrame, transform: WindowedTransform, alike: list[str]) -> DataFrame:
     """Fragments that touch, made one within a cell of time: these are always together too."""
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    by = [*transform.keys, "verdict", "admitted", _APART, _CELL]
-    in_order = Window.partitionBy(*by).orderBy("window_start")
-    earlier = in_order.rowsBetween(Window.unboundedPreceding, -1)
-    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    begins = start > F.coalesce(F.max(end).over(earlier), F.lit(-INFINITY))
-    placed = fragments.withColumn(_CELL, floor_to(start, cell(transform), 0))
-    placed = placed.withColumn(_SPAN, F.when(begins, start))
-    placed = placed.withColumn(_SPAN, F.max(_SPAN).over(so_far))
-    return placed.groupBy(*by, _SPAN).agg(
-        F.min("window_start").alias("window_start"),
-        F.max("window_end").alias("window_end"),
-        F.when(F.count("before") == F.count("*"), F.min("before")).alias("before"),
-        *(F.min(name).alias(name) for name in ("reached", "clock", "arrival", "position")),
-        *slices.merged(fragments, transform),
+    placed = fragments.withColumns(
+        {"_start": start, "_end": end, _CELL: floor_to(start, cell(transform), 0)}
     )
+    by = [*alike, _CELL]
+    return (
+        chained(placed, by, _SPAN)
+        .groupBy(*by, _SPAN)
+        .agg(
+            _first_watermark(F.col("before")),
+            *(F.min(name).alias(name) for name in ("reached", "clock", "arrival", "position")),
+            *_bounds(),
+            *slices.merged(fragments, transform),
+        )
+        .drop(_CELL)
+    )
+
+
+def _bounds() -> list[Column]:
+    return [F.min("window_start").alias("window_start"), F.max("window_end").alias("window_end")]
+
+
+def _first_watermark(before: Column) -> Column:
+    """The earliest of some watermarks, of which null is the very first."""
+    return F.when(F.count(before) == F.count("*"), F.min(before)).alias("before")
+
+
+def _ordered(fragments: DataFrame, transform: WindowedTransform) -> DataFrame:
+    """Window and keys first, then all else that is stored."""
+    others = [c for c in fragments.columns if c not in (*transform.by_window, _SPAN, _APART)]
+    return fragments.select(*transform.by_window, *others)

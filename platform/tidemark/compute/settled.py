@@ -1,4 +1,4 @@
-"""Which windows an increment can still change."""
+"""Which windows a commit can change."""
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.transform import WindowedTransform
@@ -9,10 +9,12 @@ from tidemark.store.ranges import Ranges
 
 
 def changing(transform: WindowedTransform, marker: Marker) -> Ranges:
-    """The starts of the windows that an increment can change or begin; none is no bound.
+    """The starts of the windows that a commit can change or begin; none is no bound.
 
     How far back a session begins is told by the commit before.
     """
+    if marker.replaces_windows:
+        return marker.ranges
     if isinstance(transform.window, Session):
         return () if marker.changing_from is None else ((marker.changing_from, INFINITY),)
     return unsettled(transform, marker.before)

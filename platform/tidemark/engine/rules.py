@@ -16,7 +16,11 @@ UNSAFE_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation
 
 def exclude_unsafe(spark: "SparkSession") -> None:
     """Exclude the rule in a session, beside those that its engine excludes already."""
-    excluded = (spark.conf.get(EXCLUDED_RULES, "") or "").split(",")
-    rules = [rule.strip() for rule in excluded if rule.strip()]
-    if UNSAFE_RULE not in rules:
-        spark.conf.set(EXCLUDED_RULES, ",".join([*rules, UNSAFE_RULE]))
+    excluded = spark.conf.get(EXCLUDED_RULES, None)
+    spark.conf.set(EXCLUDED_RULES, beside(excluded, UNSAFE_RULE))
+
+
+def beside(excluded: str | None, rule: str) -> str:
+    """A setting of excluded rules, with a further one."""
+    rules = [each.strip() for each in (excluded or "").split(",") if each.strip()]
+    return ",".join(dict.fromkeys([*rules, rule]))

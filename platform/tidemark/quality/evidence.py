@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING
 from tidemark.compute import pane, rollups
+from tidemark.compute.compare import same_window
 from tidemark.compute.held import Scratch
 from tidemark.compute.settled import changing, settled
 from tidemark.define import aggregates as agg
@@ -116,17 +117,11 @@ class Batch:
         return found.select(*transform.by_window, "events")
 
     def same_window(self, left: str, right: str) -> Column:
-        on = self.transform.by_window
-        pairs = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in on]
-        same = pairs[0]
-        for pair in pairs[1:]:
-            same = same & pair
-        return same
+        return same_window(self.transform, left, right)
 
     def ranges(self, back: int = 0) -> Ranges:
         """The window starts among which the commit's windows are, and `back` microseconds more."""
-        marker, transform = self.marker, self.transform
-        ranges = marker.ranges if marker.replaces_windows else changing(transform, marker)
+        ranges = changing(self.transform, self.marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _reached(self, table: str, back: int) -> DataFrame:

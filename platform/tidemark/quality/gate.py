@@ -56,7 +56,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
         rows: as they would be published, computed in full; where `gone`, a row that is to leave.
     """
     if not batch.transform.expectations:
-        return Passed(rows, _count(batch, rows))
+        return Passed(rows, batch.asset.warehouse.count(rows))
     found = judge(staying(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
@@ -69,12 +69,8 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     if ERROR not in levels and quarantine.is_empty(batch):
         warned = total if together else len(failed)
         good = _graded(rows, {*failed}, everything=bool(together))
-        return Passed(good, _count(batch, rows), warned=warned, found=found)
+        return Passed(good, batch.asset.warehouse.count(rows), warned=warned, found=found)
     return _split(frame(batch.asset.warehouse.spark, rows), batch, found, failed, together, total)
-
-
-def _count(batch: Batch, rows: Rows) -> int:
-    return batch.asset.warehouse.pick(rows, "events").num_rows
 
 
 def _graded(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
@@ -118,7 +114,7 @@ def _split(
     own = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
     warned = total - settled.withheld if together and found else own
     held = batch.scratch.hold(good, few=batch.few)
-    count = _count(batch, held)
+    count = batch.asset.warehouse.count(held)
     if settled.kept is not None:
         kept = frame(rows.sparkSession, held).unionByName(
             settled.kept.withColumn("gone", F.lit(False)).select(columns)

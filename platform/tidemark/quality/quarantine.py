@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.compute.compare import same_window
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.requests import fetch
@@ -139,7 +140,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
         ),
         few=few,
     )
-    withheld = rows.count() if isinstance(rows, DataFrame) else rows.num_rows
+    withheld = batch.asset.warehouse.count(rows)
     staying = frame(marked.sparkSession, rows)
     if marker.replaces_windows:
         kept = None
@@ -237,8 +238,8 @@ def computed(warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges)
     if not transform.expectations or not warehouse.exists(transform.quarantine_table):
         return published
     withheld = warehouse.read(transform.quarantine_table, bound)
-    on = [F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in transform.by_window]
-    good = published.alias("p").join(withheld.alias("w"), on, "left_anti")
+    same = same_window(transform, "p", "w")
+    good = published.alias("p").join(withheld.alias("w"), same, "left_anti")
     return good.unionByName(withheld.drop("failed", "status", "run"), allowMissingColumns=True)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.compute import clusters, rollups, session, slot
-from tidemark.compute.compare import named
+from tidemark.compute.compare import named, same_window
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import late_events, late_loss
 from tidemark.compute.pane import as_of, counted, finished
@@ -91,8 +91,7 @@ def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     unknown = plan.few, Planning.of(plan.few)
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
         return unknown
-    ranges = marker.ranges if marker.replaces_windows else changing(asset.transform, marker)
-    stored = asset.state.at_most(ranges)
+    stored = asset.state.at_most(changing(asset.transform, marker))
     if stored is None:
         return unknown
     few = stored <= _HELD
@@ -208,9 +207,9 @@ class _State:
     def lacking(self) -> Ranges:
         """The starts of the windows that lack what the commit brought too late."""
         asset, marker = self._asset, self._marker
-        if marker.merges:
+        if isinstance(asset.transform.window, Session):
             return ()
-        if marker.mode != "incremental" or isinstance(asset.transform.window, Session):
+        if marker.mode != "incremental":
             return marker.ranges
         new = asset.state.of(marker.seq) if self._new is None else self._new
         missed = frame(asset.warehouse.spark, new).where(judge.missed())
@@ -221,12 +220,11 @@ class _State:
 def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, str]:
     """The partials of all windows that a commit can have changed, and a condition on these."""
     transform = asset.transform
-    if marker.replaces:
-        ranges = () if marker.merges else marker.ranges
-        return rollups.placed_within(asset, state.rows, marker.after, ranges), "TRUE"
-    before, reach = marker.before, "TRUE"
     ranges = changing(transform, marker)
     rows = rollups.placed_within(asset, state.rows, marker.after, ranges)
+    if marker.replaces:
+        return rows, "TRUE"
+    before, reach = marker.before, "TRUE"
     if (end := settled(transform, before)) is not None:
         reach = f"t.window_end > timestamp_micros({end})"
         if not isinstance(transform.window, Session):
@@ -252,7 +250,7 @@ def _merging(
     earlier = quarantine.computed(warehouse, transform, ())
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     earlier = earlier.where(clusters.touching(start, end, transform, near))
-    same = [F.col(f"e.{c}").eqNullSafe(F.col(f"s.{c}")) for c in transform.by_window]
+    same = same_window(transform, "e", "s")
     left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
     return standing.withColumn("gone", F.lit(False)).unionByName(
         left.select(standing.columns).withColumn("gone", F.lit(True))

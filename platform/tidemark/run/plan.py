@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
-from tidemark.compute.clusters import cells
 from tidemark.compute.correctable import lacking
+from tidemark.compute.fragments import cells
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.define.windows import Session
@@ -96,7 +96,7 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
     if start is not None and end is not None and anew_in_part(asset, last):
-        return _of_sessions(asset, last, "backfill", ((start, end),), answer)
+        return _in_place(asset, last, "backfill", ((start, end),), answer, part=True)
     if isinstance(asset.transform.window, Session):
         start, end = None, None
     at, before = _position(newest), last.after
@@ -119,21 +119,10 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
     ranges = lacking(asset.warehouse, asset.transform)
     if ranges is None:
         return None
-    if anew_in_part(asset, last):
-        return _of_sessions(asset, last, "correction", ranges, "complete")
-    if isinstance(asset.transform.window, Session):
+    part = anew_in_part(asset, last)
+    if isinstance(asset.transform.window, Session) and not part:
         ranges = ()
-    stands = last.after
-    marker = Marker(
-        mode="correction",
-        seq=last.seq + 1,
-        before=stands,
-        after=stands,
-        ranges=ranges,
-        answer="complete",
-    )
-    rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
-    return Plan(_begun(asset, marker), rows <= FEW)
+    return _in_place(asset, last, "correction", ranges, "complete", part=part)
 
 
 def anew_in_part(asset: Asset, last: Marker) -> bool:
@@ -148,19 +137,25 @@ def anew_in_part(asset: Asset, last: Marker) -> bool:
     return of_sessions and last.seq >= 0 and last.definition == fingerprint(transform)
 
 
-def _of_sessions(asset: Asset, last: Marker, mode: str, ranges: Ranges, answer: str) -> Plan:
-    """The events of some ranges, counted anew through the arrival where the asset is."""
+def _in_place(
+    asset: Asset, last: Marker, mode: str, ranges: Ranges, answer: str, *, part: bool
+) -> Plan:
+    """Windows of some ranges, each through the arrival where it is.
+
+    Args:
+        part: whether they are sessions, computed without the others.
+    """
     stands = last.after
     marker = Marker(
         mode=mode,
         seq=last.seq + 1,
         before=stands,
         after=stands,
-        ranges=cells(ranges, asset.transform),
+        ranges=cells(ranges, asset.transform) if part else ranges,
         answer=answer,
         # An event that is admitted now may join what is open to sessions before it.
-        open_from=last.open_from if answer == "as_streamed" else None,
-        merges=True,
+        open_from=last.open_from if part and answer == "as_streamed" else None,
+        merges=part,
     )
     rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
     return Plan(_begun(asset, marker), rows <= FEW)

@@ -23,6 +23,7 @@ from tidemark.compute.pane import check
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
@@ -113,9 +114,10 @@ def backfill(
         raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
-    asset = Asset(warehouse, transform)
-    if start is not None and plan.anew_in_part(asset, asset.state.last()):
-        incremental(warehouse, transform)
+    if start is not None and isinstance(transform.window, Session):
+        asset = Asset(warehouse, transform)
+        if plan.anew_in_part(asset, asset.state.last()):
+            incremental(warehouse, transform)
     facts = _run(
         warehouse,
         transform,

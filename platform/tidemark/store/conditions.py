@@ -61,7 +61,7 @@ class Within:
     def holds(self, file: Mapping[str, Any]) -> bool:
         """Whether all rows of a file are such, as far as its statistics tell."""
         told, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
-        return (
+        return not self.ranges or (
             told is not None
             and nulls == 0
             and any(start <= told[0] and told[1] < end for start, end in self.ranges)

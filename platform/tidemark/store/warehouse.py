@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
 from tidemark.engine.requests import Settings, changed, settings
-from tidemark.engine.varying import COMPILED_ONCE
+from tidemark.engine.varying import TOUCHED, compiled_once
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -49,9 +49,6 @@ _INTERPRETED = {
 }
 
 
-_HALVED = COMPILED_ONCE | {"spark.sql.shuffle.partitions": "2"}
-
-
 class Planning(Enum):
     """How the engine goes about a query, by how many rows there are."""
 
@@ -65,12 +62,13 @@ class Planning(Enum):
         return cls.FEW if few else cls.MANY
 
 
-_SETTINGS = {
-    Planning.FEW: _PLAIN | _INTERPRETED,
-    Planning.SOME: _PLAIN | _HALVED,
-    Planning.MANY: dict[str, str](),
-}
-"""What each sets; the rest is as the engine has it."""
+def _planned(planning: Planning, own: Settings) -> Settings:
+    """What a session has while queries are planned so, instead of its own."""
+    if planning is Planning.FEW:
+        return {**own, **_PLAIN, **_INTERPRETED}
+    if planning is Planning.SOME:
+        return {**own, **_PLAIN, **compiled_once(own), "spark.sql.shuffle.partitions": "2"}
+    return own
 
 
 class Place(NamedTuple):
@@ -261,6 +259,10 @@ class Warehouse:
             return self.committer.pick(rows, columns)
         return rows.select(list(columns))
 
+    def count(self, rows: Rows) -> int:
+        """How many rows are held; of windows, which all have `events`."""
+        return self.pick(rows, "events").num_rows
+
     def at_most(self, table: str, *bounds: Within) -> int | None:
         """How many rows at most are within all of the bounds; None where that is not told without
         asking."""
@@ -351,15 +353,13 @@ class Warehouse:
             return
         self._planning = planning
         try:
-            with changed(self.spark, self._settings(before), self._settings(planning)):
+            if self._own is None:
+                self._own = settings(self.spark, [*_PLAIN, *_INTERPRETED, *TOUCHED])
+            own = self._own
+            with changed(self.spark, _planned(before, own), _planned(planning, own)):
                 yield
         finally:
             self._planning = before
-
-    def _settings(self, planning: Planning) -> Settings:
-        if self._own is None:
-            self._own = settings(self.spark, _PLAIN | _INTERPRETED | COMPILED_ONCE)
-        return {**self._own, **_SETTINGS[planning]}
 
     def _demand(self, table: str) -> None:
         if table not in self._known and self.head(table) is None:
