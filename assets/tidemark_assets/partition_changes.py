@@ -12,7 +12,6 @@ import dagster as dg
 
 from tidemark.base.instants import instant
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows.closing import closing
 from tidemark_assets.spans import spans
 from tidemark_streaming.glance import Glance
 
@@ -73,7 +72,7 @@ def closed(
         return
     begins, rows = found[0], found[1].to_pylist()
     for day in days:
-        closes = closing(transform.window, day.end)
+        closes = transform.window.closing(day.end)
         if closes > after.watermark:
             continue
         mine = [r for s, r in zip(begins, rows, strict=True) if day.start <= s < day.end]

@@ -7,7 +7,6 @@ import dagster as dg
 
 from tidemark.base.instants import INFINITY, as_datetime, instant
 from tidemark.define.windows import Window
-from tidemark.define.windows.closing import closing
 
 PartitionsOf = Callable[[str], dg.TimeWindowPartitionsDefinition]
 """The partitions of each asset, by its name."""
@@ -54,7 +53,7 @@ def last_closed(
     found: list[Span] = []
     while key is not None and len(found) < count:
         span = _span(partitions, key)
-        if closing(window, span.end) <= watermark:
+        if window.closing(span.end) <= watermark:
             found.append(span)
         before = partitions.get_prev_partition_window(as_datetime(span.start))
         key = None if before is None else partitions.get_partition_key(before.start)

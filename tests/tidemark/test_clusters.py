@@ -10,8 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
-from tidemark.compute import clusters, pane, pane_table, session
-from tidemark.compute.session_replay import Fragment, Replay
+from tidemark.compute import pane, pane_table
+from tidemark.compute.lifecycle import clusters, session
+from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import ON_TIME
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
@@ -174,4 +175,4 @@ def test_a_long_session_is_replayed_in_a_short_time(trigger: Trigger) -> None:
     fired = replay.through(count, 10**9)
     (whole,) = [f for f in replay.live() if f.start == 0]
     assert len(whole.members) == count - 1
-    assert len(fired) == (2 if trigger.early is None else count + 2)
+    assert len(fired) == (count + 2 if trigger.fires_early else 2)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from oracle import simulate
 from random_scenarios import ABSENT, SESSIONS, scenarios
 from tidemark.base.instants import INFINITY, iso
-from tidemark.compute.session_replay import Fragment, Replay
+from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
 from tidemark.define.trigger import Count, Every, Trigger
 from tidemark.define.windows import Session

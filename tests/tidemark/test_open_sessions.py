@@ -62,7 +62,7 @@ def rows(warehouse: Warehouse, asset: WindowedTransform) -> Counter[tuple[Any, .
 def test_settled_sessions_are_not_read_again(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, trigger: Trigger
 ) -> None:
-    name = "plain" if trigger.early is None else "early"
+    name = "early" if trigger.fires_early else "plain"
     asset = replace(VISITS, name=name, trigger=trigger, expectations=(complete(),))
     asked: list[Ranges] = []
     read = State.read

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, renamed
-from tidemark.compute import fragments
+from tidemark.compute.lifecycle import fragments
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger

@@ -235,6 +235,6 @@ def test_events_on_time_for_all_their_windows_are_one_row_a_slice(log: Log) -> N
 def test_windows_that_hardly_overlap_and_triggers_that_count_share_nothing() -> None:
     for window in (*SHARING, *ALONE, Tumbling("1 minute"), Session("1 minute"), Calendar("day")):
         transform = replace(FEW, window=window)
-        assert (slices.overlapping(transform) == window) == (window in SHARING)
+        assert (slices.slicing(transform) == window) == (window in SHARING)
         for trigger in (Trigger(early=Count(2)), Trigger(late=Count(2))):
-            assert slices.overlapping(replace(transform, trigger=trigger)) is None
+            assert slices.slicing(replace(transform, trigger=trigger)) is None

@@ -4,7 +4,6 @@ from pyspark.sql import functions as F
 
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Calendar, Tumbling
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -18,6 +17,9 @@ def lacking(warehouse: Warehouse, transform: WindowedTransform) -> Ranges | None
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     rows = State(warehouse, transform).read().where(judge.missed())
     # Where windows overlap, only a range of one instant holds the starts of no others.
-    apart = isinstance(transform.window, Tumbling | Calendar)
-    spans = rows.select(start, end if apart else start + F.lit(1)).distinct().collect()
+    spans = (
+        rows.select(start, end if transform.window.disjoint else start + F.lit(1))
+        .distinct()
+        .collect()
+    )
     return joined((s, e) for s, e in spans) or None

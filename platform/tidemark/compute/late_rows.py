@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from tidemark.compute.pane import as_of, covered, finished
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.engine.varying import varying
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
@@ -50,7 +49,7 @@ def late_loss(
         gone = gone & (F.col("seq") == varying(marker.seq))
     # Which fragments are in a session with a too-late event shows when they are merged: here just
     # those of its keys are kept.
-    by = list(transform.keys) if isinstance(transform.window, Session) else on
+    by = list(transform.keys) if transform.window.merges else on
     if by:
         lacking = stored.where(gone).select(F.struct(*by).alias("_lacking")).distinct()
         stored = stored.join(lacking, F.struct(*by).eqNullSafe(F.col("_lacking")), "left_semi")

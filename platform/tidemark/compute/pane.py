@@ -10,16 +10,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.compute import fragments, session, slices, slot
 from tidemark.compute import plan_check as rowwise
+from tidemark.compute import slices, slot
+from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.prepare import prepared
-from tidemark.compute.rows import completed, merged
 from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.store.conditions import Within, started
 from tidemark.store.coverage import Coverage
 from tidemark.store.log import Log
@@ -95,10 +94,7 @@ def partials(
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
-    if isinstance(transform.window, Session):
-        return fragments.partials(events, transform, log, columns)
-    events = slot.slotted(events, transform, log, before)
-    return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
+    return lifecycle(transform).partials(events, transform, log, columns, before)
 
 
 def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -110,7 +106,7 @@ def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
 def _partials(
     log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
 ) -> DataFrame:
-    window = slices.overlapping(transform)
+    window = slices.slicing(transform)
     if window is None:
         return partials(_events(log, transform, scope), transform, log, before)
     rows = _prepared(log, transform, scope)
@@ -126,8 +122,7 @@ def _partials(
 def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """The rows that may be in one of the scope's windows, with `happened_at`, the event time as far
     as it is believed."""
-    # An event begins a session of its own.
-    reach = 0 if isinstance(transform.window, Session) else transform.window.reach
+    reach = transform.window.assigned_reach
     held = tuple((start, end + reach) for start, end in scope.ranges)
     first, last = min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
     rows = prepared(log, transform, scope.after, scope.through, first, last)
@@ -171,30 +166,10 @@ def finished(
         stored: partials, possibly several of a slot.
         at: as of when.
         others: further aggregate expressions over the partials that count.
-        all_plain: of sessions, whether it is known that all clusters are plain.
+        all_plain: whether it is known that each window fires just once, as a whole.
     """
-    if isinstance(transform.window, Session):
-        return session.finished(stored, transform, log, at, *others, all_plain=all_plain)
-    fired = slot.fired(stored, transform, log, at)
-    phase = F.col("phase")
-    windows = fired.groupBy(*transform.by_window).agg(
-        *merged(transform),
-        F.count_distinct("phase", "firing").alias("_firings"),
-        F.max(phase).alias("phase"),
-        (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
-        F.max(phase == slot.ON_TIME).alias("_closing"),
-        *others,
-    )
-    # The end of a window that had on-time events fires, also where none of them waited for it.
-    closed = F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
-    repeats = F.col("_punctual") & ~F.col("_closing") & closed
-    named = windows.withColumns(
-        {
-            "revision": F.col("_firings") - F.when(repeats, 0).otherwise(1),
-            "phase": F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
-        }
-    )
-    return completed(named.drop("_firings", "_punctual", "_closing"), transform, at)
+    kind = lifecycle(transform)
+    return kind.finished(stored, transform, log, at, *others, all_plain=all_plain)
 
 
 def as_of(coverage: Coverage) -> AsOf:

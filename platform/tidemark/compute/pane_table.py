@@ -17,12 +17,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
-from tidemark.compute import session, slot
+from tidemark.compute import slot
+from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.rows import answers, timing_of, values
 from tidemark.compute.slot import AsOf
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import EachArrival
-from tidemark.define.windows import Session
 from tidemark.store.log import Log
 
 
@@ -33,8 +32,7 @@ def panes(
 
     Columns: window_start, window_end, the keys, pane, timing, last, retraction, the aggregates.
     """
-    fire = session.firings if isinstance(transform.window, Session) else _firings
-    fired = fire(stored, transform, log, at)
+    fired = lifecycle(transform).firings(stored, transform, log, at)
     if then is not None:
         fired = fired.where(slot.since(transform, then))
     fired = fired.crossJoin(F.broadcast(_steps(log))).withColumn("last", _last(transform))
@@ -46,43 +44,6 @@ def panes(
     group = [*transform.by_window, "pane", "timing", "last", "retraction"]
     parts = rows.select(*group, F.explode_outer("_parts").alias("_part")).select(*group, "_part.*")
     return parts.groupBy(*group).agg(*values(transform)).withColumns(answers(transform))
-
-
-def _firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
-    """Every firing of every window up to `at`, in the shape of `session.firings`."""
-    fired = slot.fired(stored, transform, log, at)
-    part = F.struct("phase", "firing", *transform.aggregates)
-    windows = fired.groupBy(*transform.by_window).agg(
-        F.collect_list(part).alias("_parts"),
-        F.collect_set(F.struct("phase", "firing", "fired")).alias("_firings"),
-    )
-    nothing = F.lit(None).cast("bigint")
-    punctual = F.struct(
-        F.lit(slot.ON_TIME).alias("phase"),
-        F.lit(0).cast("bigint").alias("firing"),
-        nothing.alias("fired"),
-    )
-    on_time = F.exists("_firings", lambda f: f["phase"] <= slot.ON_TIME)
-    closed = on_time & F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
-    order = F.when(closed, F.array_union("_firings", F.array(punctual))).otherwise(
-        F.col("_firings")
-    )
-    each = windows.select(
-        *(*transform.by_window, "_parts"), F.posexplode(F.array_sort(order)).alias("pane", "_f")
-    )
-
-    def place(of: Column) -> Column:
-        return F.struct(of["phase"], of["firing"])
-
-    mark = place(F.col("_f"))
-    earlier = F.filter("_parts", lambda p: place(p) < mark)
-    window = F.struct("window_start", "window_end", earlier.alias("_upto"))
-    return each.select(
-        *(*transform.by_window, "pane", "_f.phase", "_f.fired"),
-        F.filter("_parts", lambda p: place(p) <= mark).alias("_upto"),
-        F.filter("_parts", lambda p: place(p) == mark).alias("_fresh"),
-        F.filter(F.array(window), lambda _: F.col("pane") > 0).alias("_replaces"),
-    )
 
 
 def _versions(transform: WindowedTransform) -> Column:
@@ -122,7 +83,7 @@ def _last(transform: WindowedTransform) -> Column:
     end = F.unix_micros("window_end")
     closing = F.array_min(F.filter("_steps", lambda w: w >= end))
     last = F.when(phase == slot.FINAL, True).when(phase == slot.ON_TIME, closing >= final)
-    if isinstance(transform.trigger.late, EachArrival):
+    if transform.trigger.late.by_arrival:
         own = F.get("_steps", F.col("fired").cast("int"))
         last = last.when(phase == slot.LATE, own >= final)
     return F.coalesce(last, F.lit(False))

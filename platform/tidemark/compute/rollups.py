@@ -23,8 +23,6 @@ from tidemark.compute.settled import unsettled
 from tidemark.define import verdict as judge
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Tumbling
-from tidemark.define.windows.closing import closing
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import started
 from tidemark.store.coverage import Cover, Coverage
@@ -163,11 +161,10 @@ def covered_by(transform: WindowedTransform, commit: Marker) -> Coverage:
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
     """Through which arrival each larger window is complete: all that it holds is that far."""
+    # The base's last window of a range may end behind it.
+    closing = transform.base.window.closing
     ahead = [*_touching(base.covers), *base.covers]
-    if isinstance(transform.base.window, Tumbling):
-        # The base's last window of a range may end behind it.
-        ahead = [replace(c, end=closing(transform.base.window, c.end)) for c in ahead]
-    return Coverage(base.at, tuple(ahead), whole=True)
+    return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
 
 
 def _touching(covers: Sequence[Cover]) -> list[Cover]:

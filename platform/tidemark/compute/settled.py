@@ -2,7 +2,6 @@
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.store.coverage import Coverage
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
@@ -15,7 +14,7 @@ def changing(transform: WindowedTransform, marker: Marker) -> Ranges:
     """
     if marker.replaces_windows:
         return marker.ranges
-    if isinstance(transform.window, Session):
+    if transform.window.merges:
         return () if marker.changing_from is None else ((marker.changing_from, INFINITY),)
     return unsettled(transform, marker.before)
 
@@ -32,8 +31,5 @@ def settled(transform: WindowedTransform, before: Coverage) -> int | None:
     watermark = before.at.watermark
     if watermark is None:
         return None
-    end = watermark - transform.allowed_lateness
-    if isinstance(transform.window, Session):
-        # An event is judged by its own session, and joins those that ended up to a gap before.
-        end -= transform.window.gap
-    return max(end, BEGINNING)
+    # An event is judged by its own window, and may join those that ended a little before that.
+    return max(watermark - transform.allowed_lateness - transform.window.joins, BEGINNING)

@@ -17,30 +17,24 @@ from pyspark.sql import functions as F
 from tidemark.compute.rows import values
 from tidemark.define import uniqueness
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import Count, EachArrival, Every
-from tidemark.define.windows import Cumulating, Sliding
-from tidemark.define.windows.kind import floor_to
+from tidemark.define.windows.kind import Slicing, floor_to
 
 AGAIN = "_again"
 """The column, BOOLEAN, that tells a slice of duplicates."""
 
 
-def overlapping(transform: WindowedTransform) -> Sliding | Cumulating | None:
-    """The windows of a transform that may share slices; None where they do not.
+def slicing(transform: WindowedTransform) -> Slicing | None:
+    """The slices that a transform's windows share; None where they do not.
 
     A trigger that counts numbers the events of each window, so there is none to be shared.
     """
-    window, trigger = transform.window, transform.trigger
-    if not isinstance(window, Sliding | Cumulating) or not window.overlapping:
-        return None
-    counts = isinstance(trigger.early, Count) or isinstance(trigger.late, Count)
-    return None if counts else window
+    return None if transform.trigger.ranked else transform.window.slicing
 
 
 def sliced(
     rows: DataFrame,
     transform: WindowedTransform,
-    window: Sliding | Cumulating,
+    window: Slicing,
     *,
     by_arrival: bool,
 ) -> DataFrame:
@@ -58,7 +52,7 @@ def sliced(
     time = F.unix_micros("happened_at")
     watermark = F.unix_micros("watermark")
     # Where an arrival closes a window, an early firing for each arrival has another slot in it.
-    if by_arrival or isinstance(early, EachArrival):
+    if by_arrival or early.by_arrival:
         anywhere = F.lit(False)
     else:
         on_time = watermark.isNull() | (watermark < window.first_end(time))
@@ -68,9 +62,9 @@ def sliced(
         again = [F.col(uniqueness.MARK).alias(AGAIN)]
         anywhere = anywhere & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")
-    if isinstance(early, Every):
+    if early.clock is not None:
         # All instants since the last multiple wait for the same one.
-        clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.interval, 0))
+        clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock, 0))
     facts = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     slices = rows.groupBy(

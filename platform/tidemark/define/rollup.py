@@ -11,18 +11,10 @@ day. How the partials are read is told by `rolling`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import EachArrival
-from tidemark.define.windows import Calendar, Tumbling, Window
-
-_DAY = duration("1 day")
-_OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
-_HELD_BY = {"day": ("week", "month", "year"), "month": ("year",)}
+from tidemark.define.windows import Calendar, Tumbling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +59,12 @@ def rollup(
             f"Roll-up '{name}': '{of.name}' is a roll-up itself; roll up its base "
             f"'{of.base.name}' instead, which gives the same."
         )
-    if not isinstance(of.trigger.late, EachArrival):
+    if not of.trigger.late.by_arrival:
         raise DefinitionError(
             f"Roll-up '{name}': '{of.name}' fires late {of.trigger.late}, so its state does not "
             "tell when each late event came; let it fire late at each arrival, the default."
         )
-    if not _holds(window, of.window):
+    if not window.holds(of.window):
         raise DefinitionError(
             f"Roll-up '{name}': its windows ({window}) don't hold those of '{of.name}' "
             f"({of.window}) whole; the base is tumbling, or calendar in the same time zone, and "
@@ -103,28 +95,3 @@ def _chosen(
                 f"{', '.join(there) or 'none'}."
             )
     return there if asked is None else tuple(asked)
-
-
-def _holds(outer: Window, inner: Window) -> bool:
-    """Whether each `inner` window lies whole in one `outer` window."""
-    if isinstance(inner, Calendar):
-        units = _HELD_BY.get(inner.unit, ())
-        return any(outer == Calendar(unit, inner.timezone) for unit in units)
-    if not isinstance(inner, Tumbling):
-        return False
-    if isinstance(outer, Tumbling):
-        return outer.size % inner.size == 0 and (outer.offset - inner.offset) % inner.size == 0
-    if not isinstance(outer, Calendar) or _DAY % inner.size:
-        return False
-    return all((-shift - inner.offset) % inner.size == 0 for shift in _shifts(outer.timezone))
-
-
-def _shifts(timezone: str) -> set[int]:
-    """How far, in microseconds, a time zone has been from UTC since 1970, and will be."""
-    zone, (moment, end) = ZoneInfo(timezone), _OBSERVED
-    shifts: set[int] = set()
-    while moment < end:
-        shift = zone.utcoffset(moment.astimezone(zone)) or timedelta()
-        shifts.add(shift // timedelta(microseconds=1))
-        moment += timedelta(days=7)
-    return shifts

@@ -16,70 +16,55 @@ one when the window becomes final. The arrival that moves the watermark past a w
 it ON_TIME, not EARLY. An interval's instant is EARLY when it is not after the one at which the
 watermark passed the end.
 
-Every event joins a *slot*, which its own row tells: the unit that fires whole or not at all. So
-which slots of a window have fired, as of an arrival, is a function of the log alone.
+Which events fire together is told by `firings`; that a window has fired, as of an arrival, is a
+function of the log alone.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
+from tidemark.define.firings import Count, EachArrival, Every, Firing, Never
+
+__all__ = [
+    "EARLY",
+    "LATE",
+    "ON_TIME",
+    "Count",
+    "EachArrival",
+    "Every",
+    "Firing",
+    "Never",
+    "Trigger",
+]
 
 EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 
 
 @dataclass(frozen=True, init=False)
-class Every:
-    """Fire at multiples of an interval on the processing clock, counted from 1970."""
-
-    interval: int
-
-    def __init__(self, interval: str) -> None:
-        object.__setattr__(self, "interval", duration(interval))
-        if self.interval <= 0:
-            raise DefinitionError(f"A trigger's interval is more than zero, not '{interval}'.")
-
-    def __str__(self) -> str:
-        return f"every {describe(self.interval)}"
-
-
-@dataclass(frozen=True)
-class Count:
-    """Fire whenever so many more events have come."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        if self.n < 1:
-            raise DefinitionError(f"A trigger's count is 1 or more, not {self.n}.")
-
-    def __str__(self) -> str:
-        return f"every {self.n} events"
-
-
-@dataclass(frozen=True)
-class EachArrival:
-    """Fire after each arrival that brought events."""
-
-    def __str__(self) -> str:
-        return "each arrival"
-
-
-Firing = Every | Count | EachArrival
-
-
-@dataclass(frozen=True)
 class Trigger:
     """When a window fires beside its ON_TIME firing.
 
     Args:
         early: before the watermark passes the window's end; not at all by default.
-        late: after it.
+        late: after it; at each arrival by default.
     """
 
-    early: Firing | None = None
-    late: Firing = field(default_factory=EachArrival)
+    early: Firing
+    late: Firing
+
+    def __init__(self, early: Firing | None = None, late: Firing | None = None) -> None:
+        object.__setattr__(self, "early", early or Never())
+        object.__setattr__(self, "late", late or EachArrival())
 
     def __str__(self) -> str:
-        early = f"early {self.early}, " if self.early else ""
+        early = f"early {self.early}, " if self.fires_early else ""
         return f"{early}on time, late {self.late}"
+
+    @property
+    def fires_early(self) -> bool:
+        """Whether a window may fire before its end."""
+        return self.early != Never()
+
+    @property
+    def ranked(self) -> bool:
+        """Whether what fires depends on how many events came before an event."""
+        return self.early.ranked or self.late.ranked

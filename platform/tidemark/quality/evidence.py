@@ -18,7 +18,6 @@ from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
 from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
@@ -110,7 +109,7 @@ class Batch:
                 partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.placed(asset.warehouse, counting, partials, through)
         found = pane.finished(partials, counting, asset.log, pane.as_of(through))
-        if isinstance(transform.window, Session) and ranges:
+        if transform.window.merges and ranges:
             # A session that began before, and can't have changed, was counted in part.
             end = settled(transform, marker.before)
             found = found.where(f"window_end > timestamp_micros({end})")

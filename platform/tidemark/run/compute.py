@@ -9,28 +9,25 @@ commit leaves it. So it is the same for a commit that a killed run left behind.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import INFINITY
-from tidemark.compute import clusters, rollups, session, slot
-from tidemark.compute.compare import named, same_window
+from tidemark.compute import rollups
+from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import late_events, late_loss
+from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.pane import as_of, counted, finished
 from tidemark.compute.pane_table import panes
 from tidemark.compute.settled import changing, settled
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import Count
-from tidemark.define.windows import Session
 from tidemark.engine.varying import varying
-from tidemark.quality import quarantine
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
+from tidemark.run import sessions
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import started
@@ -103,9 +100,8 @@ def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
 def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     """The partials that the commit adds to the state, numbered."""
     transform, marker = asset.transform, plan.marker
-    counts = isinstance(transform.trigger.early, Count) or isinstance(transform.trigger.late, Count)
     earlier = None
-    if counts and marker.seq > 0 and not marker.replaces:
+    if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
         earlier = asset.state.read(changing(transform, marker))
     rows = counted(asset.log, transform, marker, earlier)
     return scratch.hold(numbered(rows, marker.seq), few=plan.few)
@@ -128,15 +124,19 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     )
     state = _State(asset, marker, new)
     rows, reach = _reached(asset, marker, state)
-    opened = Observation() if isinstance(transform.window, Session) else None
+    kind = lifecycle(transform)
+    opened = Observation() if transform.window.merges and not marker.replaces else None
     # To ask first is worth it where there is much to be computed twice.
-    plain = opened is not None and not plan.few and clusters.all_plain(rows, transform)
+    plain = not plan.few and kind.all_plain(rows, transform)
     if marker.merges:
-        changed = _merging(asset, marker, rows, scratch, all_plain=plain)
+        changed = sessions.merging(asset, marker, rows, scratch, all_plain=plain)
     elif marker.replaces:
         changed = _replacing(asset, marker, rows, all_plain=plain)
     else:
-        changed = _changed(asset, marker, rows, opened, all_plain=plain)
+        now, then = as_of(marker.after), as_of(marker.before)
+        changed = kind.changes(
+            rows, transform, asset.log, now, then, opened=opened, all_plain=plain
+        )
     windows = scratch.hold(_stamped(changed, transform, marker), few=few)
     outputs: list[Output] = []
     if transform.accumulation is not None:
@@ -160,25 +160,8 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
             with warehouse.planning(Planning.of(plan.few)):
                 held = scratch.hold(events, few=plan.few)
             outputs.append(Output(transform.late_table, held, comment))
-    open_from = None
-    if opened is not None and not marker.replaces:
-        open_from = _open_from(transform, marker, opened.get)
+    open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
     return Computed(new, counts, windows, reach, outputs, open_from)
-
-
-def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
-    """Of sessions that are replaced by those of some partials, where the first one starts that may
-    still change; None is no bound, as for windows that are no sessions."""
-    transform = asset.transform
-    if not isinstance(transform.window, Session):
-        return None
-    if marker.merges:
-        return marker.open_from
-    if marker.after.at.watermark == INFINITY:
-        return settled(transform, marker.after)
-    rows = frame(asset.warehouse.spark, partials)
-    found = session.open_from(rows, transform, as_of(marker.after)).collect()
-    return _open_from(transform, marker, found[0].asDict())
 
 
 class _State:
@@ -207,7 +190,7 @@ class _State:
     def lacking(self) -> Ranges:
         """The starts of the windows that lack what the commit brought too late."""
         asset, marker = self._asset, self._marker
-        if isinstance(asset.transform.window, Session):
+        if asset.transform.window.merges:
             return ()
         if marker.mode != "incremental":
             return marker.ranges
@@ -227,7 +210,7 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
     before, reach = marker.before, "TRUE"
     if (end := settled(transform, before)) is not None:
         reach = f"t.window_end > timestamp_micros({end})"
-        if not isinstance(transform.window, Session):
+        if not transform.window.merges:
             rows = rows.where(F.unix_micros("window_end") > varying(end))
     if before.covers:
         rows = rows.where(before.pick("arrival") < varying(marker.after.at.arrival))
@@ -237,54 +220,6 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
 def _replacing(asset: Asset, marker: Marker, rows: DataFrame, *, all_plain: bool) -> DataFrame:
     at = as_of(marker.after)
     return finished(rows, asset.transform, asset.log, at, all_plain=all_plain)
-
-
-def _merging(
-    asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool
-) -> DataFrame:
-    """The sessions near to the ranges as they stand now, and those near to them that left."""
-    warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
-    at = as_of(marker.after)
-    found = session.finished(rows, transform, asset.log, at, all_plain=all_plain, near=near)
-    standing = scratch.keep(found)
-    earlier = quarantine.computed(warehouse, transform, ())
-    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    earlier = earlier.where(clusters.touching(start, end, transform, near))
-    same = same_window(transform, "e", "s")
-    left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
-    return standing.withColumn("gone", F.lit(False)).unionByName(
-        left.select(standing.columns).withColumn("gone", F.lit(True))
-    )
-
-
-def _changed(
-    asset: Asset,
-    marker: Marker,
-    rows: DataFrame,
-    opened: Observation | None,
-    *,
-    all_plain: bool,
-) -> DataFrame:
-    transform, log = asset.transform, asset.log
-    now, then = as_of(marker.after), as_of(marker.before)
-    if isinstance(transform.window, Session):
-        return session.changes(rows, transform, log, now, then, opened=opened, all_plain=all_plain)
-    fired = finished(rows, transform, log, now, F.max("fired").alias("fired"))
-    again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
-    moved = slot.closed(now, then) | slot.became_final(transform, now, then)
-    return fired.where(again | moved).withColumn("gone", F.lit(False))
-
-
-def _open_from(
-    transform: WindowedTransform, marker: Marker, observed: Mapping[str, int | None]
-) -> int | None:
-    begin = settled(transform, marker.after)
-    # An engine that passed the observation over has told nothing.
-    if begin is None or "open_from" not in observed:
-        return None
-    # What comes next may also begin a session of its own.
-    earliest = observed["open_from"]
-    return begin if earliest is None else min(earliest, begin)
 
 
 def published_columns(rows: Rows) -> Rows:

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
 from tidemark.compute.correctable import lacking
-from tidemark.compute.fragments import cells
+from tidemark.compute.lifecycle.fragments import cells
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
-from tidemark.define.windows import Session
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Arrival
@@ -97,7 +96,7 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
     if start is not None and end is not None and anew_in_part(asset, last):
         return _in_place(asset, last, "backfill", ((start, end),), answer, part=True)
-    if isinstance(asset.transform.window, Session):
+    if asset.transform.window.merges:
         start, end = None, None
     at, before = _position(newest), last.after
     after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
@@ -120,7 +119,7 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
     if ranges is None:
         return None
     part = anew_in_part(asset, last)
-    if isinstance(asset.transform.window, Session) and not part:
+    if asset.transform.window.merges and not part:
         ranges = ()
     return _in_place(asset, last, "correction", ranges, "complete", part=part)
 
@@ -133,7 +132,7 @@ def anew_in_part(asset: Asset, last: Marker) -> bool:
     told by all of its events.
     """
     transform = asset.transform
-    of_sessions = isinstance(transform.window, Session) and transform.accumulation is None
+    of_sessions = transform.window.merges and transform.accumulation is None
     return of_sessions and last.seq >= 0 and last.definition == fingerprint(transform)
 
 

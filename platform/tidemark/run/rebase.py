@@ -11,7 +11,6 @@ from tidemark.base.errors import ConflictError
 from tidemark.compute.held import Scratch
 from tidemark.compute.pane import counted_in
 from tidemark.compute.scope import Scope
-from tidemark.define.trigger import Count
 from tidemark.run import commit
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
@@ -47,11 +46,11 @@ def store(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> Plan:
 
 def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Plan, Rows] | None:
     transform, marker, state = asset.transform, todo.marker, asset.state
-    trigger, since = transform.trigger, state.since(marker.seq - 1)
+    since = state.since(marker.seq - 1)
     # Events that are numbered one after the other can't be counted in two parts.
-    counts = isinstance(trigger.early, Count) or isinstance(trigger.late, Count)
+    ranked = transform.trigger.ranked
     others = any(c.mode != "incremental" for c in since)
-    if marker.mode != "backfill" or counts or others or not since:
+    if marker.mode != "backfill" or ranked or others or not since:
         return None
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")

@@ -23,11 +23,10 @@ from tidemark.compute.pane import check
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
-from tidemark.run import commit, compute, plan, rebase
+from tidemark.run import commit, compute, plan, rebase, sessions
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
@@ -114,7 +113,7 @@ def backfill(
         raise DefinitionError(f"The answer is 'as_streamed' or 'complete', not '{answer}'.")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError("A backfill's range needs a start and a later end, or neither.")
-    if start is not None and isinstance(transform.window, Session):
+    if start is not None and transform.window.merges:
         asset = Asset(warehouse, transform)
         if plan.anew_in_part(asset, asset.state.last()):
             incremental(warehouse, transform)
@@ -206,7 +205,7 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
     like a commit that was left behind, and a stream beside it goes on."""
     with scratch(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count(asset, todo, place)
-        open_from = compute.open_from(asset, todo.marker, partials)
+        open_from = sessions.open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.life = asset.state.create(partials)
         committed = rebase.store(asset, todo, partials, place)

@@ -17,11 +17,12 @@ from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.firings import tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.engine.requests import fetch
 from tidemark.store.conditions import Within
@@ -249,11 +250,6 @@ class Log:
             f"Source '{self.source.name}' differs from its log '{self.source.log_table}' in "
             f"{', '.join(odd)}: a log keeps its columns, so give the changed source a new name."
         )
-
-
-def tick(clock: Column, interval: int) -> Column:
-    """The first multiple of an interval after an instant of the clock, BIGINT microseconds."""
-    return clock - F.pmod(clock, F.lit(interval)) + F.lit(interval)
 
 
 def arrivals(rows: DataFrame) -> list[Arrival]:

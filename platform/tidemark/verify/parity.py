@@ -18,7 +18,6 @@ from tidemark.compute.held import Scratch, scratch
 from tidemark.compute.pane import as_of, finished
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within, started
@@ -105,7 +104,7 @@ def parity(
         published, held, commit = _settled(asset, ranges, place)
         coverage = rolling.covered_by(transform, commit)
         # A session may reach across any bound.
-        bounds = () if isinstance(transform.window, Session) else ranges
+        bounds = () if transform.window.merges else ranges
         counted = rolling.counted(warehouse, transform, coverage, bounds)
         stored = place.keep(counted)
 

@@ -8,7 +8,6 @@ an interval fires, the answer is None.
 from collections.abc import Iterable, Sequence
 
 from tidemark.define.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
-from tidemark.define.windows import Session
 from tidemark_streaming.scenario import judged
 from tidemark_streaming.scenario.judged import Judged, Span, Step
 from tidemark_streaming.scenario.parse import Scenario
@@ -21,14 +20,14 @@ def firings(
     scenario: Scenario, steps: Sequence[Step], events: Sequence[Judged], span: Span
 ) -> Firings:
     """When the window of some events of one key fired."""
-    if isinstance(scenario.transform.window, Session):
+    if scenario.transform.window.merges:
         return _session(scenario, steps, events, span)
     end, trigger = span[1], scenario.transform.trigger
     final = end + scenario.transform.allowed_lateness
     in_time = [e.step for e in events if e.windows.get(span) == judged.ON_TIME]
     later = [e.step for e in events if e.windows.get(span) == judged.LATE]
     early, _ = _fired(trigger.early, in_time, steps, end)
-    if isinstance(trigger.early, EachArrival):
+    if trigger.early.by_arrival:
         early = [n for n in early if not _reached(steps[n].after, end)]
     late, left = _fired(trigger.late, later, steps, final)
     return {
@@ -39,22 +38,24 @@ def firings(
 
 
 def _fired(
-    firing: Firing | None, came: Sequence[Step], steps: Sequence[Step], until: int
+    firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
 ) -> tuple[list[int], bool]:
     """The arrivals that fire events which came with these steps, and whether some are left.
 
     Args:
         until: no interval fires any more once the watermark has reached it.
     """
-    if isinstance(firing, EachArrival):
-        return _in_order(s.number for s in came), False
-    if isinstance(firing, Count):
-        return [s.number for s in came[firing.n - 1 :: firing.n]], len(came) % firing.n > 0
-    if isinstance(firing, Every):
-        at = [_tick(firing.interval, s, steps) for s in came]
-        open_then = [s for s in at if s is not None and not _reached(s.before, until)]
-        return _in_order(s.number for s in open_then), len(open_then) < len(at)
-    return [], bool(came)
+    match firing:
+        case EachArrival():
+            return _in_order(s.number for s in came), False
+        case Count(n):
+            return [s.number for s in came[n - 1 :: n]], len(came) % n > 0
+        case Every(interval=interval):
+            at = [_tick(interval, s, steps) for s in came]
+            open_then = [s for s in at if s is not None and not _reached(s.before, until)]
+            return _in_order(s.number for s in open_then), len(open_then) < len(at)
+        case _:
+            return [], bool(came)
 
 
 def _tick(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
@@ -80,9 +81,9 @@ def _session(
     since = max(first, last)
     came = [s for s in steps if s.number in {s.number for _, s in inside} and s.number >= since]
     found: Firings = {ON_TIME: [max(n, since) for n in _first(steps, end)]}
-    if isinstance(trigger.early, EachArrival):
+    if trigger.early.by_arrival:
         found[EARLY] = [s.number for s in came if not _reached(s.after, end)]
-    if isinstance(trigger.late, EachArrival):
+    if trigger.late.by_arrival:
         found[LATE] = [s.number for s in came if _reached(s.before, end)]
     return found
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, describe
-from tidemark.define.windows import Session
 from tidemark_streaming.scenario import judged as verdicts
 from tidemark_streaming.scenario.bars import Bar, bars
 from tidemark_streaming.scenario.judged import Judged, Step, judged, known, steps
@@ -79,7 +78,7 @@ def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
             for step in arrivals
         ],
         watermark=known(scenario),
-        aligned=not isinstance(scenario.transform.window, Session),
+        aligned=not scenario.transform.window.merges,
         bars=bars(scenario, result, arrivals, events),
     )
 

@@ -19,11 +19,9 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.expectations.expectation import ERROR, Evidence, Judged, Verdict, Windowed
-from tidemark.define.windows import Calendar, Cumulating, Sliding, Tumbling, Window
 
 _PEERS = {"yesterday": "1 day", "last week": "1 week"}
 _PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
-_MEAN = {"day": "1 day", "week": "7 days", "month": "30.436875 days", "year": "365.2425 days"}
 _REMEMBERED = 10
 
 
@@ -204,9 +202,9 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         raise DefinitionError(f"no_gap allows a silence of 1 window or more, not {windows}.")
 
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
-        step, keys = _step(batch.transform.window), batch.transform.keys
-        assert step is not None
-        back, fresh = step * windows * _REMEMBERED, F.lit(True).alias("_fresh")
+        period, keys = batch.transform.window.period, batch.transform.keys
+        assert period is not None
+        back, fresh = period * windows * _REMEMBERED, F.lit(True).alias("_fresh")
         closed = rows.where("timing <> 'EARLY'")
         sources = [batch.published(back), batch.withheld(back)]
         starts = closed.select("window_start", *keys, fresh)
@@ -220,7 +218,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         following = F.lead("window_start").over(order)
         length = F.unix_micros(F.coalesce(following, "_newest")) - F.unix_micros("window_start")
         # Between two windows of a key lies one less than their distance.
-        silent = F.round(length / step).cast("int") - following.isNotNull().cast("int")
+        silent = F.round(length / period).cast("int") - following.isNotNull().cast("int")
         told = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
         gaps = starts.withColumns({"_silent": silent, "_told": told, "_next": following})
         until = F.when(F.col("_next").isNull(), " so far").otherwise("")
@@ -244,20 +242,11 @@ def _check_share(function: str, share: float) -> None:
 
 
 def _check_step(transform: Judged) -> None:
-    if _step(transform.window) is None:
+    if transform.window.period is None:
         raise DefinitionError(
             f"Asset '{transform.name}': no_gap counts windows that follow each other, which those "
             f"of the kind '{transform.window}' do not."
         )
-
-
-def _step(window: Window) -> int | None:
-    """How far the starts of two windows that follow each other are apart, in microseconds."""
-    if isinstance(window, Sliding):
-        return window.slide
-    if isinstance(window, Tumbling | Cumulating):
-        return window.size
-    return duration(_MEAN[window.unit]) if isinstance(window, Calendar) else None
 
 
 def _shifted(column: str) -> Column:

@@ -7,11 +7,11 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
-from tidemark.define.windows.kind import assigned, floor_to
+from tidemark.define.windows.kind import Slicing, Window, assigned, floor_to, last_closing
 
 
 @dataclass(frozen=True, init=False)
-class Tumbling:
+class Tumbling(Window):
     """Windows of one size that follow each other without gap or overlap.
 
     Window N is [N * size + offset, (N + 1) * size + offset), N also negative.
@@ -19,6 +19,8 @@ class Tumbling:
 
     size: int
     offset: int
+
+    disjoint = True
 
     def __init__(self, size: str, offset: str = "0 seconds") -> None:
         object.__setattr__(self, "size", _positive("tumbling window's size", size))
@@ -35,9 +37,21 @@ class Tumbling:
         start = floor_to(F.unix_micros(F.col(event_time)), self.size, self.offset)
         return assigned(rows, start, start + F.lit(self.size))
 
+    @property
+    def period(self) -> int:
+        return self.size
+
+    def closing(self, end: int) -> int:
+        return last_closing(end, self.size, self.size, self.offset)
+
+    def holds(self, inner: Window) -> bool:
+        if not isinstance(inner, Tumbling):
+            return False
+        return self.size % inner.size == 0 and (self.offset - inner.offset) % inner.size == 0
+
 
 @dataclass(frozen=True, init=False)
-class Sliding:
+class Sliding(Window):
     """Windows of one size, begun every `slide`: an event is in size / slide of them.
 
     Window N is [N * slide + offset, N * slide + offset + size). With a slide that is longer than
@@ -78,9 +92,16 @@ class Sliding:
         return assigned(rows, start, start + F.lit(self.size))
 
     @property
-    def overlapping(self) -> bool:
-        """Whether each event is in two windows at least."""
-        return self.size >= 2 * self.slide
+    def period(self) -> int:
+        return self.slide
+
+    def closing(self, end: int) -> int:
+        return last_closing(end, self.slide, self.size, self.offset)
+
+    @property
+    def slicing(self) -> Slicing | None:
+        # Worth it where each event is in two windows at least.
+        return self if self.size >= 2 * self.slide else None
 
     def slice_start(self, time: Column) -> Column:
         """The start of the slice that holds an instant: where a window last began or ended."""
@@ -93,7 +114,7 @@ class Sliding:
 
 
 @dataclass(frozen=True, init=False)
-class Cumulating:
+class Cumulating(Window):
     """Windows that grow from a fixed start by `step`, until they have their whole size.
 
     From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, the
@@ -128,10 +149,16 @@ class Cumulating:
         ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
         return assigned(rows.withColumn("window_end", ends), start, F.col("window_end"))
 
+    def closing(self, end: int) -> int:
+        return last_closing(end, self.size, self.size, self.offset)
+
     @property
-    def overlapping(self) -> bool:
-        """Whether an event may be in two windows."""
-        return self.size > self.step
+    def slicing(self) -> Slicing | None:
+        return self if self.size > self.step else None
+
+    @property
+    def period(self) -> int:
+        return self.size
 
     def slice_start(self, time: Column) -> Column:
         """The start of the slice that holds an instant: where a window last ended."""
@@ -143,7 +170,7 @@ class Cumulating:
 
 
 @dataclass(frozen=True)
-class Global:
+class Global(Window):
     """One window that holds all of time; it closes when the stream ends."""
 
     def __str__(self) -> str:

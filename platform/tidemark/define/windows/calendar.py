@@ -1,19 +1,26 @@
 """Windows of the civil calendar: days, weeks, months and years as people of a place count them."""
 
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import INFINITY, as_datetime, duration, instant
+from tidemark.define.windows.aligned import Tumbling
+from tidemark.define.windows.kind import Window
 
 _LONGEST = {"day": "2 days", "week": "8 days", "month": "32 days", "year": "367 days"}
+_MEAN = {"day": "1 day", "week": "7 days", "month": "30.436875 days", "year": "365.2425 days"}
+_HELD_BY = {"day": ("week", "month", "year"), "month": ("year",)}
+_DAY = duration("1 day")
+_OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
 
 
 @dataclass(frozen=True)
-class Calendar:
+class Calendar(Window):
     """A day, week (from Monday), month or year of a time zone.
 
     A window is from local midnight to local midnight, so a day in which the clock is changed has
@@ -27,6 +34,8 @@ class Calendar:
 
     unit: str
     timezone: str = "UTC"
+
+    disjoint = True
 
     def __post_init__(self) -> None:
         if self.unit not in _LONGEST:
@@ -48,6 +57,31 @@ class Calendar:
     def reach(self) -> int:
         return duration(_LONGEST[self.unit])
 
+    @property
+    def period(self) -> int:
+        return duration(_MEAN[self.unit])
+
+    def closing(self, end: int) -> int:
+        if end > INFINITY - self.reach:
+            return INFINITY
+        last = as_datetime(end - 1).astimezone(ZoneInfo(self.timezone))
+        day, month = last.date(), last.date().replace(day=1)
+        following = {
+            "day": day + timedelta(days=1),
+            "week": day + timedelta(days=7 - day.weekday()),
+            "month": (month + timedelta(days=31)).replace(day=1),
+            "year": date(day.year + 1, 1, 1),
+        }
+        return instant(datetime.combine(following[self.unit], time(), last.tzinfo))
+
+    def holds(self, inner: Window) -> bool:
+        if isinstance(inner, Calendar):
+            same = inner.timezone == self.timezone
+            return same and self.unit in _HELD_BY.get(inner.unit, ())
+        if not isinstance(inner, Tumbling) or _DAY % inner.size:
+            return False
+        return all((-shift - inner.offset) % inner.size == 0 for shift in _shifts(self.timezone))
+
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         # The engine's session counts in UTC, so the shifted time reads as the local one.
         local = F.from_utc_timestamp(F.col(event_time), self.timezone)
@@ -59,3 +93,14 @@ class Calendar:
                 "window_end": F.to_utc_timestamp(until, self.timezone),
             }
         )
+
+
+def _shifts(timezone: str) -> set[int]:
+    """How far, in microseconds, a time zone has been from UTC since 1970, and will be."""
+    zone, (moment, end) = ZoneInfo(timezone), _OBSERVED
+    shifts: set[int] = set()
+    while moment < end:
+        shift = zone.utcoffset(moment.astimezone(zone)) or timedelta()
+        shifts.add(shift // timedelta(microseconds=1))
+        moment += timedelta(days=7)
+    return shifts

@@ -7,11 +7,11 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, describe, duration
-from tidemark.define.windows.kind import assigned
+from tidemark.define.windows.kind import Window, assigned
 
 
 @dataclass(frozen=True, init=False)
-class Session:
+class Session(Window):
     """A time of activity: it ends where `gap` passes without an event.
 
     An event's own session is [t, t + gap). Sessions of a key that overlap or touch are one, so two
@@ -20,6 +20,8 @@ class Session:
     """
 
     gap: int
+
+    merges = True
 
     def __init__(self, gap: str) -> None:
         object.__setattr__(self, "gap", duration(gap))
@@ -33,6 +35,17 @@ class Session:
     def reach(self) -> int:
         # A session may be of any length.
         return INFINITY
+
+    @property
+    def assigned_reach(self) -> int:
+        return 0
+
+    @property
+    def joins(self) -> int:
+        return self.gap
+
+    def closing(self, end: int) -> int:
+        return end + self.gap
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         """Each row with its own session, which `tidemark.session` merges with others."""

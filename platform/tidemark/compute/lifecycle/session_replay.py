@@ -19,7 +19,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
-from tidemark.define.trigger import Count, EachArrival, Every, Trigger
+from tidemark.define.trigger import Trigger
 
 
 @dataclass(frozen=True)
@@ -156,20 +156,20 @@ class Replay:
         """What fires up to an arrival's clock and the watermark before its rows."""
         for session in sorted(self._waiting, key=attrgetter("start")):
             if session.open:
-                self._tick(session, self.trigger.early, EARLY, session.end, arrival)
+                self._tick(session, EARLY, session.end, arrival)
                 if watermark is not None and session.end <= watermark:
                     self._fire(session, ON_TIME, None)
                     session.open = False
             if not session.open:
                 final = session.end + self.lateness
-                self._tick(session, self.trigger.late, LATE, final, arrival)
+                self._tick(session, LATE, final, arrival)
                 if session.pending and watermark is not None and final <= watermark:
                     self._fire(session, FINAL, None)
                 if not session.pending:
                     self._waiting.discard(session)
 
-    def _tick(self, session: _Session, firing: object, phase: int, until: int, now: int) -> None:
-        if not isinstance(firing, Every) or not session.pending:
+    def _tick(self, session: _Session, phase: int, until: int, now: int) -> None:
+        if not session.pending:
             return
         # What is pending came after the last tick, so the newest fragment's tick is the next.
         newest = self.fragments[session.newest]
@@ -190,7 +190,7 @@ class Replay:
         session.open = watermark is None or watermark < session.end
         self._waiting.add(session)
         firing = self.trigger.early if session.open else self.trigger.late
-        if isinstance(firing, Count) and len(session.pending) >= firing.n:
+        if firing.full(len(session.pending)):
             self._fire(session, EARLY if session.open else LATE, fragment.arrival)
         return session
 
@@ -204,10 +204,10 @@ class Replay:
     def _arrived(self, session: _Session, arrival: int, reached: int | None) -> None:
         if not session.pending:
             return
-        if not session.open and isinstance(self.trigger.late, EachArrival):
+        if not session.open and self.trigger.late.by_arrival:
             self._fire(session, LATE, arrival)
         closes = reached is not None and session.end <= reached
-        if session.open and not closes and isinstance(self.trigger.early, EachArrival):
+        if session.open and not closes and self.trigger.early.by_arrival:
             self._fire(session, EARLY, arrival)
 
     def _fire(self, session: _Session, phase: int, fired: int | None) -> None:

@@ -9,10 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import slices
-from tidemark.compute.clusters import chained
+from tidemark.compute.lifecycle.clusters import chained
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.trigger import Count, EachArrival
-from tidemark.define.windows import Session
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, joined
@@ -25,8 +23,7 @@ _SPAN, _APART, _CELL = "_span", "_apart", "_cell"
 
 def cell(transform: WindowedTransform) -> int:
     """The length, in microseconds, of the spans of time of which no fragment crosses the bounds."""
-    assert isinstance(transform.window, Session)
-    gap = transform.window.gap
+    gap = transform.window.joins
     return gap * max(1, min(GAPS, DAY // gap))
 
 
@@ -36,7 +33,7 @@ def cells(ranges: Ranges, transform: WindowedTransform) -> Ranges:
     return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
-def partials(
+def added_up(
     events: DataFrame, transform: WindowedTransform, log: Log, columns: list[Column]
 ) -> DataFrame:
     """Judged events, added up to fragments, with the facts by which these merge and fire.
@@ -44,9 +41,8 @@ def partials(
     Args:
         columns: what is added up.
     """
-    trigger, window = transform.trigger, transform.window
-    assert isinstance(window, Session)
-    if isinstance(trigger.early, EachArrival):
+    trigger, gap = transform.trigger, transform.window.joins
+    if trigger.early.by_arrival:
         # Only this trigger asks whether an arrival closes the session that it comes to.
         events = events.join(F.broadcast(log.reached()), "arrival")
     else:
@@ -58,20 +54,21 @@ def partials(
         F.min("reached").alias("reached"),
         F.min(F.unix_micros("arrived_at")).alias("clock"),
     ]
-    if isinstance(trigger.early, Count) or isinstance(trigger.late, Count):
+    if trigger.ranked:
         alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
         return _ordered(alone.agg(*facts, *columns), transform)
     # Events of one arrival join their sessions at the same time. Those within a span of one gap
     # follow each other within it: so they are together in a session, wherever it ends. What comes
     # while the watermark is before it is there whenever its session fires, unless that fires early:
     # then it does not matter with which of a run's arrivals it came.
-    anyway = before.isNull() | (before < start) if trigger.early is None else F.lit(False)
+    ahead = before.isNull() | (before < start)
+    anyway = F.lit(False) if trigger.fires_early else ahead
     apart = F.when(~anyway, F.col("arrival"))
-    spans = events.withColumns({_SPAN: floor_to(start, window.gap, 0), _APART: apart})
-    added_up = spans.groupBy(*alike, _APART, _SPAN).agg(
+    spans = events.withColumns({_SPAN: floor_to(start, gap, 0), _APART: apart})
+    by_span = spans.groupBy(*alike, _APART, _SPAN).agg(
         *facts, *(F.min(name).alias(name) for name in ("arrival", "position")), *_bounds(), *columns
     )
-    return _ordered(_joined(added_up, transform, [*alike, _APART]), transform)
+    return _ordered(_joined(by_span, transform, [*alike, _APART]), transform)
 
 
 def _joined(fragments: DataFrame, transform: WindowedTransform, alike: list[str]) -> DataFrame:

@@ -28,8 +28,8 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
+from tidemark.compute.slot import AsOf
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Session
 from tidemark.engine.varying import varying
 from tidemark.store.ranges import Ranges
 
@@ -83,18 +83,8 @@ def _in_order(by: Sequence[str]) -> WindowSpec:
 
 def touching(start: Column, end: Column, transform: WindowedTransform, ranges: Ranges) -> Column:
     """Whether a session or cluster may be touched by one with a fragment that starts in a range."""
-    assert isinstance(transform.window, Session)
-    gap = transform.window.gap
+    gap = transform.window.joins
     return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
-
-
-def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
-    """Whether all clusters are plain, as all fragments are ahead. It asks the engine, which only
-    has to look through them."""
-    if transform.trigger.early is not None:
-        return False
-    behind = F.col("before") >= F.unix_micros("window_start")
-    return stored.where(F.col("admitted") & behind).isEmpty()
 
 
 def whole(transform: WindowedTransform) -> WindowSpec:
@@ -118,3 +108,15 @@ def plain(over: WindowSpec | None = None) -> Column:
     one = of(F.count("_island")) == 1
     spans = (of(F.min("_island")) <= of(F.min("_end"))) & (of(F.max("_ahead")) == end)
     return punctual & one & F.coalesce(spans, F.lit(False))
+
+
+def earliest_open(transform: WindowedTransform, at: AsOf) -> Column:
+    """Of clusters with their `_end`, where the first one starts that events of arrivals after `at`
+    can still change, as `open_from`.
+
+    Such an event is not later than the allowed lateness: it lies after the watermark by less than
+    that and a gap, and joins sessions that end there or later.
+    """
+    settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.joins)
+    can_change = F.coalesce(F.col("_end") > settled, F.lit(True))
+    return F.min(F.when(can_change, F.col(FROM))).alias("open_from")

@@ -1,0 +1,109 @@
+"""Windows at places that time alone tells: their partials are by window, keys and slot, and the
+slots that have fired merge to a window's row."""
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from tidemark.compute import slot
+from tidemark.compute.rows import completed, merged
+from tidemark.compute.slot import AsOf
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.log import Log
+
+
+def partials(
+    events: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    columns: list[Column],
+    before: DataFrame | None = None,
+) -> DataFrame:
+    events = slot.slotted(events, transform, log, before)
+    return events.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(*columns)
+
+
+def finished(
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    *others: Column,
+    all_plain: bool = False,
+) -> DataFrame:
+    fired = slot.fired(stored, transform, log, at)
+    phase = F.col("phase")
+    windows = fired.groupBy(*transform.by_window).agg(
+        *merged(transform),
+        F.count_distinct("phase", "firing").alias("_firings"),
+        F.max(phase).alias("phase"),
+        (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
+        F.max(phase == slot.ON_TIME).alias("_closing"),
+        *others,
+    )
+    # The end of a window that had on-time events fires, also where none of them waited for it.
+    closed = F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
+    repeats = F.col("_punctual") & ~F.col("_closing") & closed
+    named = windows.withColumns(
+        {
+            "revision": F.col("_firings") - F.when(repeats, 0).otherwise(1),
+            "phase": F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
+        }
+    )
+    return completed(named.drop("_firings", "_punctual", "_closing"), transform, at)
+
+
+def changes(
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    then: AsOf,
+    *,
+    opened: Observation | None = None,
+    all_plain: bool = False,
+) -> DataFrame:
+    fired = finished(stored, transform, log, at, F.max("fired").alias("fired"))
+    again = F.coalesce(F.col("fired") > then.arrival, F.lit(False))
+    moved = slot.closed(at, then) | slot.became_final(transform, at, then)
+    return fired.where(again | moved).withColumn("gone", F.lit(False))
+
+
+def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
+    fired = slot.fired(stored, transform, log, at)
+    part = F.struct("phase", "firing", *transform.aggregates)
+    windows = fired.groupBy(*transform.by_window).agg(
+        F.collect_list(part).alias("_parts"),
+        F.collect_set(F.struct("phase", "firing", "fired")).alias("_firings"),
+    )
+    nothing = F.lit(None).cast("bigint")
+    punctual = F.struct(
+        F.lit(slot.ON_TIME).alias("phase"),
+        F.lit(0).cast("bigint").alias("firing"),
+        nothing.alias("fired"),
+    )
+    on_time = F.exists("_firings", lambda f: f["phase"] <= slot.ON_TIME)
+    closed = on_time & F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
+    order = F.when(closed, F.array_union("_firings", F.array(punctual))).otherwise(
+        F.col("_firings")
+    )
+    each = windows.select(
+        *(*transform.by_window, "_parts"), F.posexplode(F.array_sort(order)).alias("pane", "_f")
+    )
+
+    def place(of: Column) -> Column:
+        return F.struct(of["phase"], of["firing"])
+
+    mark = place(F.col("_f"))
+    earlier = F.filter("_parts", lambda p: place(p) < mark)
+    window = F.struct("window_start", "window_end", earlier.alias("_upto"))
+    return each.select(
+        *(*transform.by_window, "pane", "_f.phase", "_f.fired"),
+        F.filter("_parts", lambda p: place(p) <= mark).alias("_upto"),
+        F.filter("_parts", lambda p: place(p) == mark).alias("_fresh"),
+        F.filter(F.array(window), lambda _: F.col("pane") > 0).alias("_replaces"),
+    )
+
+
+def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
+    # Slots merge as they are, however many times a window has fired.
+    return False

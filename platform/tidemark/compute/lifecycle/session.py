@@ -1,0 +1,205 @@
+"""Sessions in a run: fragments merged and fired cluster by cluster.
+
+Fragments (`fragments`) that touch form a cluster (`clusters`). Where nothing can have fired before
+all of a cluster was there, the engine merges it to its one session. What sessions the others made
+meanwhile, and when these fired, is worked out from the fragments' facts (`session_workers`).
+"""
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from tidemark.compute import slot
+from tidemark.compute.lifecycle.clusters import (
+    FROM,
+    clustered,
+    earliest_open,
+    plain,
+    touching,
+    whole,
+)
+from tidemark.compute.lifecycle.fragments import added_up
+from tidemark.compute.lifecycle.session_workers import partial_columns, replayed
+from tidemark.compute.rows import completed, merged
+from tidemark.compute.slot import AsOf
+from tidemark.define.transform import WindowedTransform
+from tidemark.store.log import Log
+from tidemark.store.ranges import Ranges
+
+
+def partials(
+    events: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    columns: list[Column],
+    before: DataFrame | None = None,
+) -> DataFrame:
+    return added_up(events, transform, log, columns)
+
+
+def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
+    """Every firing of every session up to `at`, as panes need them.
+
+    Columns: the window and keys; `pane`, `phase`, `fired`; `_upto` and `_fresh`, the partials in it
+    and those that are new in it; `_replaces`, the rows whose place it takes, each with its window
+    and its partials as `_upto`. What the accumulation does not ask for is left empty.
+    """
+    fragments = clustered(stored, transform)
+    by_replay = replayed(fragments, transform, log, at, accumulation=transform.accumulation)
+    if transform.trigger.fires_early:
+        return by_replay
+    parts = F.collect_list(F.struct(*partial_columns(transform)))
+    new = _merged_plainly(_clusters(fragments, transform, parts.alias("_upto")), at)
+    row = F.struct("window_start", "window_end", F.lit(False).alias("_gone"), "_upto")
+    nothing = F.filter(F.array(row), lambda _: F.lit(False))
+    new = new.withColumns(
+        {"_live": F.lit(True), "_fresh": F.col("_upto"), "_replaces": nothing},
+    )
+    return new.unionByName(by_replay)
+
+
+def finished(
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    *others: Column,
+    all_plain: bool = False,
+    near: Ranges = (),
+) -> DataFrame:
+    """The rows of the sessions that have fired, as they stand.
+
+    Args:
+        others: further aggregate expressions over the partials that count.
+        all_plain: whether it is known that all clusters are plain.
+        near: of clusters that fragments in these ranges may touch; of all by default.
+    """
+    fragments = clustered(stored, transform)
+    if near:
+        end = F.max("_end").over(whole(transform))
+        fragments = fragments.withColumn("_until", end)
+        fragments = fragments.where(touching(F.col(FROM), F.col("_until"), transform, near))
+    if all_plain:
+        clusters = _clusters(fragments, transform, *merged(transform), *others)
+        rows = _merged_plainly(clusters, at).drop("fired")
+        return completed(rows.withColumnRenamed("pane", "revision"), transform, at)
+    names = [c for c in stored.columns if c not in transform.by_window] if others else None
+    standing = replayed(fragments, transform, log, at, names=names).where("_live")
+    rows = _rows(standing, transform, [], *others)
+    if not transform.trigger.fires_early:
+        clusters = _clusters(fragments, transform, *merged(transform), *others)
+        rows = _merged_plainly(clusters, at).drop("fired").unionByName(rows)
+    return completed(rows.withColumnRenamed("pane", "revision"), transform, at)
+
+
+def changes(
+    stored: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    then: AsOf,
+    *,
+    opened: Observation | None = None,
+    all_plain: bool = False,
+) -> DataFrame:
+    """What became of the rows of sessions between `then` and `at`.
+
+    Rows that stand and fired, or became final, in between; and with `gone` those that left.
+
+    Args:
+        opened: is to observe `open_from`, as `open_from` has it.
+        all_plain: whether it is known that all clusters are plain.
+    """
+    fragments = clustered(stored, transform)
+    since, final = slot.since(transform, then), slot.became_final(transform, at, then)
+    found: list[DataFrame] = []
+    if not transform.trigger.fires_early:
+        clusters = _clusters(fragments, transform, *merged(transform))
+        if opened is not None:
+            clusters = clusters.observe(opened, earliest_open(transform, at))
+            opened = None
+        new = _merged_plainly(clusters, at).where(since | final).drop("fired")
+        found.append(new.withColumn("_gone", F.lit(False)))
+    if not all_plain:
+        rows = replayed(fragments, transform, log, at, opened=opened)
+        found.append(_rows(_moved(rows, transform, since, final), transform, ["_gone"]))
+    renamed = reduce(DataFrame.unionByName, found).withColumnsRenamed(
+        {"pane": "revision", "_gone": "gone"}
+    )
+    return completed(renamed, transform, at)
+
+
+def _moved(
+    rows: DataFrame, transform: WindowedTransform, since: Column, final: Column
+) -> DataFrame:
+    """Of replayed firings, the rows that stand and moved, and with `_gone` those that left."""
+    nothing = F.filter("_upto", lambda _: F.lit(False))
+    row = F.struct(
+        "window_start", "window_end", "pane", "phase", F.lit(False).alias("_gone"), "_upto"
+    )
+    left = F.transform(
+        F.filter("_replaces", lambda r: r["_gone"]),
+        lambda r: F.struct(
+            *(r[c].alias(c) for c in ("window_start", "window_end")),
+            *(F.lit(None).cast("int").alias(c) for c in ("pane", "phase")),
+            F.lit(True).alias("_gone"),
+            nothing.alias("_upto"),
+        ),
+    )
+    stands = F.col("_live") & (since | final)
+    entries = F.concat(F.filter(F.array(row), lambda _: stands), F.filter(left, lambda _: since))
+    return rows.select(*transform.keys, F.explode(entries).alias("_entry")).select(
+        *transform.keys, "_entry.*"
+    )
+
+
+def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
+    """Whether all clusters are plain, as all fragments are ahead. It asks the engine, which only
+    has to look through them."""
+    if transform.trigger.fires_early:
+        return False
+    behind = F.col("before") >= F.unix_micros("window_start")
+    return stored.where(F.col("admitted") & behind).isEmpty()
+
+
+def open_from(stored: DataFrame, transform: WindowedTransform, at: AsOf) -> DataFrame:
+    """One row with `open_from`, BIGINT microseconds: where the first session starts that events of
+    arrivals after `at` can still change; null where there is none.
+
+    Such an event is not later than the allowed lateness: it lies after the watermark by less than
+    that and a gap, and joins sessions that end there or later.
+    """
+    fragments = clustered(stored, transform)
+    clusters = fragments.groupBy(*transform.keys, FROM).agg(F.max("_end").alias("_end"))
+    return clusters.agg(earliest_open(transform, at))
+
+
+def _clusters(fragments: DataFrame, transform: WindowedTransform, *columns: Column) -> DataFrame:
+    """Clusters with their `_end`, whether each is `_plain`, and what is asked for of their
+    fragments."""
+    return fragments.groupBy(*transform.keys, FROM).agg(
+        F.max("_end").alias("_end"), plain().alias("_plain"), *columns
+    )
+
+
+def _merged_plainly(clusters: DataFrame, at: AsOf) -> DataFrame:
+    """The firings of plain clusters: each is one session, which fires once."""
+    fired = clusters.where(F.col("_plain") & (F.col("_end") <= at.watermark))
+    return fired.withColumns(
+        {
+            "window_start": F.timestamp_micros(FROM),
+            "window_end": F.timestamp_micros("_end"),
+            "pane": F.lit(0),
+            "phase": F.lit(slot.ON_TIME),
+            "fired": F.lit(None).cast("bigint"),
+        }
+    ).drop(FROM, "_end", "_plain")
+
+
+def _rows(
+    standing: DataFrame, transform: WindowedTransform, extra: list[str], *others: Column
+) -> DataFrame:
+    group = [*transform.by_window, "pane", "phase", *extra]
+    parts = standing.select(*group, F.explode_outer("_upto").alias("_part"))
+    return parts.select(*group, "_part.*").groupBy(*group).agg(*merged(transform), *others)

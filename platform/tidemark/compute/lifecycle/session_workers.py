@@ -1,0 +1,159 @@
+"""Clusters of sessions that are replayed, by the engine's Python workers.
+
+The facts of a cluster's fragments go to a worker, which tells by `session_replay` what sessions
+they made and when these fired; the partials themselves stay in the engine.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Observation, Row
+from pyspark.sql import functions as F
+
+from tidemark.compute.lifecycle.clusters import FROM, earliest_open, plain, whole
+from tidemark.compute.lifecycle.session_replay import Firing as Fired
+from tidemark.compute.lifecycle.session_replay import Fragment, Replay
+from tidemark.compute.slot import AsOf
+from tidemark.define.firings import Firing, tick, ticked
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import Trigger
+from tidemark.store.log import Log
+
+_PLAN = """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired: bigint,
+    live: boolean, members: array<int>, fresh: array<int>,
+    replaces: array<struct<start: bigint, end: bigint, gone: boolean, members: array<int>>>>>"""
+
+
+def replayed(
+    fragments: DataFrame,
+    transform: WindowedTransform,
+    log: Log,
+    at: AsOf,
+    *,
+    accumulation: str | None = None,
+    names: list[str] | None = None,
+    opened: Observation | None = None,
+) -> DataFrame:
+    """The firings of the clusters that are not plain, as `Lifecycle.firings` has them.
+
+    Adds `_live`, whether a firing's own row stands, and to `_replaces` whether no row with that
+    window stands (`_gone`).
+
+    Args:
+        accumulation: of panes; without, only what stands has `_upto`, and firings that neither
+            stand nor made another leave may be missing.
+        names: the columns of a partial; by default what is merged.
+        opened: is to observe `open_from`.
+    """
+    if not transform.trigger.fires_early:
+        by_cluster = whole(transform)
+        fragments = fragments.withColumn("_plain", plain(by_cluster)).where("NOT _plain")
+    names = names or partial_columns(transform)
+    counted, early = _ticked(fragments, transform.trigger.early, "early", log)
+    counted, late = _ticked(counted, transform.trigger.late, "late", log)
+    facts = F.struct(
+        F.col("_start").alias("start"),
+        F.col("_end").alias("end"),
+        *("arrival", "position", "before", "reached"),
+        *early,
+        *late,
+    )
+    part = F.struct(facts.alias("facts"), *names)
+    clusters = counted.groupBy(*transform.keys, FROM).agg(
+        F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
+    )
+    if opened is not None:
+        clusters = clusters.observe(opened, earliest_open(transform, at))
+    planner = _Planner(transform.trigger, transform.allowed_lateness, accumulation)
+    plan = F.udf(planner, _PLAN, useArrow=False)
+    planned = clusters.select(
+        *transform.keys,
+        "_parts",
+        F.explode(
+            plan(F.transform("_parts", lambda p: p["facts"]), at.arrival, at.watermark)
+        ).alias("_f"),
+    )
+
+    def members(of: Column) -> Column:
+        return F.transform(
+            of, lambda i: F.struct(*(F.get("_parts", i)[name].alias(name) for name in names))
+        )
+
+    def window(of: Column) -> list[Column]:
+        return [
+            F.timestamp_micros(of["start"]).alias("window_start"),
+            F.timestamp_micros(of["end"]).alias("window_end"),
+        ]
+
+    f = F.col("_f")
+    return planned.select(
+        *window(f),
+        *transform.keys,
+        *(f[name].alias(name) for name in ("pane", "phase", "fired")),
+        f["live"].alias("_live"),
+        members(f["members"]).alias("_upto"),
+        members(f["fresh"]).alias("_fresh"),
+        F.transform(
+            f["replaces"],
+            lambda r: F.struct(
+                *window(r), r["gone"].alias("_gone"), members(r["members"]).alias("_upto")
+            ),
+        ).alias("_replaces"),
+    )
+
+
+def partial_columns(transform: WindowedTransform) -> list[str]:
+    """The columns of a partial that are merged."""
+    return ["verdict", "events", "last_arrival", *transform.aggregates]
+
+
+def _ticked(
+    stored: DataFrame, firing: Firing, side: str, log: Log
+) -> tuple[DataFrame, list[Column]]:
+    """Fragments with the arrival at which an interval's next tick was reached, as facts."""
+    names = [f"{side}_at", f"{side}_watermark"]
+    if firing.clock is None:
+        return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
+    due = tick(F.col("clock"), firing.clock)
+    stored = ticked(stored, due, firing.clock, side, log.ticks)
+    return stored, [F.col(f"_{name}").alias(name) for name in names]
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """The engine's workers call it for each cluster."""
+
+    trigger: Trigger
+    lateness: int
+    accumulation: str | None
+
+    def __call__(
+        self, facts: list[Row], arrival: int, watermark: int | None
+    ) -> list[tuple[object, ...]]:
+        replay = Replay([Fragment(*f) for f in facts], self.trigger, self.lateness)
+        firings = replay.through(arrival, watermark)
+        live = replay.live()
+        standing = {(f.start, f.end) for f in live}
+        found: list[tuple[object, ...]] = []
+        for f in firings:
+            # Each firing has all that came before it in its session: to list that for every one
+            # would be without end for a session that fires often, where nobody asks for it.
+            upto = f in live if self.accumulation is None else self.accumulation != "discarding"
+            replaces = [self._replaced(r, standing) for r in f.replaces]
+            if self.accumulation is None and not upto and not any(r[2] for r in replaces):
+                continue
+            found.append(
+                (
+                    *(f.start, f.end, f.pane, f.phase, f.fired, f in live),
+                    list(f.members) if upto else [],
+                    list(f.fresh) if self.accumulation == "discarding" else [],
+                    replaces,
+                )
+            )
+        return found
+
+    def _replaced(
+        self, firing: Fired, standing: set[tuple[int, int]]
+    ) -> tuple[int, int, bool, list[int]]:
+        window = (firing.start, firing.end)
+        members = list(firing.members) if self.accumulation == "retracting" else []
+        return *window, window not in standing, members

@@ -1,0 +1,63 @@
+"""What runs of sessions do that others do not: merge rows one by one, and tell what is open."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import INFINITY
+from tidemark.compute.compare import same_window
+from tidemark.compute.held import Scratch
+from tidemark.compute.lifecycle import clusters, session
+from tidemark.compute.pane import as_of
+from tidemark.compute.settled import settled
+from tidemark.define.transform import WindowedTransform
+from tidemark.quality import quarantine
+from tidemark.store.asset import Asset
+from tidemark.store.marker import Marker
+from tidemark.store.rows import Rows, frame
+
+
+def merging(
+    asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool
+) -> DataFrame:
+    """The sessions near to the ranges as they stand now, and those near to them that left."""
+    warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
+    at = as_of(marker.after)
+    found = session.finished(rows, transform, asset.log, at, all_plain=all_plain, near=near)
+    standing = scratch.keep(found)
+    earlier = quarantine.computed(warehouse, transform, ())
+    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    earlier = earlier.where(clusters.touching(start, end, transform, near))
+    same = same_window(transform, "e", "s")
+    left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
+    return standing.withColumn("gone", F.lit(False)).unionByName(
+        left.select(standing.columns).withColumn("gone", F.lit(True))
+    )
+
+
+def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
+    """Of sessions that are replaced by those of some partials, where the first one starts that may
+    still change; None is no bound, as for windows that are no sessions."""
+    transform = asset.transform
+    if not transform.window.merges:
+        return None
+    if marker.merges:
+        return marker.open_from
+    if marker.after.at.watermark == INFINITY:
+        return settled(transform, marker.after)
+    rows = frame(asset.warehouse.spark, partials)
+    found = session.open_from(rows, transform, as_of(marker.after)).collect()
+    return first_open(transform, marker, found[0].asDict())
+
+
+def first_open(
+    transform: WindowedTransform, marker: Marker, observed: Mapping[str, int | None]
+) -> int | None:
+    begin = settled(transform, marker.after)
+    # An engine that passed the observation over has told nothing.
+    if begin is None or "open_from" not in observed:
+        return None
+    # What comes next may also begin a session of its own.
+    earliest = observed["open_from"]
+    return begin if earliest is None else min(earliest, begin)
