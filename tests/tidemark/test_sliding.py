@@ -20,7 +20,7 @@ from tidemark.define.uniqueness import Unique
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
+from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
@@ -213,7 +213,7 @@ def test_a_backfill_counts_what_each_window_has_seen(log: Log, ranges: Ranges) -
     events = pane.judged(log, transform, -1, AHEAD.through, ranges)
     seen = events.where(F.col("arrival") <= AHEAD.pick("arrival"))
     plain = pane.partials(seen, transform, log)
-    marker = Marker(mode="backfill", after=AHEAD, ranges=ranges)
+    marker = Marker(mode=Mode.BACKFILL, after=AHEAD, ranges=ranges)
     check_partials(pane.recounted(log, transform, AHEAD, ranges), plain, transform)
     check_partials(pane.counted(log, transform, marker), plain, transform)
     covered = pane.partials(pane.covered(log, transform, marker), transform, log)

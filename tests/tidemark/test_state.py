@@ -8,7 +8,7 @@ from support import PER_MINUTE
 from tidemark.base.errors import ConflictError
 from tidemark.define.verdict import ON_TIME, VERDICTS
 from tidemark.store.coverage import Cover, Coverage, Position
-from tidemark.store.marker import Marker
+from tidemark.store.marker import Marker, Mode
 from tidemark.store.state import State, numbered
 from tidemark.store.warehouse import Warehouse
 
@@ -49,7 +49,7 @@ def test_a_cover_that_is_not_ahead_is_none() -> None:
 def test_a_marker_survives_its_text() -> None:
     marker = Marker(
         run="r",
-        mode="backfill",
+        mode=Mode.BACKFILL,
         seq=4,
         before=Coverage(Position(3, None, 5)),
         after=Coverage(Position(3, None, 5)).cover(cover(100, 200, 9)),

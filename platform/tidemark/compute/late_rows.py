@@ -45,7 +45,7 @@ def late_loss(
     window, values = F.struct(*on), list(transform.aggregates)
     at = as_of(marker.after)
     gone = judge.missed()
-    if marker.mode == "incremental":
+    if not marker.replaces:
         gone = gone & (F.col("seq") == varying(marker.seq))
     # Which fragments are in a session with a too-late event shows when they are merged: here just
     # those of its keys are kept.

@@ -27,7 +27,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.conditions import started
 from tidemark.store.coverage import Cover, Coverage
 from tidemark.store.log import Log
-from tidemark.store.marker import Marker
+from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.state import by_verdict
 from tidemark.store.warehouse import Warehouse
@@ -64,7 +64,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     marker = Marker(
         run=uuid.uuid4().hex,
         started=started,
-        mode="rollup",
+        mode=Mode.ROLLUP,
         seq=commits[-1].seq,
         before=before,
         after=after,

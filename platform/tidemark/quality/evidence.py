@@ -100,7 +100,7 @@ class Batch:
         through, ranges = marker.after, self.ranges()
         complete = marker.answer == "complete" and not marker.merges
         partials = rollups.counted(asset.warehouse, counting, through, ranges, complete=complete)
-        if marker.mode in ("incremental", "rollup") or marker.merges:
+        if not marker.mode.replaces or marker.merges:
             # What an earlier backfill of the complete answer admitted is no fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:

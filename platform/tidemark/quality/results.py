@@ -148,7 +148,7 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
                 for f in r.failures[:MOST]
             ],
             "run": marker.run,
-            "mode": marker.mode,
+            "mode": marker.mode.value,
             "through_arrival": marker.at.arrival,
             "seq": marker.seq,
             "at": at,

@@ -24,7 +24,7 @@ from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker
+from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import within
 from tidemark.store.rows import Rows, is_empty, staying
 
@@ -115,12 +115,12 @@ def _facts(
     marker = plan.marker
     assert asset.life is not None
     # A run of a roll-up is about all windows, whichever it replaces.
-    ranges = () if marker.mode == "rollup" else marker.ranges
+    ranges = () if marker.mode is Mode.ROLLUP else marker.ranges
     return RunFacts(
         run=marker.run,
         asset=asset.transform.name,
         life=asset.life,
-        mode=marker.mode,
+        mode=marker.mode.value,
         answer=marker.answer,
         seq=marker.seq,
         from_arrival=-1 if marker.replaces else marker.before.at.arrival,

@@ -153,7 +153,7 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
         comment = f"What too-late events would change in {transform.name}"
         held = scratch.hold(loss, few=few)
         outputs.append(Output(transform.late_loss_table, held, comment, whole=marker.merges))
-        if marker.mode != "correction":
+        if marker.mode.records_late:
             # What came too late stays on record, also when a correction counts it.
             events = late_events(asset.log, transform, marker)
             comment = f"Events too late for {transform.name}, or without time"
@@ -192,7 +192,7 @@ class _State:
         asset, marker = self._asset, self._marker
         if asset.transform.window.merges:
             return ()
-        if marker.mode != "incremental":
+        if marker.replaces:
             return marker.ranges
         new = asset.state.of(marker.seq) if self._new is None else self._new
         missed = frame(asset.warehouse.spark, new).where(judge.missed())

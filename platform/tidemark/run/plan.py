@@ -19,7 +19,7 @@ from tidemark.define.rollup import RollUp
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Arrival
-from tidemark.store.marker import Marker
+from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges, between
 from tidemark.store.rows import FEW
 
@@ -75,7 +75,7 @@ def increment(
     after = last.after.advance(_position(arrivals[-1]))
     same = last.definition == fingerprint(asset.transform)
     marker = Marker(
-        mode="incremental",
+        mode=Mode.INCREMENTAL,
         seq=last.seq + 1,
         before=last.after,
         after=after,
@@ -95,14 +95,14 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
     if newest is None:
         raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
     if start is not None and end is not None and anew_in_part(asset, last):
-        return _in_place(asset, last, "backfill", ((start, end),), answer, part=True)
+        return _in_place(asset, last, Mode.BACKFILL, ((start, end),), answer, part=True)
     if asset.transform.window.merges:
         start, end = None, None
     at, before = _position(newest), last.after
     after = Coverage(at) if start is None else before.cover(Cover(start, end or 0, at))
     ranges = between(start, end)
     marker = Marker(
-        mode="backfill",
+        mode=Mode.BACKFILL,
         seq=last.seq + 1,
         before=before,
         after=after,
@@ -121,7 +121,7 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
     part = anew_in_part(asset, last)
     if asset.transform.window.merges and not part:
         ranges = ()
-    return _in_place(asset, last, "correction", ranges, "complete", part=part)
+    return _in_place(asset, last, Mode.CORRECTION, ranges, "complete", part=part)
 
 
 def anew_in_part(asset: Asset, last: Marker) -> bool:
@@ -137,7 +137,7 @@ def anew_in_part(asset: Asset, last: Marker) -> bool:
 
 
 def _in_place(
-    asset: Asset, last: Marker, mode: str, ranges: Ranges, answer: str, *, part: bool
+    asset: Asset, last: Marker, mode: Mode, ranges: Ranges, answer: str, *, part: bool
 ) -> Plan:
     """Windows of some ranges, each through the arrival where it is.
 

@@ -15,6 +15,7 @@ from tidemark.run import commit
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage
+from tidemark.store.marker import Mode
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import numbered
 
@@ -49,8 +50,8 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     since = state.since(marker.seq - 1)
     # Events that are numbered one after the other can't be counted in two parts.
     ranked = transform.trigger.ranked
-    others = any(c.mode != "incremental" for c in since)
-    if marker.mode != "backfill" or ranked or others or not since:
+    others = any(c.mode is not Mode.INCREMENTAL for c in since)
+    if marker.mode is not Mode.BACKFILL or ranked or others or not since:
         return None
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")

@@ -195,7 +195,7 @@ def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | N
         return None
     if last.seq < 0:
         check(asset.log, asset.transform)
-    if todo.marker.mode in ("backfill", "correction"):
+    if todo.marker.mode.replaces:
         todo = _stored(asset, todo)
     return _carry_out(asset, todo, reported=reported)
 

@@ -2,10 +2,30 @@
 
 import json
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from operator import attrgetter
 
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.ranges import Ranges
+
+
+class Mode(StrEnum):
+    """What kind of run made a commit."""
+
+    INCREMENTAL = "incremental"
+    BACKFILL = "backfill"
+    CORRECTION = "correction"
+    ROLLUP = "rollup"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it counts events anew, and puts that in the place of what was counted."""
+        return self in (Mode.BACKFILL, Mode.CORRECTION)
+
+    @property
+    def records_late(self) -> bool:
+        """Whether what came too late goes on record; what a correction counts stays there."""
+        return self is not Mode.CORRECTION
 
 
 @dataclass(frozen=True)
@@ -15,8 +35,7 @@ class Marker:
     Args:
         run: the run's id.
         started: when it began, in microseconds.
-        mode: `incremental`, `backfill` or `correction`; `rollup` for a roll-up's run, which stores
-            nothing.
+        mode: of what kind the run was; that of a roll-up stores nothing.
         seq: the commit's number, from 0; of a roll-up's run, that of the base's commit that it
             follows through.
         before: the coverage that the run started from.
@@ -33,7 +52,7 @@ class Marker:
 
     run: str = ""
     started: int = 0
-    mode: str = "incremental"
+    mode: Mode = Mode.INCREMENTAL
     seq: int = -1
     before: Coverage = field(default_factory=Coverage)
     after: Coverage = field(default_factory=Coverage)
@@ -47,7 +66,7 @@ class Marker:
     @property
     def replaces(self) -> bool:
         """Whether the commit put all that it is about in the place of what was there."""
-        return self.mode in ("backfill", "correction") or bool(self.ranges)
+        return self.mode.replaces or bool(self.ranges)
 
     @property
     def replaces_windows(self) -> bool:
@@ -58,7 +77,7 @@ class Marker:
     def at(self) -> Position:
         """The position through which this commit's windows are complete; the furthest one where
         they differ. Of a roll-up's run, that of all its windows."""
-        if self.mode == "rollup":
+        if self.mode is Mode.ROLLUP:
             return self.after.at
         ahead = (
             c.at
@@ -80,5 +99,6 @@ class Marker:
                     Cover(c["start"], c["end"], Position(**c["at"])) for c in plain[side]["covers"]
                 ),
             )
+        plain["mode"] = Mode(plain["mode"])
         plain["ranges"] = tuple((start, end) for start, end in plain["ranges"])
         return cls(**plain)
