@@ -95,7 +95,7 @@ class _Asset:
     def republish(self, count: int) -> None:
         asset = Asset(self.warehouse, self.scenario.transform)
         newest = asset.state.last().seq
-        tables = (asset.transform.table, asset.transform.panes_table, asset.transform.late_table)
+        tables = (asset.transform.table, asset.transform.panes_table, asset.counting.late_table)
         before = [self.warehouse.version(table) for table in tables]
         for seq in range(max(newest - count + 1, 0), newest + 1):
             run.publish_again(asset, asset.state.at(seq))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from tidemark.base.settings import Settings
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.engine.connect import address
 from tidemark.run import commit
 from tidemark.run.runner import incremental
@@ -29,13 +29,13 @@ getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n
 """
 
 
-def published_through(warehouse: Warehouse, transform: WindowedTransform) -> int:
+def published_through(warehouse: Warehouse, transform: Definition) -> int:
     """The number of the asset's newest commit that is known to be published; -1 before any."""
     return Asset(warehouse, transform).published()
 
 
 def run_all(
-    warehouse: Warehouse, transform: WindowedTransform, limit: int | None = None
+    warehouse: Warehouse, transform: Definition, limit: int | None = None
 ) -> list[RunFacts]:
     """Increments of so many arrivals, until nothing is left."""
     made: list[RunFacts] = []

@@ -16,8 +16,7 @@ from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
-from tidemark.define.rollup import RollUp
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
 from tidemark_assets.resources import TidemarkResource
@@ -73,7 +72,7 @@ def landing(inlet: Inlet) -> dg.Definitions:
     return dg.Definitions(sensors=[sensor], jobs=[ingest])
 
 
-def arrivals(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
+def arrivals(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
     """Arrivals that assets have not taken in launch one incremental run of all these assets."""
     job = f"{domain}_catch_up"
 
@@ -92,7 +91,7 @@ def arrivals(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Def
         launched: dict[str, int] = json.loads(context.cursor or "{}")
         behind: dict[str, int] = {}
         # A roll-up runs with its base.
-        counted = (t for t in transforms.values() if not isinstance(t, RollUp))
+        counted = (t for t in transforms.values() if t.follows is None)
         for source, assets in by_source(counted).items():
             newest = glance.newest_arrival(source)
             late = glance.behind((a for a in assets if a not in kept), newest)
@@ -116,9 +115,7 @@ def arrivals(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Def
     return dg.Definitions(sensors=[sensor], jobs=[_catch_up(domain, job, transforms)])
 
 
-def _catch_up(
-    domain: str, name: str, transforms: Mapping[str, WindowedTransform]
-) -> dg.JobDefinition:
+def _catch_up(domain: str, name: str, transforms: Mapping[str, Definition]) -> dg.JobDefinition:
     """The job of incremental runs: each asset takes in the arrivals that it has not seen."""
 
     class CatchUpConfig(dg.Config):
@@ -154,17 +151,17 @@ def _catch_up(
     return job
 
 
-def _in_order(assets: list[str], transforms: Mapping[str, WindowedTransform]) -> list[str]:
+def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[str]:
     """Assets, and after them their roll-ups."""
     following = [
         name
         for name, t in transforms.items()
-        if isinstance(t, RollUp) and (name in assets or t.base.name in assets)
+        if t.follows is not None and (name in assets or t.follows in assets)
     ]
     return [*(a for a in assets if a not in following), *following]
 
 
-def by_source(transforms: Iterable[WindowedTransform]) -> dict[str, list[str]]:
+def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     """The assets of each source."""
     found: dict[str, list[str]] = {}
     for transform in transforms:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tidemark.base.instants import duration
-from tidemark.define.rollup import RollUp
 from tidemark_assets import arrivals, corrections, ingests, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
@@ -25,7 +24,7 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
         # What is computed anew from the log; a roll-up follows it.
-        counted = {name: t for name, t in transforms.items() if not isinstance(t, RollUp)}
+        counted = {name: t for name, t in transforms.items() if t.follows is None}
         yield arrivals.arrivals(domain, transforms)
         yield reporter.windows(domain, transforms, partitions, within)
         yield streams.streams(domain, transforms)

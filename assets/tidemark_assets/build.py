@@ -16,6 +16,7 @@ from dagster import AssetExecutionContext, ResourceParam
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
 from tidemark.base.instants import instant
+from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.source import Source, reference_name
 from tidemark.define.transform import WindowedTransform
@@ -224,7 +225,7 @@ def transform_assets(
 
 
 def step(
-    transform: WindowedTransform,
+    transform: Definition,
     specs: Sequence[dg.AssetSpec],
     expected: Sequence[dg.AssetCheckSpec],
     partitions: dg.TimeWindowPartitionsDefinition,
@@ -241,7 +242,7 @@ def step(
 
 
 def table_of(
-    transform: WindowedTransform,
+    transform: Definition,
     group: str,
     show: Presentation,
     table: str,
@@ -265,7 +266,7 @@ def table_of(
     )
 
 
-def withheld_rows(transform: WindowedTransform, group: str, show: Presentation) -> dg.AssetSpec:
+def withheld_rows(transform: Definition, group: str, show: Presentation) -> dg.AssetSpec:
     """The quarantine of a transform."""
     return table_of(
         transform,

@@ -20,7 +20,7 @@ import dagster as dg
 from tidemark.base.instants import instant, iso
 from tidemark.charts import picture_checks
 from tidemark.charts.chart import svg
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.quality import WARNING, Expectation, results
 from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
@@ -37,7 +37,7 @@ _DRAWN = 60
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 
 
-def names(transform: WindowedTransform) -> dict[str, str]:
+def names(transform: Definition) -> dict[str, str]:
     """Each expectation's name to that of its check, which has letters, digits and `_` alone."""
     found: dict[str, str] = {}
     for expectation in transform.expectations:
@@ -48,7 +48,7 @@ def names(transform: WindowedTransform) -> dict[str, str]:
 
 
 def specs(
-    transform: WindowedTransform, partitions: dg.PartitionsDefinition[str]
+    transform: Definition, partitions: dg.PartitionsDefinition[str]
 ) -> list[dg.AssetCheckSpec]:
     """The checks of a transform's published asset."""
     with warnings.catch_warnings():
@@ -69,7 +69,7 @@ def specs(
 
 
 def evaluations(
-    transform: WindowedTransform,
+    transform: Definition,
     found: Sequence[CheckResult],
     begins: Mapping[str, int],
 ) -> Iterator[dg.AssetCheckEvaluation]:
@@ -89,7 +89,7 @@ def evaluations(
 
 
 def checked(
-    glance: Glance, transform: WindowedTransform, commits: Collection[int]
+    glance: Glance, transform: Definition, commits: Collection[int]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """What the runs of these commits found."""
     if transform.expectations:
@@ -99,7 +99,7 @@ def checked(
 
 
 def streamed(
-    transform: WindowedTransform,
+    transform: Definition,
     told: Sequence[CheckResult],
     held: Sequence[Mapping[str, Any]],
 ) -> Iterator[dg.AssetCheckEvaluation]:
@@ -121,7 +121,7 @@ def streamed(
 
 
 def standing(
-    transform: WindowedTransform,
+    transform: Definition,
     told: Sequence[CheckResult],
     held: Sequence[Mapping[str, Any]],
     start: int,
@@ -137,7 +137,7 @@ def standing(
 
 
 def _together(
-    transform: WindowedTransform,
+    transform: Definition,
     found: Sequence[CheckResult],
     held: Sequence[Mapping[str, Any]],
 ) -> CheckResult:
@@ -158,7 +158,7 @@ def _together(
 
 
 def _evaluation(
-    transform: WindowedTransform,
+    transform: Definition,
     result: CheckResult,
     failing: Sequence[Mapping[str, Any]],
     partition: str | None = None,
@@ -184,7 +184,7 @@ def _evaluation(
 
 
 def history(
-    warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts
+    warehouse: Warehouse, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """The results of the newest runs up to this one, as a picture."""
     seq = facts.seq
@@ -195,7 +195,7 @@ def history(
     return {"history": embedded("history", svg(drawn))}
 
 
-def _keys(transform: WindowedTransform, row: Mapping[str, Any]) -> str:
+def _keys(transform: Definition, row: Mapping[str, Any]) -> str:
     return json.dumps({k: row[k] for k in transform.keys}, default=str, separators=(",", ":"))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from tidemark.base.instants import iso
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.verify.parity import ParityReport
 from tidemark.verify.record import TABLE, Comparison
 from tidemark_streaming.glance import Glance
@@ -59,7 +59,7 @@ def judged(verified: ParityReport, span: str, made_by: str) -> dg.AssetCheckEval
 
 
 def recorded(
-    glance: Glance, transforms: Mapping[str, WindowedTransform], told: int
+    glance: Glance, transforms: Mapping[str, Definition], told: int
 ) -> tuple[list[dg.AssetCheckEvaluation], int]:
     """What was compared on the command line since the comparison number `told`: the results of
     these assets, and the number of the last of them."""

@@ -9,7 +9,7 @@ import dagster as dg
 from dagster import OpExecutionContext, ResourceParam
 
 from tidemark.base.errors import TidemarkError
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.run.correct import Correction
 from tidemark_assets.resources import TidemarkResource
@@ -20,7 +20,7 @@ SHOWN = 20
 """Changes listed of each asset."""
 
 
-def corrections(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
+def corrections(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
     """The job that counts what came too late, in just the windows that lack it."""
 
     class CorrectConfig(dg.Config):

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.store.warehouse import Warehouse
@@ -22,14 +22,14 @@ from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
-Action = Callable[[Warehouse, WindowedTransform, Choice], list[int]]
+Action = Callable[[Warehouse, Definition, Choice], list[int]]
 
 
 @dataclass(frozen=True)
 class Judged:
     """A transform that expects something of its rows, and its partitions."""
 
-    transform: WindowedTransform
+    transform: Definition
     partitions: dg.TimeWindowPartitionsDefinition
 
 

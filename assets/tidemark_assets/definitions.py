@@ -7,7 +7,7 @@ import dagster as dg
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.define.rollup import RollUp
+from tidemark.define.rollup import RollUp, counting
 from tidemark_assets import decisions
 from tidemark_assets.automation import automation
 from tidemark_assets.build import (
@@ -81,10 +81,11 @@ def _parts(domain: str, found: packages.Domains, show: Presentation) -> Iterator
         assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]
         assets += reference_assets(inlet.source, group, show)
     for t in found.transforms.values():
-        if isinstance(t, RollUp):
-            assets.append(rollup_assets(t, group, show))
-        else:
-            assets.append(transform_assets(t, group, show))
+        match t:
+            case RollUp():
+                assets.append(rollup_assets(t, group, show))
+            case _:
+                assets.append(transform_assets(counting(t), group, show))
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show)
 

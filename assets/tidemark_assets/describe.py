@@ -6,9 +6,8 @@ from typing import Any
 import dagster as dg
 
 from tidemark.base.instants import describe as span
-from tidemark.define.rollup import RollUp
+from tidemark.define.definition import Definition
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
-from tidemark.define.transform import WindowedTransform
 
 Metadata = dict[str, Any]
 
@@ -63,7 +62,7 @@ def timeline(source: Source) -> Metadata:
     return {"watermark": str(source.watermark)}
 
 
-def windows(transform: WindowedTransform) -> Metadata:
+def windows(transform: Definition) -> Metadata:
     """Metadata of a transform's published table: the definition, readable."""
     rows = [f"| `{name}` | {value} |" for name, value in transform.aggregates.items()]
     return {
@@ -72,18 +71,17 @@ def windows(transform: WindowedTransform) -> Metadata:
         "allowed lateness": span(transform.allowed_lateness),
         "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
-        **({"unique": str(transform.unique)} if transform.unique else {}),
-        **({"rolled up from": transform.base.name} if isinstance(transform, RollUp) else {}),
+        **transform.remarks,
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
     }
 
 
-def panes(transform: WindowedTransform) -> Metadata:
+def panes(transform: Definition) -> Metadata:
     """Metadata of a transform's panes."""
     return {"fires": str(transform.trigger), "accumulation": transform.accumulation or "none"}
 
 
-def lateness(transform: WindowedTransform) -> Metadata:
+def lateness(transform: Definition) -> Metadata:
     """Metadata of what a transform keeps of late events."""
     return {
         "allowed lateness": span(transform.allowed_lateness),
@@ -91,14 +89,14 @@ def lateness(transform: WindowedTransform) -> Metadata:
     }
 
 
-def quarantine(transform: WindowedTransform) -> Metadata:
+def quarantine(transform: Definition) -> Metadata:
     """Metadata of a transform's quarantine: what is expected of its rows."""
     rows = [f"| `{e.name}` | {e.expected} | {e.level} |" for e in transform.expectations]
     head = ["| expectation | expects | level |", "| --- | --- | --- |"]
     return {"expectations": dg.MetadataValue.md("\n".join([*head, *rows]))}
 
 
-def meanings(transform: WindowedTransform) -> dict[str, str]:
+def meanings(transform: Definition) -> dict[str, str]:
     """What the columns of a transform's tables mean."""
     values = {name: str(value) for name, value in transform.aggregates.items()}
     complete = {f"{name}_complete": f"{value}, with late events" for name, value in values.items()}

@@ -9,14 +9,14 @@ import dagster as dg
 from dagster import ResourceParam
 
 from tidemark.base.instants import INFINITY, describe
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
 
 FRESH = "fresh_by_event_time"
 
 
-def fresh_check(transform: WindowedTransform, within: int) -> dg.AssetChecksDefinition:
+def fresh_check(transform: Definition, within: int) -> dg.AssetChecksDefinition:
     """The check of an asset, which its page runs at any time; the reporter does when it changes.
 
     Args:
@@ -44,7 +44,7 @@ def fresh_check(transform: WindowedTransform, within: int) -> dg.AssetChecksDefi
 
 
 def freshness(
-    transform: WindowedTransform, newest: int | None, watermark: int | None, within: int
+    transform: Definition, newest: int | None, watermark: int | None, within: int
 ) -> dg.AssetCheckEvaluation:
     """How fresh an asset is, given the newest event and the watermark that it has reached."""
     if newest is None:

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import counting
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
@@ -32,7 +33,7 @@ DAYS = 3
 
 def nightly(
     domain: str,
-    transforms: Mapping[str, WindowedTransform],
+    transforms: Mapping[str, Definition],
     partitions: PartitionsOf,
 ) -> dg.Definitions:
     """The nightly job of a domain, its schedule, and the checks that it fills in."""
@@ -87,7 +88,7 @@ def nightly(
 
 
 def parity_check(
-    transform: WindowedTransform, partitions: dg.TimeWindowPartitionsDefinition
+    transform: Definition, partitions: dg.TimeWindowPartitionsDefinition
 ) -> dg.AssetChecksDefinition:
     """The check that the nightly job fills in, which the asset's page runs at any time."""
 
@@ -115,7 +116,7 @@ def parity_check(
 
 def _closed(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
     count: int,
 ) -> list[Span]:
@@ -130,7 +131,7 @@ def _closed(
 def _anew(
     context: OpExecutionContext,
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     days: list[Span],
 ) -> tuple[ParityReport, RunFacts]:
     start, end = days[0].start, days[-1].end
@@ -139,7 +140,7 @@ def _anew(
     context.log_event(judged(verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
     facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
-    found = report.computed(warehouse, transform, facts, begins, end)
+    found = report.computed(warehouse, counting(transform), facts, begins, end)
     for table, partitions in found.items():
         for key, metadata in partitions.items():
             context.log_event(dg.AssetMaterialization(table, partition=key, metadata=metadata))

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.base.instants import instant
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark_assets.spans import spans
 from tidemark_streaming.glance import Glance
 
@@ -45,7 +45,7 @@ class Touched:
 
 def closed(
     glance: Glance,
-    transform: WindowedTransform,
+    transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
     before: Mark,
     after: Mark,

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.charts import chart
+from tidemark.define.definition import Definition
 from tidemark.define.source import Source
-from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.log import Arrival
 from tidemark.store.warehouse import Warehouse
@@ -43,7 +43,7 @@ def of_arrivals(
 
 
 def of_windows(
-    warehouse: Warehouse, transform: WindowedTransform, start: int, end: int
+    warehouse: Warehouse, transform: Definition, start: int, end: int
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """The windows that start in [start, end), by key and time."""
     unit, span = ("hour", HOUR) if end - start <= 7 * DAY else ("day", DAY)

@@ -21,9 +21,8 @@ from dagster import ResourceParam, SensorEvaluationContext
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
 from tidemark.base.instants import instant
+from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
-from tidemark.define.rollup import RollUp
-from tidemark.define.transform import WindowedTransform
 from tidemark_assets import checks
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.comparisons import recorded
@@ -58,7 +57,7 @@ KILLED = "a backfill whose step ended before it told of it"
 
 def windows(
     domain: str,
-    transforms: Mapping[str, WindowedTransform],
+    transforms: Mapping[str, Definition],
     partitions: PartitionsOf,
     fresh_within: int,
 ) -> dg.Definitions:
@@ -143,7 +142,7 @@ def windows(
 
 
 def reports(
-    transform: WindowedTransform,
+    transform: Definition,
     touched: list[Touched],
     run: Mapping[str, Any],
     made_by: str | None = None,
@@ -156,9 +155,7 @@ def reports(
         "watermark now": moment(watermark(run)),
     }
     tags = {CODE_VERSION_TAG: fingerprint(transform)}
-    others: list[str] = []
-    if not isinstance(transform, RollUp):
-        others += [transform.late_table, transform.late_loss_table]
+    others = transform.late_tables
     if transform.expectations:
         others.append(transform.quarantine_table)
     for partition in touched:

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.base.instants import instant
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
 from tidemark_assets.report import RUN
 from tidemark_streaming.glance import Glance
@@ -39,7 +39,7 @@ def overdue_runs(
 def untold_partitions(
     instance: dg.DagsterInstance,
     glance: Glance,
-    transform: WindowedTransform,
+    transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
     runs: Sequence[Mapping[str, Any]],
     run: Mapping[str, Any],

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
 from tidemark.base.instants import iso
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 PASSING = (ConflictError, EngineError)
@@ -53,12 +53,12 @@ class IngestConfig(dg.Config):
     )
 
 
-def every(transforms: Mapping[str, WindowedTransform]) -> Any:  # noqa: ANN401 (Field's own type)
+def every(transforms: Mapping[str, Definition]) -> Any:  # noqa: ANN401 (Field's own type)
     """The field of a job's config that says for which assets it is."""
     return Field(default=list(transforms), description="The windowed assets; by default all.")
 
 
-def chosen(assets: Iterable[str], transforms: Mapping[str, WindowedTransform]) -> list[str]:
+def chosen(assets: Iterable[str], transforms: Mapping[str, Definition]) -> list[str]:
     """The names that a user gave, if each is an asset's; otherwise a failure in one sentence."""
     asked = list(assets)
     for name in asked:

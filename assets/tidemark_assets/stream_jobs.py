@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from tidemark import engine
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, chosen, every
@@ -23,7 +23,7 @@ from tidemark_streaming import continuous, queries, wishes
 from tidemark_streaming.wishes import Wish
 
 
-def start_job(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
+def start_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefinition:
     """The job that starts streams, and by which the supervisor does."""
 
     class StartConfig(dg.Config):
@@ -79,7 +79,7 @@ def start_job(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Jo
     return job
 
 
-def stop_job(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.JobDefinition:
+def stop_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefinition:
     """The job that stops streams."""
 
     class StopConfig(dg.Config):
@@ -117,7 +117,7 @@ def start_op(domain: str) -> str:
     return f"{domain}_stream_starts"
 
 
-def _start_stream(settings: Settings, transform: WindowedTransform, wish: Wish) -> str:
+def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
     """Start the stream that a wish asks for; what became of it."""
     with _session(settings, transform) as store:
         if continuous.find(store, transform) is not None:
@@ -130,13 +130,13 @@ def _start_stream(settings: Settings, transform: WindowedTransform, wish: Wish) 
         return f"The stream of {transform.name} runs: query {query.id}."
 
 
-def _stop_stream(settings: Settings, transform: WindowedTransform) -> bool:
+def _stop_stream(settings: Settings, transform: Definition) -> bool:
     with _session(settings, transform) as store:
         return continuous.stop(store, transform)
 
 
 @contextmanager
-def _session(settings: Settings, transform: WindowedTransform) -> Iterator[Warehouse]:
+def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
     """The warehouse, in the session in which the transform's query lives."""
     with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
         yield Warehouse(spark, settings.warehouse, settings.database)

@@ -18,7 +18,7 @@ from dagster import ResourceParam, SensorEvaluationContext
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY, describe, iso
 from tidemark.base.settings import Settings
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import EVERY, under_way
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
@@ -38,7 +38,7 @@ REPORTS = 10
 """Reports in a tick, each of which reads a few tables: those whose state changed come first."""
 
 
-def streams(domain: str, transforms: Mapping[str, WindowedTransform]) -> dg.Definitions:
+def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
     """A domain's supervisor, and the jobs that start and stop its streams."""
     start, stop = start_job(domain, transforms), stop_job(domain, transforms)
 
@@ -103,7 +103,7 @@ def _request(
     )
 
 
-def _observed(glance: Glance, transform: WindowedTransform, stream: Stream) -> dg.AssetObservation:
+def _observed(glance: Glance, transform: Definition, stream: Stream) -> dg.AssetObservation:
     source = glance.source(transform.source.name)
     asset = glance.asset(
         transform.name, transform.source.name, transform.keys, transform.allowed_lateness

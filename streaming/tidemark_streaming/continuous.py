@@ -27,8 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.base.errors import DataError, DefinitionChanged, EngineError
 from tidemark.base.settings import Settings
-from tidemark.define.rollup import RollUp
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.log import arrivals
@@ -43,7 +42,7 @@ _RAISED = re.compile(
 
 def start(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     *,
     arrivals_per_run: int | None = None,
     available_now: bool = False,
@@ -81,13 +80,13 @@ def session_id(settings: Settings, asset: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"tidemark:{place}/{asset}"))
 
 
-def find(warehouse: Warehouse, transform: WindowedTransform) -> StreamingQuery | None:
+def find(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
     """The transform's running query in the warehouse's session, if there is one."""
     name = _name(warehouse, transform)
     return next((q for q in warehouse.spark.streams.active if q.name == name), None)
 
 
-def stop(warehouse: Warehouse, transform: WindowedTransform, wait: float = 30) -> bool:
+def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
     """Stop the transform's query; False where none ran. What a run had not committed is done again
     by the next one."""
     query = find(warehouse, transform)
@@ -114,7 +113,7 @@ def outdated(failure: PySparkException) -> bool:
     return found is not None and found["kind"] == DefinitionChanged.__name__
 
 
-def checkpoint(warehouse: Warehouse, transform: WindowedTransform) -> str:
+def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
     """Where Spark keeps the query's checkpoint; it may be deleted at any time."""
     return warehouse.path(f"_checkpoints/{transform.name}")
 
@@ -141,28 +140,28 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
     return writer.start()
 
 
-def _name(warehouse: Warehouse, transform: WindowedTransform) -> str:
+def _name(warehouse: Warehouse, transform: Definition) -> str:
     return name(warehouse.database, transform.name)
 
 
-def _followed(warehouse: Warehouse, transform: WindowedTransform) -> str:
+def _followed(warehouse: Warehouse, transform: Definition) -> str:
     """The table each commit of which has the transform run."""
     if not warehouse.exists(transform.source.timeline_table):
         raise DataError(
             f"Source '{transform.source.name}' was never ingested: run `tidemark ingest "
             f"{transform.source.name}` first."
         )
-    if not isinstance(transform, RollUp):
+    if transform.follows is None:
         return transform.source.timeline_table
     ledger.create(warehouse)
     return ledger.TABLE
 
 
 def _batch(
-    place: Place, transform: WindowedTransform, limit: int | None
+    place: Place, transform: Definition, limit: int | None
 ) -> Callable[[DataFrame, int], None]:
-    if isinstance(transform, RollUp):
-        return _following(place, transform)
+    if transform.follows is not None:
+        return _following(place, transform, transform.follows)
 
     # Once it has run, another definition's run means that this query goes by an earlier one.
     standing = False
@@ -184,9 +183,9 @@ def _batch(
     return run
 
 
-def _following(place: Place, transform: RollUp) -> Callable[[DataFrame, int], None]:
+def _following(place: Place, transform: Definition, base: str) -> Callable[[DataFrame, int], None]:
     def run(batch: DataFrame, _: int) -> None:
-        if not batch.where(F.col("asset") == transform.base.name).isEmpty():
+        if not batch.where(F.col("asset") == base).isEmpty():
             incremental(Warehouse(batch.sparkSession, *place), transform)
 
     return run

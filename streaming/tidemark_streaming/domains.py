@@ -1,7 +1,7 @@
 """Domains: the packages in which users define sources, feeds and transforms.
 
 A domain is a Python package whose modules `sources`, `feed` and `transforms`, those that it has,
-hold `Source`, `Inlet` and `WindowedTransform` objects under any name. The settings list the
+hold `Source`, `Inlet` and `Definition` objects under any name. The settings list the
 domains; here they are imported, and their objects found by name.
 """
 
@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
 from tidemark.define.source import Source
-from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.feed import Inlet
 
 _MODULES = ("sources", "feed", "transforms")
-T = TypeVar("T", Source, Inlet, WindowedTransform)
+T = TypeVar("T", Source, Inlet, Definition)
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Domains:
 
     sources: Mapping[str, Source]
     inlets: Mapping[str, Inlet]
-    transforms: Mapping[str, WindowedTransform]
+    transforms: Mapping[str, Definition]
 
 
 def inlet(settings: Settings, source: str) -> Inlet:
@@ -36,7 +36,7 @@ def inlet(settings: Settings, source: str) -> Inlet:
     return _find("source", source, load(settings.domains).inlets)
 
 
-def transform(settings: Settings, name: str) -> WindowedTransform:
+def transform(settings: Settings, name: str) -> Definition:
     """The transform of that name; a DefinitionError that lists all if there is none."""
     return _find("asset", name, load(settings.domains).transforms)
 
@@ -51,7 +51,7 @@ def load(domains: Iterable[str]) -> Domains:
     return Domains(
         sources=_collect(found, Source, lambda s: s.name),
         inlets=_collect(found, Inlet, lambda i: i.source.name),
-        transforms=_collect(found, WindowedTransform, lambda t: t.name),
+        transforms=_collect(found, Definition, lambda t: t.name),
     )
 
 

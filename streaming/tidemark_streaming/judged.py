@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from tidemark.base.instants import instant
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import Choice
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark_streaming.glance import Glance
@@ -22,7 +22,7 @@ def results_since(glance: Glance, asset: str, after: int = -1) -> list[CheckResu
 
 
 def withheld(
-    glance: Glance, transform: WindowedTransform, choice: Choice | None = None
+    glance: Glance, transform: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
     """The rows in quarantine, by window and keys.
 

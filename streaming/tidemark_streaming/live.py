@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 
 _SHOWN = 6
@@ -42,7 +42,7 @@ class View:
     """
 
     def __init__(
-        self, settings: Settings, transform: WindowedTransform, expected: int | None = None
+        self, settings: Settings, transform: Definition, expected: int | None = None
     ) -> None:
         self._glance = Glance(settings)
         self._transform = transform

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from tidemark.base.instants import instant, iso
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark.verify.own_faults import OWN, VERDICT, remedy
@@ -54,7 +54,7 @@ class StandingFault:
         )
 
 
-def standing_fault(glance: Glance, transform: WindowedTransform) -> StandingFault | None:
+def standing_fault(glance: Glance, transform: Definition) -> StandingFault | None:
     """What stands of an asset; None where nothing does, which takes one look at the results."""
     own = (ds.field("asset") == transform.name) & ds.field("expectation").isin(list(OWN))
     failed = glance.select(TABLE, ["asset"], own & ~ds.field("success"))
@@ -80,7 +80,7 @@ def standing_fault(glance: Glance, transform: WindowedTransform) -> StandingFaul
 
 
 def _at_fault(
-    glance: Glance, transform: WindowedTransform, results: Sequence[CheckResult]
+    glance: Glance, transform: Definition, results: Sequence[CheckResult]
 ) -> dict[_Place, set[str]]:
     newest = {
         (place, r.expectation): r for r in results if not r.success for place in sorted(_named(r))
@@ -129,7 +129,7 @@ def _named(result: CheckResult) -> set[_Place]:
     return {(instant(f["window_start"]), _plain(json.loads(f["keys"]))) for f in result.failures}
 
 
-def _place(transform: WindowedTransform, row: Mapping[str, Any]) -> _Place:
+def _place(transform: Definition, row: Mapping[str, Any]) -> _Place:
     start = row["window_start"]
     where = start if isinstance(start, int) else instant(start)
     return where, _plain({key: row[key] for key in transform.keys})

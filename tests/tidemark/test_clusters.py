@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark.compute import pane, pane_table
-from tidemark.compute.lifecycle import clusters, session
+from tidemark.compute.lifecycle import clusters, session, session_workers
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import ON_TIME
 from tidemark.define import aggregates as agg
@@ -83,7 +83,8 @@ def test_clusters_merged_by_the_engine_are_those_of_the_replay(
     together = clusters.clustered(stored, transform).groupBy("sensor", clusters.FROM)
     kinds = {r[0] for r in together.agg(clusters.plain().alias("p")).select("p").collect()}
     assert kinds == {True, False}
-    monkeypatch.setattr(session, "plain", lambda *_: F.lit(False))
+    for module in (session, session_workers):
+        monkeypatch.setattr(module, "plain", lambda *_: F.lit(False))
     assert answers() == merged
     assert all(merged)
 

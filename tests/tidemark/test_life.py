@@ -11,13 +11,13 @@ from support import MINUTE, PER_MINUTE, published, reference, renamed, some_arri
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
 from tidemark.define.rollup import rollup
-from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.quality import results
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
-from tidemark.store.dropping import drop, tables_of
+from tidemark.store.dropping import drop
 from tidemark.store.warehouse import Warehouse
 
 ARRIVALS = some_arrivals()
@@ -35,7 +35,7 @@ def lives(warehouse: Warehouse, asset: str, table: str = ledger.TABLE) -> list[l
     return list(found.values())
 
 
-def rows(warehouse: Warehouse, asset: WindowedTransform) -> list[Any]:
+def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
     found = warehouse.read(asset.table).drop("seq", "as_of", "quality")
     return sorted((tuple(row) for row in found.collect()), key=str)
 
@@ -43,7 +43,7 @@ def rows(warehouse: Warehouse, asset: WindowedTransform) -> list[Any]:
 def test_nothing_of_an_asset_is_left_but_what_is_on_record(logged: Warehouse) -> None:
     asset = renamed(PER_MINUTE, "gone")
     incremental(logged, asset)
-    own = tables_of(asset)
+    own = asset.tables
     there = [table for table in own if logged.exists(table)]
     assert set(there) == set(own) - {asset.panes_table, asset.quarantine_table}
     assert drop(logged, asset) == there

@@ -14,6 +14,7 @@ from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute import rollups as rolling
 from tidemark.define import aggregates as agg
+from tidemark.define.definition import Definition
 from tidemark.define.rollup import RollUp, rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Count, Trigger
@@ -63,16 +64,14 @@ def larger(
     )
 
 
-def direct(
-    warehouse: Warehouse, asset: WindowedTransform, answer: str = "as_streamed"
-) -> list[Any]:
+def direct(warehouse: Warehouse, asset: Definition, answer: str = "as_streamed") -> list[Any]:
     """The rows of the larger windows, computed from the events themselves."""
     asset = replace(asset, name=f"{asset.name}_{answer}", window=FIVE)
     backfill(warehouse, asset, answer=answer)
     return rows(warehouse, asset)
 
 
-def rows(warehouse: Warehouse, asset: WindowedTransform) -> list[Any]:
+def rows(warehouse: Warehouse, asset: Definition) -> list[Any]:
     return in_order(warehouse.read(asset.table))
 
 
@@ -235,4 +234,4 @@ def test_a_definition_that_can_not_be_is_one_sentence() -> None:
     with pytest.raises(DefinitionError, match="fires late every 2 events"):
         larger(replace(BASE, trigger=Trigger(late=Count(2))))
     with pytest.raises(DefinitionError, match="roll up its base 'per_minute' instead"):
-        larger(larger(BASE), window=Tumbling("1 hour"))
+        rollup(of=larger(BASE), name="of_larger", window=Tumbling("1 hour"))

@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 
 TOLERANCE = 1e-9
 """Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
@@ -21,7 +21,7 @@ def differing(columns: Mapping[str, DataType], left: str, right: str) -> Column:
     return F.array_compact(F.array(*each))
 
 
-def same_window(transform: WindowedTransform, left: str, right: str) -> Column:
+def same_window(transform: Definition, left: str, right: str) -> Column:
     """Whether two named sets of rows agree in window and keys; nulls agree too."""
     each = (F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window)
     return reduce(and_, each)

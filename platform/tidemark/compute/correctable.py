@@ -3,13 +3,13 @@
 from pyspark.sql import functions as F
 
 from tidemark.define import verdict as judge
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 
-def lacking(warehouse: Warehouse, transform: WindowedTransform) -> Ranges | None:
+def lacking(warehouse: Warehouse, transform: Definition) -> Ranges | None:
     """The starts of the windows that lack too-late events, of sessions those of the events; None
     where none does."""
     if not warehouse.exists(transform.state_table):

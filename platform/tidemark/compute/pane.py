@@ -18,6 +18,7 @@ from tidemark.compute.scope import Scope
 from tidemark.compute.slot import AsOf
 from tidemark.define import uniqueness
 from tidemark.define import verdict as judge
+from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.conditions import Within, started
 from tidemark.store.coverage import Coverage
@@ -154,7 +155,7 @@ def _judged(
 
 def finished(
     stored: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     at: AsOf,
     *others: Column,

@@ -21,12 +21,12 @@ from tidemark.compute import slot
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.rows import answers, timing_of, values
 from tidemark.compute.slot import AsOf
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 
 def panes(
-    stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf, then: AsOf | None = None
+    stored: DataFrame, transform: Definition, log: Log, at: AsOf, then: AsOf | None = None
 ) -> DataFrame:
     """The pane rows of windows as of `at`, of firings after `then`.
 
@@ -46,7 +46,7 @@ def panes(
     return parts.groupBy(*group).agg(*values(transform)).withColumns(answers(transform))
 
 
-def _versions(transform: WindowedTransform) -> Column:
+def _versions(transform: Definition) -> Column:
     """The rows of a firing: each a window, whether it is a retraction, and the partials in it."""
 
     def version(window: Column | None, parts: Column, *, retraction: bool) -> Column:
@@ -78,7 +78,7 @@ def _steps(log: Log) -> DataFrame:
     ).select(F.transform("s", lambda s: s["reached"]).alias("_steps"))
 
 
-def _last(transform: WindowedTransform) -> Column:
+def _last(transform: Definition) -> Column:
     final, phase = slot.final_at(transform), F.col("phase")
     end = F.unix_micros("window_end")
     closing = F.array_min(F.filter("_steps", lambda w: w >= end))

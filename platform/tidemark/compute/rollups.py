@@ -21,8 +21,8 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute.pane import recounted
 from tidemark.compute.settled import unsettled
 from tidemark.define import verdict as judge
-from tidemark.define.rollup import RollUp
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import RollUp, counting
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import started
 from tidemark.store.coverage import Cover, Coverage
@@ -90,7 +90,7 @@ def placed_within(
 
 def counted(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     through: Coverage,
     ranges: Ranges,
     *,
@@ -103,13 +103,12 @@ def counted(
         complete: whether too-late events count.
     """
     ranges = held(transform, ranges)
-    if isinstance(transform, RollUp):
-        transform = replace(transform.base, aggregates=transform.aggregates, expectations=())
+    own = replace(counting(transform), aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
-    return recounted(log, transform, through, ranges, complete=complete)
+    return recounted(log, own, through, ranges, complete=complete)
 
 
-def held(transform: WindowedTransform, ranges: Ranges) -> Ranges:
+def held(transform: Definition, ranges: Ranges) -> Ranges:
     """Where those windows start of which the ones are made that start in the ranges."""
     if not isinstance(transform, RollUp):
         return ranges
@@ -117,7 +116,7 @@ def held(transform: WindowedTransform, ranges: Ranges) -> Ranges:
 
 
 def placed(
-    warehouse: Warehouse, transform: WindowedTransform, rows: DataFrame, through: Coverage
+    warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
     """Partials, stored or counted anew, by the transform's own windows."""
     if not isinstance(transform, RollUp):
@@ -152,7 +151,7 @@ def larger(
     )
 
 
-def covered_by(transform: WindowedTransform, commit: Marker) -> Coverage:
+def covered_by(transform: Definition, commit: Marker) -> Coverage:
     """Through which arrival each window is complete that a commit of the state has published."""
     if isinstance(transform, RollUp):
         return coverage(transform, commit.after) if commit.seq >= 0 else Coverage()

@@ -7,20 +7,20 @@ from tidemark.compute import slot
 from tidemark.compute.slot import AsOf
 from tidemark.define import trigger
 from tidemark.define import verdict as judge
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 
 
-def values(transform: WindowedTransform) -> list[Column]:
+def values(transform: Definition) -> list[Column]:
     """Aggregates over partials: each of the transform's, merged."""
     return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
 
 
-def answers(transform: WindowedTransform) -> dict[str, Column]:
+def answers(transform: Definition) -> dict[str, Column]:
     """Each of the transform's merged partials, finished."""
     return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
 
 
-def merged(transform: WindowedTransform) -> list[Column]:
+def merged(transform: Definition) -> list[Column]:
     """Aggregates over partials: each of the transform's, and the facts of a window."""
     late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
     return [
@@ -31,7 +31,7 @@ def merged(transform: WindowedTransform) -> list[Column]:
     ]
 
 
-def completed(windows: DataFrame, transform: WindowedTransform, at: AsOf) -> DataFrame:
+def completed(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
     """Windows of merged partials, finished, with the `timing` of their `phase`, and `final`."""
     timing = timing_of(F.col("phase"))
     final = F.coalesce(slot.final_at(transform) <= at.watermark, F.lit(False))

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute.rows import values
 from tidemark.define import uniqueness
+from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.kind import Slicing, floor_to
 
@@ -78,7 +79,7 @@ def sliced(
     )
 
 
-def merged(slices: DataFrame, transform: WindowedTransform) -> list[Column]:
+def merged(slices: DataFrame, transform: Definition) -> list[Column]:
     """Aggregates over the slices of a window, of the same names and types as over its events."""
     # The sum of decimals has more digits than each of them, also where it is one of sums.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.define import verdict as judge
+from tidemark.define.definition import Definition
 from tidemark.define.firings import RANK, Side
-from tidemark.define.transform import WindowedTransform
 from tidemark.store.log import Log
 
 EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
@@ -35,7 +35,7 @@ class AsOf:
 
 
 def slotted(
-    events: DataFrame, transform: WindowedTransform, log: Log, before: DataFrame | None
+    events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
 ) -> DataFrame:
     """Judged events with `admitted` and their `slot` BIGINT.
 
@@ -55,7 +55,7 @@ def slotted(
     return events.withColumn("slot", chosen.cast("bigint"))
 
 
-def fired(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
+def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     """Partials that count and have fired as of `at`, each with the firing that it joined.
 
     Adds `phase` INT, `firing` BIGINT (the slot, 0 for the phases that are one firing) and `fired`
@@ -81,12 +81,12 @@ def fired(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -
     return marked.where(F.col("phase").isNotNull())
 
 
-def final_at(transform: WindowedTransform) -> Column:
+def final_at(transform: Definition) -> Column:
     """The watermark at which a window is final, BIGINT microseconds."""
     return F.least(F.unix_micros("window_end") + transform.allowed_lateness, F.lit(INFINITY))
 
 
-def became_final(transform: WindowedTransform, at: AsOf, then: AsOf) -> Column:
+def became_final(transform: Definition, at: AsOf, then: AsOf) -> Column:
     """Whether a window became final after `then`, and up to `at`."""
     final = final_at(transform)
     return F.coalesce((final > _watermark(then)) & (final <= at.watermark), F.lit(False))
@@ -102,7 +102,7 @@ def _watermark(then: AsOf) -> Column:
     return F.coalesce(then.watermark, F.lit(-INFINITY))
 
 
-def since(transform: WindowedTransform, then: AsOf) -> Column:
+def since(transform: Definition, then: AsOf) -> Column:
     """Whether a firing came after `then`, for rows of windows with `phase` and `fired`."""
     phase = F.col("phase")
     passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(final_at(transform))
@@ -110,7 +110,7 @@ def since(transform: WindowedTransform, then: AsOf) -> Column:
     return F.when(alone, F.col("fired") > then.arrival).otherwise(passed > _watermark(then))
 
 
-def _ranked(events: DataFrame, transform: WindowedTransform, before: DataFrame | None) -> DataFrame:
+def _ranked(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
     """`events` with `_rank`: the how many-th of its window's on-time, or late, events it is."""
     group = [*transform.by_window, "_on_time", "admitted"]
     on_time = F.col("verdict") == judge.ON_TIME

@@ -28,9 +28,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any
 
 from tidemark.base.instants import duration
-from tidemark.define.rollup import RollUp
-from tidemark.define.source import reference_name
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 
 LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
 """Packages whose functions and classes are known by their names."""
@@ -38,26 +36,28 @@ LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
 _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 
 
-def fingerprint(transform: WindowedTransform) -> str:
+def fingerprint(transform: Definition) -> str:
     """The fingerprint of a transform: twelve hexadecimal digits."""
     source = transform.source
-    joined = [r for r in source.references if reference_name(r) in transform.references]
     # Nothing, as it was before there was such a bound, where there is none.
     believed = [] if source.ahead is None else [duration(source.ahead)]
     definition = {
-        "source": [source.name, source.columns, source.event_time, joined, *believed],
-        "function": transform.function,
+        "source": [source.name, source.columns, source.event_time, *believed],
         "keys": transform.keys,
         "window": transform.window,
         "allowed lateness": transform.allowed_lateness,
         "trigger": transform.trigger,
         "accumulation": transform.accumulation,
-        "unique": transform.unique,
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
-        "base": fingerprint(transform.base) if isinstance(transform, RollUp) else None,
+        **{name: _part(part) for name, part in transform.parts.items()},
     }
     return _hash(_Teller().tell(definition))[:12]
+
+
+def _part(part: object) -> object:
+    """A part of a definition; of another definition, what its own fingerprint tells."""
+    return fingerprint(part) if isinstance(part, Definition) else part
 
 
 class _Teller:

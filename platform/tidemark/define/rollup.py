@@ -9,17 +9,18 @@ to the day. Whether it is late is judged anew: what was late for its hour may be
 day. How the partials are read is told by `rolling`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemark.base.errors import DefinitionError
+from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Calendar, Tumbling
 
 
 @dataclass(frozen=True, kw_only=True)
-class RollUp(WindowedTransform):
-    """A transform whose windows are made of another's. Made by `rollup`."""
+class RollUp(Definition):
+    """An asset whose windows are made of another's. Made by `rollup`."""
 
     base: WindowedTransform
 
@@ -28,10 +29,34 @@ class RollUp(WindowedTransform):
         """The stored panes of its base."""
         return self.base.state_table
 
+    @property
+    def parts(self) -> Mapping[str, object]:
+        return {"base": self.base}
+
+    @property
+    def follows(self) -> str:
+        return self.base.name
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        return {"rolled up from": self.base.name}
+
+
+def counting(definition: Definition) -> WindowedTransform:
+    """The transform that counts the events of which an asset's windows are made: the asset itself,
+    or the base of a roll-up."""
+    match definition:
+        case RollUp(base=base):
+            return base
+        case WindowedTransform():
+            return definition
+        case _:
+            raise TypeError(f"A windowed transform or a roll-up, not {type(definition).__name__}.")
+
 
 def rollup(
     *,
-    of: WindowedTransform,
+    of: Definition,
     name: str,
     window: Tumbling | Calendar,
     keys: Sequence[str] | None = None,
@@ -79,9 +104,8 @@ def rollup(
         window=window,
         allowed_lateness=of.allowed_lateness,
         aggregates={column: of.aggregates[column] for column in chosen},
-        function=of.function,
         expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
-        base=of,
+        base=counting(of),
     )
 
 

@@ -7,7 +7,7 @@ batch and the streaming runner, the orchestrator and the command line alike.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
@@ -15,58 +15,24 @@ from pyspark.sql import DataFrame
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
-from tidemark.define.expectations.expectation import Expectation
-from tidemark.define.expectations.general import adapted
-from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name, reference_name
+from tidemark.define.definition import Definition
+from tidemark.define.source import ARRIVAL_COLUMNS, Source, reference_name
 from tidemark.define.trigger import Trigger
 from tidemark.define.uniqueness import MARK, Unique
 from tidemark.define.windows import Window
 
-RESERVED = (
-    *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
-    *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
-    *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
-    *("quality", "failed", "status", "run", "gone"),
-    *ARRIVAL_COLUMNS,
-)
-
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
 
-@dataclass(frozen=True)
-class WindowedTransform:
+@dataclass(frozen=True, kw_only=True)
+class WindowedTransform(Definition):
     """A windowed aggregation over a source. Made by `windowed_asset`."""
 
-    name: str
-    description: str
-    source: Source
-    keys: tuple[str, ...]
-    window: Window
-    allowed_lateness: int
-    aggregates: Mapping[str, Aggregate]
     function: Callable[..., DataFrame]
-    trigger: Trigger = field(default_factory=Trigger)
-    accumulation: str | None = None
     unique: Unique | None = None
-    expectations: tuple[Expectation, ...] = ()
 
     def __post_init__(self) -> None:
-        check_name("asset", self.name)
-        if not self.aggregates:
-            raise DefinitionError(f"Asset '{self.name}' has no aggregates; name at least one.")
-        given: Mapping[str, object] = self.aggregates
-        for column, aggregate in given.items():
-            if not isinstance(aggregate, Aggregate):
-                raise DefinitionError(
-                    f"Asset '{self.name}': aggregate '{column}' ({aggregate}) can't merge, so it "
-                    "can't be computed from parts; use one of tidemark.aggregate (quantile(x, 0.5) "
-                    "for a median, top_k(x, 1) for a mode, count_distinct, collect, …) or an "
-                    "Aggregate of your own with partial, merge and finish."
-                )
-        for column in (*self.keys, *self.aggregates):
-            self._check_column(column)
-        if self.allowed_lateness < 0:
-            raise DefinitionError(f"Asset '{self.name}': the allowed lateness is negative.")
+        super().__post_init__()
         if self.accumulation not in (None, *ACCUMULATIONS):
             raise DefinitionError(
                 f"Asset '{self.name}': the accumulation is one of {', '.join(ACCUMULATIONS)}, or "
@@ -86,45 +52,11 @@ class WindowedTransform:
                 f"Asset '{self.name}': its function takes '{unknown[0]}', which is not among the "
                 f"references of source '{self.source.name}': {', '.join(known) or 'none'}."
             )
-        self._check_expectations()
 
     @property
     def references(self) -> list[str]:
         """The references that the function takes beside the rows, by name."""
         return list(inspect.signature(self.function).parameters)[1:]
-
-    def _check_expectations(self) -> None:
-        given: Sequence[object] = self.expectations
-        known = tuple(e if isinstance(e, Expectation) else adapted(e) for e in given)
-        object.__setattr__(self, "expectations", known)
-        for n, expectation in enumerate(known):
-            expectation.check(self)
-            if expectation.name in [e.name for e in known[:n]]:
-                raise DefinitionError(
-                    f"Asset '{self.name}': expectation {expectation.name} is given twice."
-                )
-
-    def _check_column(self, column: str) -> None:
-        if not NAME.fullmatch(column):
-            raise DefinitionError(
-                f"Asset '{self.name}': '{column}' can't name a column: use lower-case letters, "
-                "digits and underscores, a letter first."
-            )
-        if column in RESERVED or (column in self.keys and column in self.aggregates):
-            raise DefinitionError(
-                f"Asset '{self.name}': the column name '{column}' is taken; choose another "
-                f"(reserved are {', '.join(RESERVED)})."
-            )
-
-    @property
-    def by_window(self) -> list[str]:
-        """The columns that tell one published row from another."""
-        return ["window_start", "window_end", *self.keys]
-
-    @property
-    def table(self) -> str:
-        """The published table: one row for each window and keys."""
-        return self.name
 
     @property
     def state_table(self) -> str:
@@ -132,19 +64,26 @@ class WindowedTransform:
         return f"{self.name}_state"
 
     @property
-    def panes_table(self) -> str:
-        """Every firing of every window; there where `accumulation` is set."""
-        return f"{self.name}_panes"
+    def parts(self) -> Mapping[str, object]:
+        joined = [r for r in self.source.references if reference_name(r) in self.references]
+        return {"function": self.function, "unique": self.unique, "references": joined}
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        return {"unique": str(self.unique)} if self.unique else {}
+
+    @property
+    def tables(self) -> list[str]:
+        return [self.state_table, *super().tables, *self.late_tables]
+
+    @property
+    def late_tables(self) -> list[str]:
+        return [self.late_table, self.late_loss_table]
 
     @property
     def late_table(self) -> str:
         """Events that came too late, or without an event time."""
         return f"{self.name}_late"
-
-    @property
-    def quarantine_table(self) -> str:
-        """Rows that failed an expectation; there where the transform has some."""
-        return f"{self.name}_quarantine"
 
     @property
     def late_loss_table(self) -> str:

@@ -16,8 +16,8 @@ from tidemark.compute.held import Scratch
 from tidemark.compute.settled import changing, settled
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
+from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
-from tidemark.define.transform import WindowedTransform
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
@@ -45,7 +45,7 @@ class Batch:
     counting: Future[Rows] | None = None
 
     @property
-    def transform(self) -> WindowedTransform:
+    def transform(self) -> Definition:
         return self.asset.transform
 
     @property

@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute.compare import named
+from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Verdict, Windowed
 from tidemark.define.expectations.general import General
-from tidemark.define.transform import WindowedTransform
 from tidemark.engine.requests import fetch
 from tidemark.quality import gx
 from tidemark.quality.evidence import Batch
@@ -54,7 +54,7 @@ class _Look:
     span: tuple[int, int]
 
 
-def row_number(transform: WindowedTransform) -> Column:
+def row_number(transform: Definition) -> Column:
     """A number that tells a row from another by its window and keys, null keys too."""
     on = transform.by_window
     return F.xxhash64(*on, *(F.isnull(c) for c in on))

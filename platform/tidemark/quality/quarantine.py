@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.compare import same_window
+from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
-from tidemark.define.transform import WindowedTransform
 from tidemark.engine.requests import fetch
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
@@ -68,7 +68,7 @@ class Choice:
     end: int | None = None
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def check(self, transform: WindowedTransform) -> None:
+    def check(self, transform: Definition) -> None:
         """Refuse keys that a transform has not.
 
         Raises:
@@ -82,7 +82,7 @@ class Choice:
                 )
 
 
-def create(warehouse: Warehouse, transform: WindowedTransform, rows: Rows) -> None:
+def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
     """Create the table of a transform, unless it is there.
 
     Args:
@@ -168,9 +168,7 @@ def commit(asset: Asset, marker: Marker, changes: Rows) -> None:
         store.merge(changes, table, merge, asset.app, marker.seq)
 
 
-def read(
-    warehouse: Warehouse, transform: WindowedTransform, choice: Choice | None = None
-) -> DataFrame:
+def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
     """The withheld windows.
 
     Raises:
@@ -191,7 +189,7 @@ def read(
     return rows
 
 
-def release(warehouse: Warehouse, transform: WindowedTransform, choice: Choice) -> list[int]:
+def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Publish withheld windows as they are, marked `released`; the start of each, microseconds.
 
     A window that a run changed meanwhile stays as that run left it: what is released is read after
@@ -218,7 +216,7 @@ def release(warehouse: Warehouse, transform: WindowedTransform, choice: Choice) 
     return starts
 
 
-def discard(warehouse: Warehouse, transform: WindowedTransform, choice: Choice) -> list[int]:
+def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Leave withheld windows out for good, unless they change; otherwise as `release`."""
     rows, starts = _chosen(warehouse, transform, choice)
     marking = Merge(
@@ -231,7 +229,7 @@ def discard(warehouse: Warehouse, transform: WindowedTransform, choice: Choice) 
     return starts
 
 
-def computed(warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges) -> DataFrame:
+def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
     """The rows as they were computed, published or withheld, of windows that start in a range."""
     bound = Within("window_start", ranges)
     published = warehouse.read(transform.table, bound)
@@ -243,9 +241,7 @@ def computed(warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges)
     return good.unionByName(withheld.drop("failed", "status", "run"), allowMissingColumns=True)
 
 
-def reasons(
-    warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges = ()
-) -> dict[str, int]:
+def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> dict[str, int]:
     """How many windows that start in a range are withheld, by each expectation that they fail."""
     if not warehouse.exists(transform.quarantine_table):
         return {}
@@ -257,7 +253,7 @@ def reasons(
 
 
 def _chosen(
-    warehouse: Warehouse, transform: WindowedTransform, choice: Choice
+    warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
     """The rows that are held, and their window starts."""
     rows = fetch(read(warehouse, transform, choice).where(F.col("status") == HELD))

@@ -23,7 +23,7 @@ from tidemark.compute.pane import as_of, counted, finished
 from tidemark.compute.pane_table import panes
 from tidemark.compute.settled import changing, settled
 from tidemark.define import verdict as judge
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.engine.varying import varying
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
@@ -103,7 +103,7 @@ def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     earlier = None
     if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
         earlier = asset.state.read(changing(transform, marker))
-    rows = counted(asset.log, transform, marker, earlier)
+    rows = counted(asset.log, asset.counting, marker, earlier)
     return scratch.hold(numbered(rows, marker.seq), few=plan.few)
 
 
@@ -146,20 +146,21 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.hold(fired, few=few), comment))
     missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
-    there = marker.replaces and not missed and warehouse.exists(transform.late_table)
+    own = asset.counting
+    there = marker.replaces and not missed and warehouse.exists(own.late_table)
     if not asset.rolls_up and (missed or there):
         lacking = state.rows(state.lacking())
-        loss = late_loss(lacking, transform, asset.log, marker)
+        loss = late_loss(lacking, own, asset.log, marker)
         comment = f"What too-late events would change in {transform.name}"
         held = scratch.hold(loss, few=few)
-        outputs.append(Output(transform.late_loss_table, held, comment, whole=marker.merges))
+        outputs.append(Output(own.late_loss_table, held, comment, whole=marker.merges))
         if marker.mode.records_late:
             # What came too late stays on record, also when a correction counts it.
-            events = late_events(asset.log, transform, marker)
+            events = late_events(asset.log, own, marker)
             comment = f"Events too late for {transform.name}, or without time"
             with warehouse.planning(Planning.of(plan.few)):
                 held = scratch.hold(events, few=plan.few)
-            outputs.append(Output(transform.late_table, held, comment))
+            outputs.append(Output(own.late_table, held, comment))
     open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
     return Computed(new, counts, windows, reach, outputs, open_from)
 
@@ -230,7 +231,7 @@ def published_columns(rows: Rows) -> Rows:
     return rows.drop_columns([c for c in away if c in rows.column_names])
 
 
-def _stamped(rows: DataFrame, transform: WindowedTransform, marker: Marker) -> DataFrame:
+def _stamped(rows: DataFrame, transform: Definition, marker: Marker) -> DataFrame:
     # Where all rows of some windows are replaced, none need be told to leave, and without an
     # expectation the rows are what is published: their files are committed as they are.
     replaces = marker.replaces_windows

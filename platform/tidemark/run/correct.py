@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute.compare import differing, iso, named
 from tidemark.compute.held import scratch
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
@@ -59,7 +59,7 @@ class Correction:
 
 
 def told(
-    warehouse: Warehouse, transform: WindowedTransform, facts: RunFacts, since: int, most: int
+    warehouse: Warehouse, transform: Definition, facts: RunFacts, since: int, most: int
 ) -> Correction:
     """What a correction changed, as the published table's change feed has it.
 

@@ -15,7 +15,6 @@ from tidemark.compute import rollups
 from tidemark.compute.correctable import lacking
 from tidemark.compute.lifecycle.fragments import cells
 from tidemark.define.fingerprint import fingerprint
-from tidemark.define.rollup import RollUp
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Arrival
@@ -59,7 +58,7 @@ def increment(
         limit: how many arrivals to take at most.
         known: arrivals that the caller has read already, in order.
     """
-    if isinstance(asset.transform, RollUp):
+    if asset.rolls_up:
         planned = rollups.plan(asset)
         if planned is None:
             return None

@@ -58,7 +58,7 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     if newest.after.at.arrival > at.arrival:
         complete = marker.answer == "complete"
         between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
-        more = place.hold(counted_in(asset.log, transform, between), few=todo.few)
+        more = place.hold(counted_in(asset.log, asset.counting, between), few=todo.few)
         counted, at = counted.unionByName(frame(counted.sparkSession, more)), newest.after.at
     seq = newest.seq + 1
     partials = place.hold(numbered(counted, seq), few=todo.few)

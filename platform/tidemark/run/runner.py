@@ -20,9 +20,8 @@ from dataclasses import replace
 from tidemark.base.errors import ConflictError, DefinitionChanged, DefinitionError
 from tidemark.compute.held import scratch
 from tidemark.compute.pane import check
+from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
-from tidemark.define.rollup import RollUp
-from tidemark.define.transform import WindowedTransform
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
@@ -42,7 +41,7 @@ _Planner = Callable[[Asset, Marker], Plan | None]
 
 def incremental(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     *,
     through: int | None = None,
     limit: int | None = None,
@@ -66,10 +65,10 @@ def incremental(
         ConflictError: other runs of the asset were quicker, time and again.
         DefinitionChanged: another definition has run the asset since, and `standing`.
     """
-    if isinstance(transform, RollUp) and (through is not None or limit is not None):
+    if transform.follows is not None and (through is not None or limit is not None):
         raise DefinitionError(
             f"'{transform.name}' is a roll-up, which follows all that its base has taken in: "
-            f"limit the runs of '{transform.base.name}' instead."
+            f"limit the runs of '{transform.follows}' instead."
         )
 
     def planned(asset: Asset, last: Marker) -> Plan | None:
@@ -85,7 +84,7 @@ def incremental(
 
 def backfill(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     start: int | None = None,
     end: int | None = None,
     *,
@@ -127,9 +126,7 @@ def backfill(
     return facts
 
 
-def correct(
-    warehouse: Warehouse, transform: WindowedTransform, *, most: int = 1000
-) -> Correction | None:
+def correct(warehouse: Warehouse, transform: Definition, *, most: int = 1000) -> Correction | None:
     """Compute anew just the windows that lack too-late events, with these, and replace them.
 
     Args:
@@ -154,17 +151,17 @@ def correct(
     return None if facts is None else told(warehouse, transform, facts, since, most)
 
 
-def _check_state(transform: WindowedTransform, verb: str) -> None:
-    if isinstance(transform, RollUp):
+def _check_state(transform: Definition, verb: str) -> None:
+    if transform.follows is not None:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up, made of what '{transform.base.name}' has counted: "
+            f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
             f"{verb} that, then run '{transform.name}', which follows it."
         )
 
 
 def _run(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     planned: _Planner,
     *,
     reported: bool = False,
@@ -194,7 +191,7 @@ def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | N
     if todo is None:
         return None
     if last.seq < 0:
-        check(asset.log, asset.transform)
+        check(asset.log, asset.counting)
     if todo.marker.mode.replaces:
         todo = _stored(asset, todo)
     return _carry_out(asset, todo, reported=reported)

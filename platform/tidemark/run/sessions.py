@@ -11,7 +11,7 @@ from tidemark.compute.held import Scratch
 from tidemark.compute.lifecycle import clusters, session
 from tidemark.compute.pane import as_of
 from tidemark.compute.settled import settled
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.marker import Marker
@@ -52,7 +52,7 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
 
 
 def first_open(
-    transform: WindowedTransform, marker: Marker, observed: Mapping[str, int | None]
+    transform: Definition, marker: Marker, observed: Mapping[str, int | None]
 ) -> int | None:
     begin = settled(transform, marker.after)
     # An engine that passed the observation over has told nothing.

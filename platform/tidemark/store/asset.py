@@ -1,6 +1,7 @@
 """An asset's tables, as one object: its log, its state, and what runs write."""
 
-from tidemark.define.rollup import RollUp
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import counting
 from tidemark.define.transform import WindowedTransform
 from tidemark.store import ledger
 from tidemark.store.log import Log
@@ -17,7 +18,7 @@ class Asset:
     """
 
     def __init__(
-        self, warehouse: Warehouse, transform: WindowedTransform, life: str | None = None
+        self, warehouse: Warehouse, transform: Definition, life: str | None = None
     ) -> None:
         self.warehouse = warehouse
         self.transform = transform
@@ -35,9 +36,14 @@ class Asset:
         return None if own is None else f"{base}+{own.life}"
 
     @property
+    def counting(self) -> WindowedTransform:
+        """The transform that counts the events of its windows: itself, or the base it follows."""
+        return counting(self.transform)
+
+    @property
     def rolls_up(self) -> bool:
         """Whether it has no state of its own, but follows its base's."""
-        return isinstance(self.transform, RollUp)
+        return self.transform.follows is not None
 
     def published(self) -> int:
         """The number of the newest commit that is known to be published; -1 before the first."""

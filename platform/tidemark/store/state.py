@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.define.verdict import VERDICTS
 from tidemark.engine.requests import fetch
 from tidemark.engine.varying import varying
@@ -35,7 +35,7 @@ _APP = "state"
 class State:
     """The state table of a transform."""
 
-    def __init__(self, warehouse: Warehouse, transform: WindowedTransform) -> None:
+    def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
 

@@ -15,15 +15,15 @@ A window that fails several is explained where each of them is.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.define.expectations.general import General
-from tidemark.define.transform import WindowedTransform
 from tidemark.verify.own_faults import OWN
 
 Row = Mapping[str, Any]
 
 
-def unexplained(transform: WindowedTransform, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
+def unexplained(transform: Definition, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
     """The withheld rows that the data do not explain, each with the expectation that it is for.
 
     Args:

@@ -5,9 +5,8 @@ Whatever a source sends, a window holds the events of the log, and there is one 
 tables.
 """
 
+from tidemark.define.definition import Definition
 from tidemark.define.expectations.windowed import complete, unique
-from tidemark.define.rollup import RollUp
-from tidemark.define.transform import WindowedTransform
 
 OWN = frozenset({complete().name, unique().name})
 """The names of these expectations."""
@@ -15,13 +14,13 @@ OWN = frozenset({complete().name, unique().name})
 VERDICT = "a fault of Tidemark, not of the data"
 
 
-def remedy(transform: WindowedTransform) -> str:
+def remedy(transform: Definition) -> str:
     """What to do about windows of an asset that fail one of them, in a sentence."""
     name = transform.name
     anew = f"`tidemark backfill {name}` computes them anew from the log"
-    if isinstance(transform, RollUp):
+    if transform.follows is not None:
         anew = (
-            f"`tidemark backfill {transform.base.name}` and then `tidemark run {name}` compute "
+            f"`tidemark backfill {transform.follows}` and then `tidemark run {name}` compute "
             "them anew from the log"
         )
     return (

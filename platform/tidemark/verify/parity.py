@@ -17,7 +17,7 @@ from tidemark.compute.compare import differing, iso, named
 from tidemark.compute.held import Scratch, scratch
 from tidemark.compute.pane import as_of, finished
 from tidemark.define import verdict as judge
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within, started
@@ -87,7 +87,7 @@ class ParityReport:
 
 def parity(
     warehouse: Warehouse,
-    transform: WindowedTransform,
+    transform: Definition,
     start: int | None = None,
     end: int | None = None,
     *,
@@ -162,14 +162,14 @@ def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, _
             return rows, held, asset.state.at(newest)
 
 
-def _count(warehouse: Warehouse, transform: WindowedTransform, ranges: Ranges) -> int:
+def _count(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:
     if not warehouse.exists(transform.quarantine_table):
         return 0
     return warehouse.take(transform.quarantine_table, Within("window_start", ranges)).num_rows
 
 
 def _compared(
-    published: DataFrame, streamed: DataFrame, complete: DataFrame, transform: WindowedTransform
+    published: DataFrame, streamed: DataFrame, complete: DataFrame, transform: Definition
 ) -> DataFrame:
     """One row for each difference, and one with a null `kind` for each row that agrees."""
     columns = [*transform.aggregates, *FACTS]

@@ -23,7 +23,7 @@ from tidemark_streaming.cli.context import warehouse
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tidemark.define.transform import WindowedTransform
+    from tidemark.define.definition import Definition
     from tidemark.store.log import Arrival
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.feed import Inlet
@@ -56,6 +56,7 @@ def command(
 
     Example: `tidemark demo`
     """
+    from tidemark.define.rollup import counting
     from tidemark.quality import gx
     from tidemark_streaming import domains
     from tidemark_streaming.cli import closing
@@ -80,7 +81,7 @@ def command(
             # A row says whether its values fail; whether they are right, the log does.
             _prove(store, beside, min(starts), max(starts) + 1)
     marts()
-    closing.show(store, transform, streamed, settings)
+    closing.show(store, counting(transform), streamed, settings)
     if serve:
         up()
         closing.guide(settings)
@@ -89,7 +90,7 @@ def command(
 
 def _prove(
     store: "Warehouse",
-    transform: "WindowedTransform",
+    transform: "Definition",
     start: int | None = None,
     end: int | None = None,
 ) -> None:
@@ -143,7 +144,7 @@ def _follow(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) 
         work.note = f"{sum(a.rows for c in commits for a in c.arrivals):,} readings"
 
 
-def _catch_up(store: "Warehouse", transform: "WindowedTransform") -> None:
+def _catch_up(store: "Warehouse", transform: "Definition") -> None:
     """The asset, as far as its source: by a backfill when it is new."""
     from tidemark.run import runner as run
 
@@ -160,7 +161,7 @@ def _catch_up(store: "Warehouse", transform: "WindowedTransform") -> None:
 
 
 def _stream(
-    store: "Warehouse", transform: "WindowedTransform", inlet: "Inlet", settings: Settings
+    store: "Warehouse", transform: "Definition", inlet: "Inlet", settings: Settings
 ) -> list["Arrival"]:
     """The next days arrival by arrival, while a continuous query publishes them."""
     from tidemark.store.log import Log
@@ -192,7 +193,7 @@ def _stream(
 
 
 @contextmanager
-def _query(settings: Settings, transform: "WindowedTransform") -> Iterator["StreamingQuery"]:
+def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQuery"]:
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming import continuous

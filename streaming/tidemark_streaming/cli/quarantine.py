@@ -16,7 +16,7 @@ from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
 from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse
 
 if TYPE_CHECKING:
-    from tidemark.define.transform import WindowedTransform
+    from tidemark.define.definition import Definition
     from tidemark.quality.quarantine import Choice
     from tidemark.store.warehouse import Warehouse
 
@@ -141,7 +141,7 @@ def discard(
 def _decide(
     asset: str,
     what: str,
-    action: "Callable[[Warehouse, WindowedTransform, Choice], list[int]]",
+    action: "Callable[[Warehouse, Definition, Choice], list[int]]",
     span: tuple[str | None, str | None],
     key: list[str] | None,
     whole: bool,
@@ -167,7 +167,7 @@ def _decide(
 
 def _withheld(
     asset: str, begin: str | None, end: str | None, key: list[str] | None, *, discarded: bool
-) -> "tuple[WindowedTransform, list[dict[str, Any]]]":
+) -> "tuple[Definition, list[dict[str, Any]]]":
     from tidemark.quality.quarantine import Choice
     from tidemark_streaming import domains
     from tidemark_streaming.glance import Glance

@@ -9,14 +9,14 @@ from tidemark.base.instants import instant
 from tidemark_streaming.cli.console import complain, out
 
 if TYPE_CHECKING:
-    from tidemark.define.transform import WindowedTransform
+    from tidemark.define.definition import Definition
     from tidemark.store.warehouse import Warehouse
 
 SHOWN = 5
 """Windows that are listed."""
 
 
-def account_for(store: "Warehouse", transform: "WindowedTransform") -> list[int]:
+def account_for(store: "Warehouse", transform: "Definition") -> list[int]:
     """Say which windows of an asset are withheld and why; the start of each, in microseconds.
 
     Raises:
@@ -53,6 +53,6 @@ def account_for(store: "Warehouse", transform: "WindowedTransform") -> list[int]
     return [instant(row["window_start"]) for row in rows]
 
 
-def _place(transform: "WindowedTransform", row: Mapping[str, Any]) -> str:
+def _place(transform: "Definition", row: Mapping[str, Any]) -> str:
     keys = [str(row[key]) for key in transform.keys]
     return ", ".join([f"{row['window_start']:%Y-%m-%d %H:%M}", *keys])

@@ -7,8 +7,9 @@ from pyspark.sql import DataFrame
 
 from tidemark.base.instants import duration
 from tidemark.define import watermarks
+from tidemark.define.definition import RESERVED
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source
-from tidemark.define.transform import ACCUMULATIONS, RESERVED, WindowedTransform
+from tidemark.define.transform import ACCUMULATIONS, WindowedTransform
 from tidemark.define.trigger import Count, EachArrival, Every, Firing, Trigger
 from tidemark.define.uniqueness import Unique
 from tidemark.define.watermarks import Watermark

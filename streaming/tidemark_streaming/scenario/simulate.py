@@ -10,7 +10,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from tidemark.base.instants import iso
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Planning, Warehouse
 from tidemark_streaming import continuous
@@ -66,7 +66,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: int | None) -> lis
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(warehouse: Warehouse, transform: WindowedTransform, arrivals_per_run: int | None) -> None:
+def _run(warehouse: Warehouse, transform: Definition, arrivals_per_run: int | None) -> None:
     if arrivals_per_run is None:
         backfill(warehouse, transform)
         return

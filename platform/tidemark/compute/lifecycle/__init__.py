@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Observation
 
 from tidemark.compute.lifecycle import aligned, session
 from tidemark.compute.slot import AsOf
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 
@@ -25,7 +25,7 @@ class Lifecycle(Protocol):
     def partials(
         self,
         events: DataFrame,
-        transform: WindowedTransform,
+        transform: Definition,
         log: Log,
         columns: list[Column],
         before: DataFrame | None = None,
@@ -41,7 +41,7 @@ class Lifecycle(Protocol):
     def finished(
         self,
         stored: DataFrame,
-        transform: WindowedTransform,
+        transform: Definition,
         log: Log,
         at: AsOf,
         *others: Column,
@@ -58,7 +58,7 @@ class Lifecycle(Protocol):
     def changes(
         self,
         stored: DataFrame,
-        transform: WindowedTransform,
+        transform: Definition,
         log: Log,
         at: AsOf,
         then: AsOf,
@@ -75,9 +75,7 @@ class Lifecycle(Protocol):
         """
         ...
 
-    def firings(
-        self, stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf
-    ) -> DataFrame:
+    def firings(self, stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
         """Every firing of every window up to `at`, as panes need them.
 
         Columns: the window and keys; `pane`, `phase`, `fired`; `_upto` and `_fresh`, the partials
@@ -86,12 +84,12 @@ class Lifecycle(Protocol):
         """
         ...
 
-    def all_plain(self, stored: DataFrame, transform: WindowedTransform) -> bool:
+    def all_plain(self, stored: DataFrame, transform: Definition) -> bool:
         """Whether it is known that each window fires just once, as a whole, at its end, where it is
         worth while to ask the engine that first."""
         ...
 
 
-def lifecycle(transform: WindowedTransform) -> Lifecycle:
+def lifecycle(transform: Definition) -> Lifecycle:
     """The lifecycle of a transform's windows."""
     return session if transform.window.merges else aligned

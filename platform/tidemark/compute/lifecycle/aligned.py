@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 from tidemark.compute import slot
 from tidemark.compute.rows import completed, merged
 from tidemark.compute.slot import AsOf
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 
 def partials(
     events: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     columns: list[Column],
     before: DataFrame | None = None,
@@ -24,7 +24,7 @@ def partials(
 
 def finished(
     stored: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     at: AsOf,
     *others: Column,
@@ -54,7 +54,7 @@ def finished(
 
 def changes(
     stored: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     at: AsOf,
     then: AsOf,
@@ -68,7 +68,7 @@ def changes(
     return fired.where(again | moved).withColumn("gone", F.lit(False))
 
 
-def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
+def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     fired = slot.fired(stored, transform, log, at)
     part = F.struct("phase", "firing", *transform.aggregates)
     windows = fired.groupBy(*transform.by_window).agg(
@@ -104,6 +104,6 @@ def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf)
     )
 
 
-def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
+def all_plain(stored: DataFrame, transform: Definition) -> bool:
     # Slots merge as they are, however many times a window has fired.
     return False

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.compute.slot import AsOf
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.engine.varying import varying
 from tidemark.store.ranges import Ranges
 
@@ -37,7 +37,7 @@ FROM = "_from"
 """The column that tells, with the keys, which cluster a fragment is in: where it starts."""
 
 
-def clustered(stored: DataFrame, transform: WindowedTransform) -> DataFrame:
+def clustered(stored: DataFrame, transform: Definition) -> DataFrame:
     """The fragments that count, with the clusters that they are in.
 
     Adds, all BIGINT microseconds: `_start` and `_end`, of the fragment; `_from`, the start of its
@@ -81,13 +81,13 @@ def _in_order(by: Sequence[str]) -> WindowSpec:
     return Window.partitionBy(*by, F.lit(0)).orderBy("_start")
 
 
-def touching(start: Column, end: Column, transform: WindowedTransform, ranges: Ranges) -> Column:
+def touching(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
     """Whether a session or cluster may be touched by one with a fragment that starts in a range."""
     gap = transform.window.joins
     return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
 
 
-def whole(transform: WindowedTransform) -> WindowSpec:
+def whole(transform: Definition) -> WindowSpec:
     """All fragments of a cluster."""
     return Window.partitionBy(*transform.keys, FROM)
 
@@ -110,7 +110,7 @@ def plain(over: WindowSpec | None = None) -> Column:
     return punctual & one & F.coalesce(spans, F.lit(False))
 
 
-def earliest_open(transform: WindowedTransform, at: AsOf) -> Column:
+def earliest_open(transform: Definition, at: AsOf) -> Column:
     """Of clusters with their `_end`, where the first one starts that events of arrivals after `at`
     can still change, as `open_from`.
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import slices
 from tidemark.compute.lifecycle.clusters import chained
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, joined
@@ -21,20 +21,20 @@ GAPS, DAY = 64, 86_400_000_000
 _SPAN, _APART, _CELL = "_span", "_apart", "_cell"
 
 
-def cell(transform: WindowedTransform) -> int:
+def cell(transform: Definition) -> int:
     """The length, in microseconds, of the spans of time of which no fragment crosses the bounds."""
     gap = transform.window.joins
     return gap * max(1, min(GAPS, DAY // gap))
 
 
-def cells(ranges: Ranges, transform: WindowedTransform) -> Ranges:
+def cells(ranges: Ranges, transform: Definition) -> Ranges:
     """Ranges of event times, widened so that no fragment has events within and without."""
     size = cell(transform)
     return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
 def added_up(
-    events: DataFrame, transform: WindowedTransform, log: Log, columns: list[Column]
+    events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
     """Judged events, added up to fragments, with the facts by which these merge and fire.
 
@@ -71,7 +71,7 @@ def added_up(
     return _ordered(_joined(by_span, transform, [*alike, _APART]), transform)
 
 
-def _joined(fragments: DataFrame, transform: WindowedTransform, alike: list[str]) -> DataFrame:
+def _joined(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
     """Fragments that touch, made one within a cell of time: these are always together too."""
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     placed = fragments.withColumns(
@@ -100,7 +100,7 @@ def _first_watermark(before: Column) -> Column:
     return F.when(F.count(before) == F.count("*"), F.min(before)).alias("before")
 
 
-def _ordered(fragments: DataFrame, transform: WindowedTransform) -> DataFrame:
+def _ordered(fragments: DataFrame, transform: Definition) -> DataFrame:
     """Window and keys first, then all else that is stored."""
     others = [c for c in fragments.columns if c not in (*transform.by_window, _SPAN, _APART)]
     return fragments.select(*transform.by_window, *others)

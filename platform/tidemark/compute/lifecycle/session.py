@@ -23,14 +23,14 @@ from tidemark.compute.lifecycle.fragments import added_up
 from tidemark.compute.lifecycle.session_workers import partial_columns, replayed
 from tidemark.compute.rows import completed, merged
 from tidemark.compute.slot import AsOf
-from tidemark.define.transform import WindowedTransform
+from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 
 
 def partials(
     events: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     columns: list[Column],
     before: DataFrame | None = None,
@@ -38,7 +38,7 @@ def partials(
     return added_up(events, transform, log, columns)
 
 
-def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf) -> DataFrame:
+def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     """Every firing of every session up to `at`, as panes need them.
 
     Columns: the window and keys; `pane`, `phase`, `fired`; `_upto` and `_fresh`, the partials in it
@@ -61,7 +61,7 @@ def firings(stored: DataFrame, transform: WindowedTransform, log: Log, at: AsOf)
 
 def finished(
     stored: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     at: AsOf,
     *others: Column,
@@ -95,7 +95,7 @@ def finished(
 
 def changes(
     stored: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     at: AsOf,
     then: AsOf,
@@ -130,9 +130,7 @@ def changes(
     return completed(renamed, transform, at)
 
 
-def _moved(
-    rows: DataFrame, transform: WindowedTransform, since: Column, final: Column
-) -> DataFrame:
+def _moved(rows: DataFrame, transform: Definition, since: Column, final: Column) -> DataFrame:
     """Of replayed firings, the rows that stand and moved, and with `_gone` those that left."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
@@ -154,7 +152,7 @@ def _moved(
     )
 
 
-def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
+def all_plain(stored: DataFrame, transform: Definition) -> bool:
     """Whether all clusters are plain, as all fragments are ahead. It asks the engine, which only
     has to look through them."""
     if transform.trigger.fires_early:
@@ -163,7 +161,7 @@ def all_plain(stored: DataFrame, transform: WindowedTransform) -> bool:
     return stored.where(F.col("admitted") & behind).isEmpty()
 
 
-def open_from(stored: DataFrame, transform: WindowedTransform, at: AsOf) -> DataFrame:
+def open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
     """One row with `open_from`, BIGINT microseconds: where the first session starts that events of
     arrivals after `at` can still change; null where there is none.
 
@@ -175,7 +173,7 @@ def open_from(stored: DataFrame, transform: WindowedTransform, at: AsOf) -> Data
     return clusters.agg(earliest_open(transform, at))
 
 
-def _clusters(fragments: DataFrame, transform: WindowedTransform, *columns: Column) -> DataFrame:
+def _clusters(fragments: DataFrame, transform: Definition, *columns: Column) -> DataFrame:
     """Clusters with their `_end`, whether each is `_plain`, and what is asked for of their
     fragments."""
     return fragments.groupBy(*transform.keys, FROM).agg(
@@ -198,7 +196,7 @@ def _merged_plainly(clusters: DataFrame, at: AsOf) -> DataFrame:
 
 
 def _rows(
-    standing: DataFrame, transform: WindowedTransform, extra: list[str], *others: Column
+    standing: DataFrame, transform: Definition, extra: list[str], *others: Column
 ) -> DataFrame:
     group = [*transform.by_window, "pane", "phase", *extra]
     parts = standing.select(*group, F.explode_outer("_upto").alias("_part"))

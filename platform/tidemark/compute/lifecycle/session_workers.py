@@ -13,8 +13,8 @@ from tidemark.compute.lifecycle.clusters import FROM, earliest_open, plain, whol
 from tidemark.compute.lifecycle.session_replay import Firing as Fired
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import AsOf
+from tidemark.define.definition import Definition
 from tidemark.define.firings import Firing, tick, ticked
-from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Trigger
 from tidemark.store.log import Log
 
@@ -25,7 +25,7 @@ _PLAN = """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired
 
 def replayed(
     fragments: DataFrame,
-    transform: WindowedTransform,
+    transform: Definition,
     log: Log,
     at: AsOf,
     *,
@@ -101,7 +101,7 @@ def replayed(
     )
 
 
-def partial_columns(transform: WindowedTransform) -> list[str]:
+def partial_columns(transform: Definition) -> list[str]:
     """The columns of a partial that are merged."""
     return ["verdict", "events", "last_arrival", *transform.aggregates]
 

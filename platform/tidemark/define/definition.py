@@ -1,0 +1,134 @@
+"""Definitions of assets: windows of a source's events, by keys, and what is computed of each.
+
+There are two kinds, which say where their partials come from: a windowed transform counts the
+events of its source (`transform`), a roll-up merges what another asset has counted (`rollup`). All
+else is the same for both, and is plain data, read without running anything.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.aggregates import Aggregate
+from tidemark.define.expectations.expectation import Expectation
+from tidemark.define.expectations.general import adapted
+from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
+from tidemark.define.trigger import Trigger
+from tidemark.define.windows import Window
+
+RESERVED = (
+    *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
+    *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
+    *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
+    *("quality", "failed", "status", "run", "gone"),
+    *ARRIVAL_COLUMNS,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition(ABC):
+    """What an asset is."""
+
+    name: str
+    description: str
+    source: Source
+    keys: tuple[str, ...]
+    window: Window
+    allowed_lateness: int
+    aggregates: Mapping[str, Aggregate]
+    trigger: Trigger = field(default_factory=Trigger)
+    accumulation: str | None = None
+    expectations: tuple[Expectation, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name("asset", self.name)
+        if not self.aggregates:
+            raise DefinitionError(f"Asset '{self.name}' has no aggregates; name at least one.")
+        given: Mapping[str, object] = self.aggregates
+        for column, aggregate in given.items():
+            if not isinstance(aggregate, Aggregate):
+                raise DefinitionError(
+                    f"Asset '{self.name}': aggregate '{column}' ({aggregate}) can't merge, so it "
+                    "can't be computed from parts; use one of tidemark.aggregate (quantile(x, 0.5) "
+                    "for a median, top_k(x, 1) for a mode, count_distinct, collect, …) or an "
+                    "Aggregate of your own with partial, merge and finish."
+                )
+        for column in (*self.keys, *self.aggregates):
+            self._check_column(column)
+        if self.allowed_lateness < 0:
+            raise DefinitionError(f"Asset '{self.name}': the allowed lateness is negative.")
+        self._check_expectations()
+
+    @property
+    @abstractmethod
+    def state_table(self) -> str:
+        """The stored partials of which its windows are made."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Mapping[str, object]:
+        """What else its rows depend on than what all definitions have."""
+
+    @property
+    def follows(self) -> str | None:
+        """The asset of whose partials its windows are made; None where it counts events itself."""
+        return None
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """What else there is to be told of it, readable."""
+        return {}
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that it alone writes, in the order in which they are dropped."""
+        return [self.table, self.panes_table, self.quarantine_table]
+
+    @property
+    def late_tables(self) -> list[str]:
+        """Those of them that tell what came too late."""
+        return []
+
+    def _check_expectations(self) -> None:
+        given: Sequence[object] = self.expectations
+        known = tuple(e if isinstance(e, Expectation) else adapted(e) for e in given)
+        object.__setattr__(self, "expectations", known)
+        for n, expectation in enumerate(known):
+            expectation.check(self)
+            if expectation.name in [e.name for e in known[:n]]:
+                raise DefinitionError(
+                    f"Asset '{self.name}': expectation {expectation.name} is given twice."
+                )
+
+    def _check_column(self, column: str) -> None:
+        if not NAME.fullmatch(column):
+            raise DefinitionError(
+                f"Asset '{self.name}': '{column}' can't name a column: use lower-case letters, "
+                "digits and underscores, a letter first."
+            )
+        if column in RESERVED or (column in self.keys and column in self.aggregates):
+            raise DefinitionError(
+                f"Asset '{self.name}': the column name '{column}' is taken; choose another "
+                f"(reserved are {', '.join(RESERVED)})."
+            )
+
+    @property
+    def by_window(self) -> list[str]:
+        """The columns that tell one published row from another."""
+        return ["window_start", "window_end", *self.keys]
+
+    @property
+    def table(self) -> str:
+        """The published table: one row for each window and keys."""
+        return self.name
+
+    @property
+    def panes_table(self) -> str:
+        """Every firing of every window; there where `accumulation` is set."""
+        return f"{self.name}_panes"
+
+    @property
+    def quarantine_table(self) -> str:
+        """Rows that failed an expectation; there where the transform has some."""
+        return f"{self.name}_quarantine"
