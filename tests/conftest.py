@@ -20,6 +20,9 @@ from tidemark.store.warehouse import Warehouse
 
 TESTS = Path(__file__).parent
 STATUS = pytest.StashKey[int]()
+COMMITTER = "TIDEMARK_TEST_COMMITTER"
+"""A variable: who commits to the tables of `warehouse` and `shared`, `direct` or `engine`; by
+default who is right for the place."""
 HOMES = "TIDEMARK_TEST_HOMES"
 """A variable: the folder of the engines' homes, one for each process of tests."""
 
@@ -115,4 +118,5 @@ def shared(engine: Settings, spark: SparkSession) -> Warehouse:
 
 
 def _empty(engine: Settings, spark: SparkSession) -> Warehouse:
-    return Warehouse(spark, location=engine.warehouse, database=f"test_{uuid4().hex[:12]}")
+    name, committer = f"test_{uuid4().hex[:12]}", os.environ.get(COMMITTER)
+    return Warehouse(spark, engine.warehouse, name, committer=committer)

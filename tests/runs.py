@@ -1,5 +1,6 @@
 """Runs of an asset: all that there are to make, and one that is killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -17,14 +18,15 @@ from tidemark.store.warehouse import Warehouse
 PLACES = commit.STEPS
 """Where a run can be killed."""
 _DYING = """
+import json
 import sys
 from pyspark.sql import SparkSession
 from support import PER_MINUTE, renamed
 from tidemark.run import runner as run
 from tidemark.store.warehouse import Warehouse
 
-_, remote, location, database, name, way, *limit = sys.argv
-warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), location, database)
+_, remote, place, name, way, *limit = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 getattr(run, way)(warehouse, renamed(PER_MINUTE, name), **{"limit": int(n) for n in limit})
 """
 
@@ -54,8 +56,7 @@ def killed(
         where: one of `PLACES`.
         limit: of an increment, how many arrivals to take at most.
     """
-    place = (warehouse.location, warehouse.database)
-    told = (address(engine), *place, name, way, *map(str, limit))
+    told = (address(engine), json.dumps(warehouse.place), name, way, *map(str, limit))
     done = subprocess.run(
         [sys.executable, "-c", _DYING, *told],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), commit.FAIL_AT: where},

@@ -111,7 +111,7 @@ def test_a_log_of_a_newer_tidemark_is_refused(warehouse: Warehouse) -> None:
     Log(warehouse, READINGS).create()
     path = warehouse.path("readings_timeline")
     warehouse.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('tidemark.format' = '99')")
-    fresh = Warehouse(warehouse.spark, warehouse.location, warehouse.database)
+    fresh = Warehouse(warehouse.spark, *warehouse.place)
     for use in (Log(fresh, READINGS).create, Log(fresh, READINGS).last):
         with pytest.raises(DataError, match="written by a newer Tidemark"):
             use()

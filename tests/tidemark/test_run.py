@@ -91,9 +91,7 @@ def test_a_backfill_between_two_runs_of_the_stream(logged: Warehouse) -> None:
 
 def test_a_stream_and_a_backfill_at_the_same_time(logged: Warehouse, engine: Settings) -> None:
     asset = renamed(PER_MINUTE, "at_once")
-    other = Warehouse(
-        SparkSession.builder.remote(address(engine)).create(), logged.location, logged.database
-    )
+    other = Warehouse(SparkSession.builder.remote(address(engine)).create(), *logged.place)
     side = threading.Thread(target=backfill, args=(other, asset, *minutes(0, 4)))
     side.start()
     run_all(logged, asset, 2)

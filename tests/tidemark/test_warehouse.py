@@ -47,7 +47,7 @@ def test_a_table_written_by_a_newer_version(spark: SparkSession, warehouse: Ware
     warehouse.create("numbers", "n BIGINT, odd INT")
     path = warehouse.path("numbers")
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('tidemark.format' = '99')")
-    fresh = Warehouse(spark, warehouse.location, warehouse.database)
+    fresh = Warehouse(spark, *warehouse.place)
     with pytest.raises(DataError, match=r"'numbers' was written by a newer Tidemark \(format 99"):
         fresh.read("numbers")
     with pytest.raises(DataError, match="upgrade Tidemark"):
@@ -61,6 +61,22 @@ def test_a_table_written_by_an_earlier_version(spark: SparkSession, warehouse: W
     )
     with pytest.raises(DataError, match=r"an earlier Tidemark \(format 1; .* choose another data"):
         warehouse.read("numbers")
+
+
+@pytest.mark.parametrize(("one", "other"), [("direct", "engine"), ("engine", "direct")])
+def test_a_table_has_one_committer(
+    spark: SparkSession, warehouse: Warehouse, one: str, other: str
+) -> None:
+    """Two kinds of committer on a table overwrite each other's commits without an error."""
+    mine = Warehouse(spark, *warehouse.place._replace(committer=one))
+    mine.create("numbers", "n BIGINT, odd INT")
+    theirs = Warehouse(spark, *warehouse.place._replace(committer=other))
+    refused = f"'numbers' in .* has '{one}' as its committer, and this warehouse has '{other}'"
+    with pytest.raises(DataError, match=refused):
+        theirs.create("numbers", "n BIGINT, odd INT")
+    with pytest.raises(DataError, match=refused):
+        theirs.read("numbers")
+    assert mine.read("numbers").count() == 0
 
 
 def test_a_warehouse_that_can_t_be_written(

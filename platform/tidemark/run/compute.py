@@ -19,7 +19,7 @@ from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import late_events, late_loss
 from tidemark.compute.lifecycle import lifecycle
-from tidemark.compute.pane import as_of, counted, finished
+from tidemark.compute.pane import as_of, counted
 from tidemark.compute.pane_table import panes
 from tidemark.compute.settled import changing, settled
 from tidemark.define import verdict as judge
@@ -128,12 +128,13 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     opened = Observation() if transform.window.merges and not marker.replaces else None
     # To ask first is worth it where there is much to be computed twice.
     plain = not plan.few and kind.all_plain(rows, transform)
+    now = as_of(marker.after)
     if marker.merges:
         changed = sessions.merging(asset, marker, rows, scratch, all_plain=plain)
     elif marker.replaces:
-        changed = _replacing(asset, marker, rows, all_plain=plain)
+        changed = kind.finished(rows, transform, asset.log, now, all_plain=plain)
     else:
-        now, then = as_of(marker.after), as_of(marker.before)
+        then = as_of(marker.before)
         changed = kind.changes(
             rows, transform, asset.log, now, then, opened=opened, all_plain=plain
         )
@@ -216,11 +217,6 @@ def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, st
     if before.covers:
         rows = rows.where(before.pick("arrival") < varying(marker.after.at.arrival))
     return rows, reach
-
-
-def _replacing(asset: Asset, marker: Marker, rows: DataFrame, *, all_plain: bool) -> DataFrame:
-    at = as_of(marker.after)
-    return finished(rows, asset.transform, asset.log, at, all_plain=all_plain)
 
 
 def published_columns(rows: Rows) -> Rows:

@@ -148,7 +148,8 @@ class Warehouse:
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
         columns = like if isinstance(like, StructType) else like.schema
-        properties = {"tidemark.format": str(FORMAT)} | ({_FEED: "true"} if feed else {})
+        properties = {"tidemark.format": str(FORMAT), "tidemark.committer": self.committer.name}
+        properties |= {_FEED: "true"} if feed else {}
         made = self.committer.create(table, columns, comment, properties)
         if self.registered:
             self._register(table)
@@ -183,7 +184,8 @@ class Warehouse:
         """Where a table stands; None where there is none.
 
         Raises:
-            DataError: another Tidemark wrote it, in a layout that this one does not know.
+            DataError: another Tidemark wrote it, in a layout that this one does not know; or
+                another committer than this warehouse's commits to it.
         """
         found = self.committer.head(table)
         if found is not None and found.format not in (0, FORMAT):
@@ -197,6 +199,13 @@ class Warehouse:
                     else "choose another database or home, "
                     "ingest again and backfill; the old tables stay as they are."
                 )
+            )
+        if found is not None and found.committer not in (None, self.committer.name):
+            raise DataError(
+                f"Table '{table}' in '{self.location}' has '{found.committer}' as its committer, "
+                f"and this warehouse has '{self.committer.name}': with two of them commits would "
+                "be lost, so it is not touched; a warehouse that was moved here from a store of "
+                "another kind is to be made anew, in another database or home."
             )
         if found is not None:
             self._known.add(table)

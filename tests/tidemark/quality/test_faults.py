@@ -2,8 +2,9 @@
 and in increments alike, and by no other; what is sound is published."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -14,6 +15,7 @@ from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest
 from tidemark import quality as q
 from tidemark.base.settings import Settings
 from tidemark.compute.pane import covered, partials
+from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import compute as compute_step
@@ -157,13 +159,21 @@ def test_a_run_that_drops_or_doubles_an_arrival_is_found_out(
 def test_a_window_with_two_rows_is_found_out(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finished = compute_step.finished
+    lifecycle = compute_step.lifecycle
 
-    def at_fault(*given: Any, **more: Any) -> DataFrame:  # noqa: ANN401 (passed on)
-        rows = finished(*given, **more)
-        return rows.unionByName(rows.where(f"window_start = timestamp_micros({T0}) AND n > 0"))
+    def doubled(ask: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
+        def asked(*given: object, **more: object) -> DataFrame:
+            rows = ask(*given, **more)
+            return rows.unionByName(rows.where(f"window_start = timestamp_micros({T0}) AND n > 0"))
 
-    monkeypatch.setattr(compute_step, "finished", at_fault)
+        return asked
+
+    def at_fault(transform: Definition) -> SimpleNamespace:
+        kind = lifecycle(transform)
+        asked = {name: doubled(getattr(kind, name)) for name in ("finished", "changes")}
+        return SimpleNamespace(all_plain=kind.all_plain, **asked)
+
+    monkeypatch.setattr(compute_step, "lifecycle", at_fault)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique(),))
     compute(logged, asset, mode)
     assert failing(logged, asset.name)["unique()"] == {(0, "a"), (0, "b")}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,12 +14,13 @@ from tidemark.store.rows import Rows
 
 class Head(NamedTuple):
     """Where a table stands: its identity, which it has from its creation to its end, the number of
-    its newest commit, and the format of Tidemark's that it says it has; 0 where it says none, as
-    the tables of others."""
+    its newest commit, and what it says of itself: the format of Tidemark's that it has, 0 where it
+    says none, as the tables of others; and who commits to it, None where it does not say."""
 
     life: str
     version: int
     format: int
+    committer: str | None
 
 
 class Folded(NamedTuple):
@@ -82,6 +83,9 @@ class Committer(Protocol):
     A commit that names an application and a version takes effect once, whatever is repeated: it
     is passed over where the table has that version of the application, or a later one.
     """
+
+    name: ClassVar[str]
+    """What a table says of who commits to it."""
 
     def create(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]

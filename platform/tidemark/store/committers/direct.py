@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -66,6 +66,8 @@ class Direct:
         storage: options of the object store's client; the environment has the usual ones.
     """
 
+    name: ClassVar[str] = "direct"
+
     def __init__(
         self, spark: SparkSession, place: str, storage: dict[str, str] | None = None
     ) -> None:
@@ -106,9 +108,9 @@ class Direct:
                 return None
             raise
         found = opened.metadata()
-        return Head(
-            str(found.id), opened.version(), int(found.configuration.get("tidemark.format", 0))
-        )
+        said = found.configuration
+        form = int(said.get("tidemark.format", 0))
+        return Head(str(found.id), opened.version(), form, said.get("tidemark.committer"))
 
     def version_at(self, path: str) -> int | None:
         try:

@@ -7,7 +7,7 @@ session, so every merge is made in a session of its own that nothing else uses.
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ class Engine:
         spark: makes the commits.
         place: the folder that holds the tables.
     """
+
+    name: ClassVar[str] = "engine"
 
     def __init__(self, spark: SparkSession, place: str) -> None:
         self._spark = spark
@@ -78,9 +80,9 @@ class Engine:
             raise
         if detail["id"] is None:
             return None
-        return Head(
-            detail["id"], newest["version"], int(detail["properties"].get("tidemark.format", 0))
-        )
+        said = detail["properties"]
+        form = int(said.get("tidemark.format", 0))
+        return Head(detail["id"], newest["version"], form, said.get("tidemark.committer"))
 
     def version_at(self, path: str) -> int | None:
         try:
