@@ -8,16 +8,13 @@ refused.
 """
 
 import random
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -26,19 +23,19 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError, TidemarkError
 from tidemark.engine.requests import as_fetched, fetch
+from tidemark.store.committers import listed
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import fold
 from tidemark.store.committers.leftovers import vacuum, written
+from tidemark.store.committers.merging import for_datafusion, merged
 from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Within
 from tidemark.store.refusals import translated
-from tidemark.store.rows import SENT, Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
+from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame
 
 _ATTEMPTS = 20
 _FOLD_ATTEMPTS = 4
-_MANY_FILES = 400
-"""Files up to which the engine is given their names, and need not read the table's log."""
 _OWN = {
     # Opening a table reads the commits since the last checkpoint.
     "delta.checkpointInterval": "25",
@@ -47,14 +44,9 @@ _OWN = {
     # Whoever opens a table lists its log.
     "delta.logRetentionDuration": "interval 7 days",
 }
-_CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
-"""What a change feed tells of each row."""
 _FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
 """After so many commits, more small files than these are folded in passing, to about this size."""
-_INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
 T = TypeVar("T")
-_File = Mapping[str, Any]
-"""A file as the table's log lists it, with its statistics."""
 
 
 class Direct:
@@ -122,14 +114,7 @@ class Direct:
         return arrow_schema(self._tables.now(table).schema())
 
     def greatest(self, table: str, column: str) -> int | None:
-        opened = self._tables.now(table)
-        files = self._files(opened, ())
-        told = [file.get(f"max.{column}") for file in files]
-        silent = [f for f, most in zip(files, told, strict=True) if most is None]
-        empty = all(f.get(f"null_count.{column}") == f["num_records"] for f in silent)
-        if not empty:
-            told = self._load(opened, files, ())[column].to_pylist()
-        return max((most for most in told if most is not None), default=None)
+        return listed.greatest(self._tables.now(table), column)
 
     def transaction(self, table: str, app: str) -> int:
         version = self._tables.now(table).transaction_version(app)
@@ -145,7 +130,7 @@ class Direct:
         return found
 
     def at_most(self, table: str, *bounds: Within) -> int | None:
-        return sum(file["num_records"] for file in self._files(self._tables.now(table), bounds))
+        return listed.at_most(self._tables.now(table), bounds)
 
     def append(
         self,
@@ -188,7 +173,7 @@ class Direct:
                 opened,
                 ready.reader(arrow_schema(opened.schema())) if isinstance(ready, Staged) else ready,
                 mode="overwrite",
-                predicate=None if everything else _for_datafusion(where),
+                predicate=None if everything else for_datafusion(where),
                 commit_properties=properties,
             )
             return ready.rows if isinstance(ready, Staged) else ready.num_rows
@@ -203,7 +188,7 @@ class Direct:
             table,
             app,
             version,
-            lambda opened, properties: _merged(opened, source, merge, properties),
+            lambda opened, properties: merged(opened, source, merge, properties),
         )
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
@@ -218,21 +203,13 @@ class Direct:
             try:
                 with translated(f"write table '{table}'"):
                     properties = CommitProperties(app_transactions=transactions)
-                    return _merged(opened, source, merge, properties)
+                    return merged(opened, source, merge, properties)
             except ConflictError:
                 _wait(n)
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
 
     def changes(self, table: str, since: int) -> DataFrame:
-        opened = self._tables.now(table)
-        columns = arrow_schema(opened.schema())
-        schema = pa.schema([*columns, *_CHANGE])
-        if opened.version() <= since:
-            return frame(self._spark, schema.empty_table())
-        # Its reader is of another Arrow library.
-        feed: Any = opened.load_cdf(since + 1)
-        rows = pa.RecordBatchReader.from_stream(feed).read_all()
-        return frame(self._spark, rows.select(schema.names).cast(schema))
+        return frame(self._spark, listed.changes(self._tables.now(table), since))
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         files = self._asides.get(rows)
@@ -242,27 +219,12 @@ class Direct:
         return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
 
     def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
-        opened = self._tables.now(table)
-        files = self._files(opened, bounds)
-        return self._load(opened, files, bounds, columns)
+        return listed.load(self._tables.now(table), bounds, columns)
 
     def read(self, table: str, *bounds: Within) -> DataFrame:
-        opened = self._tables.now(table)
-        files = self._files(opened, bounds)
-        if sum(file["num_records"] for file in files) <= SENT:
-            return frame(self._spark, self._load(opened, files, bounds))
-        if len(files) > _MANY_FILES:
-            found = self._spark.read.format("delta").load(self._tables.path(table))
-        else:
-            paths = [f"{self._tables.path(table)}/{file['path']}" for file in files]
-            schema = spark_schema(opened.schema())
-            found = self._spark.read.schema(schema).parquet(*paths)
-        for bound in bounds:
-            # Each condition with other numbers is compiled anew, which takes longer than to read
-            # the arrivals of a run.
-            if not all(bound.holds(file) for file in files):
-                found = found.where(bound.sql())
-        return found
+        return listed.frame_of(
+            self._spark, self._tables.path(table), self._tables.now(table), bounds
+        )
 
     def tables(self) -> list[str]:
         system, folder = file_system(self._place)
@@ -305,29 +267,6 @@ class Direct:
                 lambda number: DeltaTable(self._tables.path(table), number, self._storage),
                 dry_run=dry_run,
             )
-
-    def _load(
-        self,
-        opened: DeltaTable,
-        files: Sequence[_File],
-        bounds: Sequence[Within],
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        schema = arrow_schema(opened.schema())
-        if not files:
-            return schema.empty_table().select(columns or schema.names)
-        condition = pc.scalar(True)
-        for bound in bounds:
-            condition = condition & bound.expression()
-        system, folder = file_system(opened.table_uri)
-        paths = [f"{folder}/{file['path']}" for file in files]
-        found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
-        return found.to_table(columns=columns and [*columns], filter=condition)
-
-    def _files(self, opened: DeltaTable, bounds: Sequence[Within]) -> list[_File]:
-        """The table's files that may hold rows within the bounds."""
-        listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
-        return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]
 
     def _ready(self, table: str, rows: Rows, also: pa.Table | None) -> pa.Table | Staged:
         """Rows as they can be committed: their columns are the table's, and their files written."""
@@ -384,38 +323,5 @@ class Direct:
             fold(self._tables.afresh(table), _FOLD_TARGET, most=_FOLD_FILES)
 
 
-def _merged(
-    opened: DeltaTable, source: pa.Table, merge: Merge, properties: CommitProperties
-) -> int:
-    values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
-    work = opened.merge(
-        source=source,
-        predicate=_for_datafusion(merge.matching().format(same="IS NOT DISTINCT FROM")),
-        source_alias="s",
-        target_alias="t",
-        # What is merged is in memory: its least and greatest values pass over files.
-        streamed_exec=False,
-        commit_properties=properties,
-    )
-    if merge.delete is not None:
-        work = work.when_matched_delete(merge.delete)
-    if merge.update is not None:
-        work = work.when_matched_update(merge.only or values, _unless_true(merge.update))
-    if merge.insert is not None:
-        work = work.when_not_matched_insert(values, _unless_true(merge.insert))
-    done: dict[str, Any] = work.execute()
-    return sum(int(done[f"num_target_rows_{kind}"]) for kind in ("inserted", "updated", "deleted"))
-
-
 def _wait(attempt: int) -> None:
     time.sleep(random.uniform(0, 0.05 * min(2**attempt, 20)))
-
-
-def _for_datafusion(condition: str) -> str:
-    """A condition of the engine's SQL, in the words of the library that merges for delta-rs."""
-    typed = "arrow_cast(\\1, 'Timestamp(Microsecond, Some(\"UTC\"))')"
-    return _INSTANT.sub(typed, condition).replace("`", '"')
-
-
-def _unless_true(condition: str) -> str | None:
-    return None if condition == "TRUE" else condition

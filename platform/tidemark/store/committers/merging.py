@@ -1,0 +1,44 @@
+"""Merging by delta-rs, whose conditions are those of another library than the engine's."""
+
+import re
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+
+from tidemark.store.committers.committer import Merge
+from tidemark.store.rows import arrow_schema
+
+_INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
+
+
+def merged(opened: DeltaTable, source: pa.Table, merge: Merge, properties: CommitProperties) -> int:
+    """Merge rows into a table: how many were written."""
+    values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
+    work = opened.merge(
+        source=source,
+        predicate=for_datafusion(merge.matching().format(same="IS NOT DISTINCT FROM")),
+        source_alias="s",
+        target_alias="t",
+        # What is merged is in memory: its least and greatest values pass over files.
+        streamed_exec=False,
+        commit_properties=properties,
+    )
+    if merge.delete is not None:
+        work = work.when_matched_delete(merge.delete)
+    if merge.update is not None:
+        work = work.when_matched_update(merge.only or values, _unless_true(merge.update))
+    if merge.insert is not None:
+        work = work.when_not_matched_insert(values, _unless_true(merge.insert))
+    done: dict[str, Any] = work.execute()
+    return sum(int(done[f"num_target_rows_{kind}"]) for kind in ("inserted", "updated", "deleted"))
+
+
+def for_datafusion(condition: str) -> str:
+    """A condition of the engine's SQL, in the words of the library that merges for delta-rs."""
+    typed = "arrow_cast(\\1, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+    return _INSTANT.sub(typed, condition).replace("`", '"')
+
+
+def _unless_true(condition: str) -> str | None:
+    return None if condition == "TRUE" else condition

@@ -1,0 +1,42 @@
+"""When the windows of a range have closed, and which windows hold others, as they are assigned."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import INFINITY, duration, instant
+from tidemark.define.windows import Calendar, Cumulating, Global, Sliding, Tumbling, Window
+
+HALF_HOUR = duration("30 minutes")
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Tumbling("6 hours", offset="1 hour"),
+        Sliding("3 hours", "1 hour"),
+        Cumulating("6 hours", "90 minutes"),
+        Calendar("day", "Europe/Berlin"),
+        Calendar("day", "America/Sao_Paulo"),
+        Calendar("week", "America/New_York"),
+        Calendar("month", "Europe/Berlin"),
+        Calendar("year", "Asia/Kolkata"),
+    ],
+    ids=str,
+)
+# On the days in which a clock is changed; midnight is among what is left out, or comes twice.
+@pytest.mark.parametrize("day", ["2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18"])
+def test_the_last_window_of_a_range_closes_it(
+    spark: SparkSession, window: Window, day: str
+) -> None:
+    ends = [instant(day) + n * HALF_HOUR for n in (0, 1, 5, 47, 49)]
+    moments = spark.range(instant(day) - duration("8 days"), max(ends) + 1, HALF_HOUR)
+    rows = window.assign(moments.select(F.timestamp_micros("id").alias("at")), "at")
+    start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
+    found = rows.agg(*(F.max(F.when(start < e, end)) for e in ends)).collect()[0]
+    assert [window.closing(e) for e in ends] == list(found)
+
+
+def test_what_never_ends_closes_at_infinity() -> None:
+    assert Global().closing(instant("2013-01-01")) == INFINITY
+    assert Calendar("year").closing(INFINITY) == INFINITY
