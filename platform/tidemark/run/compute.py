@@ -107,12 +107,21 @@ def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
     return scratch.hold(numbered(rows, marker.seq), few=plan.few)
 
 
-def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few: bool) -> Computed:
+def finish(
+    asset: Asset,
+    plan: Plan,
+    new: Rows | None,
+    scratch: Scratch,
+    *,
+    few: bool,
+    planning: Planning,
+) -> Computed:
     """The rows of the windows that the commit can have changed, and what else it publishes.
 
     Args:
         new: the partials that the commit adds; None where the state has them.
         few: whether these windows have few partials.
+        planning: how the engine is to merge them.
     """
     warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker
     counts = (
@@ -125,6 +134,8 @@ def finish(asset: Asset, plan: Plan, new: Rows | None, scratch: Scratch, *, few:
     state = _State(asset, marker, new)
     rows, reach = _reached(asset, marker, state)
     kind = lifecycle(transform)
+    if planning is not Planning.FEW:
+        rows = kind.together(rows, transform)
     opened = Observation() if transform.window.merges and not marker.replaces else None
     # To ask first is worth it where there is much to be computed twice.
     plain = not plan.few and kind.all_plain(rows, transform)

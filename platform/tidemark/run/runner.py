@@ -221,7 +221,7 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     ):
         new = None if todo.stored else compute.count(asset, todo, place)
         rest.enter_context(warehouse.planning(planning))
-        computed = compute.finish(asset, todo, new, place, few=few)
+        computed = compute.finish(asset, todo, new, place, few=few, planning=planning)
         if computed.partials is not None:
             asset.life = asset.state.create(computed.partials)
         warehouse.create(

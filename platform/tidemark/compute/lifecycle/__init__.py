@@ -84,6 +84,11 @@ class Lifecycle(Protocol):
         """
         ...
 
+    def together(self, stored: DataFrame, transform: Definition) -> DataFrame:
+        """Many partials, with those that merge in one place, where it is worth while to say so
+        first: nothing else moves them then."""
+        ...
+
     def all_plain(self, stored: DataFrame, transform: Definition) -> bool:
         """Whether it is known that each window fires just once, as a whole, at its end, where it is
         worth while to ask the engine that first."""

@@ -152,6 +152,11 @@ def _moved(rows: DataFrame, transform: Definition, since: Column, final: Column)
     )
 
 
+def together(stored: DataFrame, transform: Definition) -> DataFrame:
+    # Clusters are found in a key's fragments, which are moved for that, and not again.
+    return stored
+
+
 def all_plain(stored: DataFrame, transform: Definition) -> bool:
     """Whether all clusters are plain, as all fragments are ahead. It asks the engine, which only
     has to look through them."""
