@@ -14,7 +14,7 @@ from tidemark.define.windows import Session, Sliding
 from tidemark.run import compute, plan
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store import log
-from tidemark.store.committers import direct
+from tidemark.store.committers import listed
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -30,7 +30,7 @@ def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Any number of events is many, and nothing that came of them is read into memory at once."""
     for module in (plan, log):
         monkeypatch.setattr(module, "FEW", -1)
-    for module in (held, direct):
+    for module in (held, listed):
         monkeypatch.setattr(module, "SENT", -1)
     monkeypatch.setattr(compute, "_SOME", request.param)
 
