@@ -1,5 +1,6 @@
 """The definition that users write."""
 
+from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform, windowed_asset
 
-__all__ = ["WindowedTransform", "windowed_asset"]
+__all__ = ["Definition", "WindowedTransform", "windowed_asset"]

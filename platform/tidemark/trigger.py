@@ -1,5 +1,5 @@
 """Triggers, as definitions name them."""
 
-from tidemark.define.trigger import Count, EachArrival, Every, Trigger
+from tidemark.define.trigger import Count, EachArrival, Every, Never, Trigger
 
-__all__ = ["Count", "EachArrival", "Every", "Trigger"]
+__all__ = ["Count", "EachArrival", "Every", "Never", "Trigger"]

@@ -91,7 +91,8 @@ def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
         # filled, so what counts is the transaction that filled it.
         if warehouse.transaction(name, FURNISHED) < 0:
             rows = load(warehouse.spark)
-            warehouse.create(name, rows, f"What {inlet.source.name} are joined with.")
+            if not warehouse.create(name, rows, f"What {inlet.source.name} are joined with."):
+                warehouse.enter(name)
             warehouse.append(rows, name, FURNISHED, 0)
 
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import INFINITY, duration, instant
+from tidemark.base.instants import BEGINNING, INFINITY, duration, instant
 from tidemark.define.windows import Calendar, Cumulating, Global, Sliding, Tumbling, Window
 
 HALF_HOUR = duration("30 minutes")
@@ -18,6 +18,7 @@ HALF_HOUR = duration("30 minutes")
         Cumulating("6 hours", "90 minutes"),
         Calendar("day", "Europe/Berlin"),
         Calendar("day", "America/Sao_Paulo"),
+        Calendar("day", "America/St_Johns"),
         Calendar("week", "America/New_York"),
         Calendar("month", "Europe/Berlin"),
         Calendar("year", "Asia/Kolkata"),
@@ -25,11 +26,13 @@ HALF_HOUR = duration("30 minutes")
     ids=str,
 )
 # On the days in which a clock is changed; midnight is among what is left out, or comes twice.
-@pytest.mark.parametrize("day", ["2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18"])
+@pytest.mark.parametrize(
+    "day", ["2013-03-31", "2013-10-27", "2018-11-04", "2018-02-18", "2010-11-07"]
+)
 def test_the_last_window_of_a_range_closes_it(
     spark: SparkSession, window: Window, day: str
 ) -> None:
-    ends = [instant(day) + n * HALF_HOUR for n in (0, 1, 5, 47, 49)]
+    ends = [instant(day) + n * HALF_HOUR for n in (0, 1, 5, 6, 47, 49)]
     moments = spark.range(instant(day) - duration("8 days"), max(ends) + 1, HALF_HOUR)
     rows = window.assign(moments.select(F.timestamp_micros("id").alias("at")), "at")
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
@@ -40,3 +43,6 @@ def test_the_last_window_of_a_range_closes_it(
 def test_what_never_ends_closes_at_infinity() -> None:
     assert Global().closing(instant("2013-01-01")) == INFINITY
     assert Calendar("year").closing(INFINITY) == INFINITY
+    for unit in ("day", "week", "month", "year"):
+        assert Calendar(unit, "America/New_York").closing(instant("9999-06-01")) == INFINITY
+        Calendar(unit, "America/New_York").closing(BEGINNING)

@@ -50,6 +50,33 @@ def test_what_another_process_left_behind_is_published_though_nothing_new_arrive
     assert parity(warehouse, PER_MINUTE).equal
 
 
+@pytest.mark.parametrize("table", ["readings_timeline", "per_minute_state", "per_minute", "runs"])
+def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """Who reads tables by their names, as marts do, would never find it."""
+    register = Warehouse._register
+
+    def killed(self: Warehouse, name: str) -> None:
+        if name == table:
+            raise _Killed
+        register(self, name)
+
+    def work(on: Warehouse) -> None:
+        ingest(on, PER_MINUTE.source, ARRIVALS[:3], ends=False)
+        incremental(on, PER_MINUTE)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(Warehouse, "_register", killed)
+        with pytest.raises(_Killed):
+            work(Warehouse(warehouse.spark, *warehouse.place))
+    place = f"`{warehouse.database}`.`{table}`"
+    assert not warehouse.spark.catalog.tableExists(place)
+    work(warehouse)
+    assert warehouse.spark.catalog.tableExists(place)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
 def test_parity_goes_by_what_is_published(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,7 +97,7 @@ def counted(
     complete: bool = False,
 ) -> DataFrame:
     """Partials counted anew from the log, in a pass that knows nothing of the state; of a roll-up,
-    those of its base's windows. Otherwise as `stored`.
+    those of its base's windows.
 
     Args:
         complete: whether too-late events count.

@@ -66,11 +66,6 @@ class Definition(ABC):
         """The stored partials of which its windows are made."""
 
     @property
-    @abstractmethod
-    def parts(self) -> Mapping[str, object]:
-        """What else its rows depend on than what all definitions have."""
-
-    @property
     def follows(self) -> str | None:
         """The asset of whose partials its windows are made; None where it counts events itself."""
         return None

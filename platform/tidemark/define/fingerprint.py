@@ -29,6 +29,9 @@ from typing import Any
 
 from tidemark.base.instants import duration
 from tidemark.define.definition import Definition
+from tidemark.define.firings import Never
+from tidemark.define.rollup import counting
+from tidemark.define.source import reference_name
 
 LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
 """Packages whose functions and classes are known by their names."""
@@ -38,11 +41,13 @@ _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 
 def fingerprint(transform: Definition) -> str:
     """The fingerprint of a transform: twelve hexadecimal digits."""
-    source = transform.source
+    source, own = transform.source, counting(transform)
+    joined = [r for r in source.references if reference_name(r) in own.references]
     # Nothing, as it was before there was such a bound, where there is none.
     believed = [] if source.ahead is None else [duration(source.ahead)]
     definition = {
-        "source": [source.name, source.columns, source.event_time, *believed],
+        "source": [source.name, source.columns, source.event_time, joined, *believed],
+        "function": own.function,
         "keys": transform.keys,
         "window": transform.window,
         "allowed lateness": transform.allowed_lateness,
@@ -50,14 +55,10 @@ def fingerprint(transform: Definition) -> str:
         "accumulation": transform.accumulation,
         "aggregates": transform.aggregates,
         "expectations": transform.expectations,
-        **{name: _part(part) for name, part in transform.parts.items()},
+        "unique": own.unique if own is transform else None,
+        "base": None if own is transform else fingerprint(own),
     }
     return _hash(_Teller().tell(definition))[:12]
-
-
-def _part(part: object) -> object:
-    """A part of a definition; of another definition, what its own fingerprint tells."""
-    return fingerprint(part) if isinstance(part, Definition) else part
 
 
 class _Teller:
@@ -81,6 +82,9 @@ class _Teller:
 
     def _told(self, part: object) -> list[Any]:
         match part:
+            case Never():
+                # As it was told before it had a name.
+                return self.tell(None)
             case Mapping():
                 return ["mapping", *_sorted([self.tell(k), self.tell(v)] for k, v in part.items())]
             case Set():

@@ -81,6 +81,9 @@ class Firing:
 class Never(Firing):
     """Fire nothing by itself."""
 
+    def __str__(self) -> str:
+        return "never"
+
     def slot(self) -> Column:
         return F.lit(0)
 

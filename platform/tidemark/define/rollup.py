@@ -6,7 +6,7 @@ counts, minima, maxima and sketches are equal to the bit to those of the events 
 
 An event counts in the larger window if it counts in its smaller one, so the hours of a day add up
 to the day. Whether it is late is judged anew: what was late for its hour may be on time for its
-day. How the partials are read is told by `rolling`.
+day. How the partials are read is told by `compute.rollups`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,6 @@ class RollUp(Definition):
     def state_table(self) -> str:
         """The stored panes of its base."""
         return self.base.state_table
-
-    @property
-    def parts(self) -> Mapping[str, object]:
-        return {"base": self.base}
 
     @property
     def follows(self) -> str:

@@ -64,11 +64,6 @@ class WindowedTransform(Definition):
         return f"{self.name}_state"
 
     @property
-    def parts(self) -> Mapping[str, object]:
-        joined = [r for r in self.source.references if reference_name(r) in self.references]
-        return {"function": self.function, "unique": self.unique, "references": joined}
-
-    @property
     def remarks(self) -> Mapping[str, str]:
         return {"unique": str(self.unique)} if self.unique else {}
 

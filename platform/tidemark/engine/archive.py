@@ -1,8 +1,8 @@
 """The archive of the engine's classes: Java takes them from it as they are when a server starts,
 instead of reading, checking and linking twenty thousand of them one by one (AppCDS).
 
-It is made once, at set-up, of a server that has done what servers do first. It is good for one
-build of Java and for the very jars that it was made of: both are in its name, and Java itself
+It is made once, by `make archive`, of a server that has done what servers do first. It is good for
+one build of Java and for the very jars that it was made of: both are in its name, and Java itself
 checks them again. Without an archive, or with one that Java refuses, a server starts all the same,
 only later.
 """

@@ -22,12 +22,13 @@ from tidemark.compute.held import scratch
 from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
-from tidemark.quality import quarantine
+from tidemark.quality import quarantine, results
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
 from tidemark.run import commit, compute, plan, rebase, sessions
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
+from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Arrival
@@ -186,7 +187,10 @@ def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | N
     last = asset.state.last()
     behind = plan.left_behind(asset, last)
     if behind is not None:
+        asset.warehouse.enter(*asset.transform.tables, ledger.TABLE, results.TABLE)
         _carry_out(asset, behind, reported=False)
+    elif last.seq < 0:
+        asset.warehouse.enter(*asset.transform.tables)
     todo = planned(asset, last)
     if todo is None:
         return None

@@ -54,6 +54,8 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
 def first_open(
     transform: Definition, marker: Marker, observed: Mapping[str, int | None]
 ) -> int | None:
+    """Where the first session starts that later arrivals may still change, by what the engine has
+    observed of those that are there; None is no bound."""
     begin = settled(transform, marker.after)
     # An engine that passed the observation over has told nothing.
     if begin is None or "open_from" not in observed:

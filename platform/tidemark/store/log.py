@@ -110,7 +110,7 @@ class Log:
             DataError: the warehouse can't be written, or another Tidemark wrote the tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
-        self.warehouse.create(
+        begun = self.warehouse.create(
             self.source.timeline_table,
             _TIMELINE.empty_table(),
             f"One row for each arrival of {name}.",
@@ -120,6 +120,8 @@ class Log:
         )
         if not made:
             self._check_columns(columns)
+        if not (begun and made) and self.warehouse.version(self.source.timeline_table) == 0:
+            self.warehouse.enter(self.source.timeline_table, self.source.log_table)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """The arrivals with `after` < number <= `through`, in order."""

@@ -141,7 +141,8 @@ class Warehouse:
                 costs nothing more, an update or deletion writes its rows once again.
 
         Raises:
-            DataError: the warehouse can't be written, or another Tidemark wrote the table.
+            DataError: the warehouse can't be written, or another Tidemark wrote the table, or has
+                another committer for it.
         """
         if self.head(table) is not None:
             return False
@@ -154,6 +155,13 @@ class Warehouse:
         if self.registered:
             self._register(table)
         return made
+
+    def enter(self, *tables: str) -> None:
+        """Enter those of some tables that are there into the catalog, unless they are in it: who
+        created them may have been killed in between."""
+        for table in tables if self.registered else ():
+            if self.exists(table):
+                self._register(table)
 
     def _register(self, table: str) -> None:
         place = f"`{self.database}`.`{table}`"

@@ -171,7 +171,7 @@ def test_a_window_with_two_rows_is_found_out(
     def at_fault(transform: Definition) -> SimpleNamespace:
         kind = lifecycle(transform)
         asked = {name: doubled(getattr(kind, name)) for name in ("finished", "changes")}
-        return SimpleNamespace(all_plain=kind.all_plain, **asked)
+        return SimpleNamespace(all_plain=kind.all_plain, together=kind.together, **asked)
 
     monkeypatch.setattr(compute_step, "lifecycle", at_fault)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique(),))

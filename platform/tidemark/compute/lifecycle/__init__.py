@@ -6,7 +6,7 @@
 | of a key's events that follow each other | `session`: by fragments, which merge |
 
 Both answer the same questions, from DataFrame to DataFrame; which one a transform's windows have is
-chosen here and nowhere else.
+chosen here. What only sessions need, `run/sessions` asks of them.
 """
 
 from typing import Protocol

@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, as_datetime, duration, instant
+from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, duration, instant
 from tidemark.define.windows.aligned import Tumbling
 from tidemark.define.windows.kind import Window
 
 _LONGEST = {"day": "2 days", "week": "8 days", "month": "32 days", "year": "367 days"}
 _MEAN = {"day": "1 day", "week": "7 days", "month": "30.436875 days", "year": "365.2425 days"}
 _HELD_BY = {"day": ("week", "month", "year"), "month": ("year",)}
-_DAY = duration("1 day")
+_DAY, _EDGE = duration("1 day"), duration("800 days")
 _OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
 
 
@@ -62,17 +62,25 @@ class Calendar(Window):
         return duration(_MEAN[self.unit])
 
     def closing(self, end: int) -> int:
-        if end > INFINITY - self.reach:
+        if end > INFINITY - _EDGE:
             return INFINITY
-        last = as_datetime(end - 1).astimezone(ZoneInfo(self.timezone))
-        day, month = last.date(), last.date().replace(day=1)
-        following = {
-            "day": day + timedelta(days=1),
-            "week": day + timedelta(days=7 - day.weekday()),
-            "month": (month + timedelta(days=31)).replace(day=1),
-            "year": date(day.year + 1, 1, 1),
-        }
-        return instant(datetime.combine(following[self.unit], time(), last.tzinfo))
+        zone = ZoneInfo(self.timezone)
+        day = self._after(as_datetime(max(end - 1, BEGINNING + _DAY)).astimezone(zone).date())
+        found = instant(datetime.combine(day, time(), zone))
+        # Where the clock goes back across midnight, the day before comes once more after it.
+        return found if found >= end else instant(datetime.combine(self._after(day), time(), zone))
+
+    def _after(self, day: date) -> date:
+        """The first day after the window that a day is in."""
+        match self.unit:
+            case "day":
+                return day + timedelta(days=1)
+            case "week":
+                return day + timedelta(days=7 - day.weekday())
+            case "month":
+                return (day.replace(day=1) + timedelta(days=31)).replace(day=1)
+            case _:
+                return date(day.year + 1, 1, 1)
 
     def holds(self, inner: Window) -> bool:
         if isinstance(inner, Calendar):

@@ -48,6 +48,6 @@ class Session(Window):
         return end + self.gap
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        """Each row with its own session, which `tidemark.session` merges with others."""
+        """Each row with its own session, which merges with others where it is computed."""
         start = F.unix_micros(F.col(event_time))
         return assigned(rows, start, start + F.lit(self.gap))
