@@ -46,8 +46,10 @@ that does not fill within a minute."""
 
 
 def pytest_configure() -> None:
-    """End on SIGTERM as on an interrupt: fixtures stop what they started."""
+    """End on SIGTERM as on an interrupt: fixtures stop what they started. And nothing is made in
+    the background, where it would take the time of tests."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ["TIDEMARK_ENGINE_ARCHIVE"] = "false"
     if HOMES not in os.environ:
         os.environ[HOMES] = tempfile.mkdtemp(prefix="tidemark-tests-")
 

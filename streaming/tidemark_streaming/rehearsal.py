@@ -4,8 +4,11 @@ An engine of its own, in a home that is gone afterwards, ingests two small files
 an incremental run as `tidemark run` does, and answers a query in SQL.
 """
 
+import fcntl
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -57,14 +60,27 @@ def readings_hourly(readings: DataFrame) -> DataFrame:
 
 
 def main() -> None:
-    """Make the archive."""
+    """Make the archive, unless it is there."""
     try:
         java = find_java()
-        _say(f"for Java {java.version} of {java.origin}: a minute, and 270 MB in {archive.FOLDER}")
-        archive.make(java, jars.ensure(java, repository=Settings().maven_repository), _rehearse)
+        paths = jars.ensure(java, repository=Settings().maven_repository)
+        with _alone():
+            if archive.options(java, paths):
+                return
+            _say(f"for Java {java.version} of {java.origin}: a minute, 270 MB in {archive.FOLDER}")
+            archive.make(java, paths, _rehearse)
     except TidemarkError as error:
         sys.exit(f"archive: {error}")
     _say("made: engines that start from now on use it")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time; who comes second waits, and finds what the first made."""
+    archive.FOLDER.parent.mkdir(parents=True, exist_ok=True)
+    with archive.FOLDER.with_name("classes.lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def _rehearse(java_options: str) -> None:

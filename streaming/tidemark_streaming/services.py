@@ -1,8 +1,11 @@
-"""The orchestrator's web interface and daemon, as background processes of a home."""
+"""The background processes of a home beside the engine: the orchestrator's web interface and
+daemon, and what is made while the machine is quiet."""
 
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.parse
@@ -13,7 +16,8 @@ from typing import Any
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed
+from tidemark.engine import Managed, archive, jars
+from tidemark.engine.java import find_java
 from tidemark_streaming import orchestrator
 
 START_DEADLINE = 120.0
@@ -30,14 +34,14 @@ def url(settings: Settings) -> str:
     return f"http://127.0.0.1:{settings.webserver_port}"
 
 
-def start_webserver(settings: Settings, workspace: Path) -> str:
-    """Start the web interface, unless it runs, and wait until it answers; its address.
+def start(settings: Settings, workspace: Path) -> None:
+    """Start the web interface and the daemon, unless they run; `await_…` tells when they are ready.
 
     Args:
-        workspace: the file that says what it loads.
+        workspace: the file that says what they load.
 
     Raises:
-        EngineError: its port is another program's, or it does not start.
+        EngineError: the web interface's port is another program's.
     """
     process = service(settings, "webserver")
     record = process.running()
@@ -51,21 +55,55 @@ def start_webserver(settings: Settings, workspace: Path) -> str:
         _check_free(settings.webserver_port)
         command = orchestrator.webserver(workspace, settings.webserver_port)
         process.start(command, settings.webserver_port, _environment(settings), Path.cwd())
-    _await("The web interface", process, lambda: _get(settings) is not None)
+    daemon = service(settings, "daemon")
+    if daemon.running() is None:
+        daemon.start(orchestrator.daemon(workspace), 0, _environment(settings), Path.cwd())
+
+
+def await_webserver(settings: Settings) -> str:
+    """Wait until the web interface answers; its address.
+
+    Raises:
+        EngineError: it ended, or is not ready in time.
+    """
+    webserver = service(settings, "webserver")
+    _await("The web interface", webserver, lambda: _get(settings) is not None)
     return url(settings)
 
 
-def start_daemon(settings: Settings, workspace: Path) -> None:
-    """Start the daemon, unless it runs, and wait until the web interface calls it healthy.
+def await_daemon(settings: Settings) -> None:
+    """Wait until the web interface calls the daemon healthy.
 
     Raises:
-        EngineError: it does not start.
+        EngineError: it ended, or is not healthy in time.
     """
-    process = service(settings, "daemon")
-    if process.running() is None:
-        command = orchestrator.daemon(workspace)
-        process.start(command, 0, _environment(settings), Path.cwd())
-    _await("The daemon", process, lambda: _healthy(settings))
+    _await("The daemon", service(settings, "daemon"), lambda: _healthy(settings))
+
+
+def make_archive(settings: Settings) -> bool:
+    """Have the archive of the engine's classes made in the background, out of the way of all else;
+    False where there is no need.
+
+    Called when an engine was stopped, as the machine has just become quiet.
+
+    Raises:
+        EngineError: there is no Java any more, or no jars.
+    """
+    if not settings.engine_archive:
+        return False
+    java = find_java()
+    if archive.options(java, jars.ensure(java, repository=settings.maven_repository)):
+        return False
+    with (settings.home / "logs" / "archive.log").open("w") as log:
+        subprocess.Popen(
+            ["nice", "-n", "19", sys.executable, "-m", "tidemark_streaming.rehearsal"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            # The end of the terminal is not its end.
+            start_new_session=True,
+        )
+    return True
 
 
 def _environment(settings: Settings) -> dict[str, str]:

@@ -56,9 +56,10 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
     with ExitStack() as stack:
         surround(stack.enter_context(pytest.MonkeyPatch.context()), settings)
         stack.callback(services.service(settings, "webserver").stop)
-        url = services.start_webserver(settings, ROOT / "workspace.yaml")
         stack.callback(services.service(settings, "daemon").stop)
-        services.start_daemon(settings, ROOT / "workspace.yaml")
+        services.start(settings, ROOT / "workspace.yaml")
+        url = services.await_webserver(settings)
+        services.await_daemon(settings)
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=FLAGS
         )

@@ -88,6 +88,12 @@ class Settings(BaseSettings):
         "options separated by spaces, without the memory (engine_memory)",
         default="-XX:+UseParallelGC",
     )
+    engine_archive: bool = _setting(
+        "Whether `tidemark down` has an archive of the engine's classes made in the background, "
+        "where there is none: a minute and 270 MB, once; engines start sooner from then on.",
+        "true or false",
+        default=True,
+    )
     token: SecretStr | None = _setting(
         "The secret shared by engine and clients; by default one is made in the file `token` of "
         "the home.",

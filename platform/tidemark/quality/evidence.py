@@ -35,6 +35,7 @@ class Batch:
         few: whether that is little.
         few_events: whether the log's events are few.
         counting: the count of the log's events, where it has begun.
+        rows: the rows themselves, while they are judged in the engine.
     """
 
     asset: Asset
@@ -43,6 +44,7 @@ class Batch:
     few: bool
     few_events: bool
     counting: Future[Rows] | None = None
+    rows: DataFrame | None = None
 
     @property
     def transform(self) -> Definition:
@@ -57,6 +59,11 @@ class Batch:
 
     def withheld(self, back: int = 0) -> DataFrame:
         return self._reached(self.transform.quarantine_table, back)
+
+    @property
+    def judged(self) -> DataFrame:
+        assert self.rows is not None
+        return self.rows
 
     @property
     def recounted(self) -> DataFrame:

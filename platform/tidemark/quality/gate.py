@@ -19,6 +19,7 @@ from tidemark.quality.gx import ROW
 from tidemark.quality.judge import judge
 from tidemark.quality.results import Result
 from tidemark.store.rows import Rows, frame, staying
+from tidemark.store.warehouse import Planning
 
 PASSED, WARNED = "passed", "warned"
 MARKS = (ROW, "_keys")
@@ -57,7 +58,10 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     """
     if not batch.transform.expectations:
         return Passed(rows, batch.asset.warehouse.count(rows))
-    found = judge(staying(rows), batch)
+    # Rows that came into memory are few enough to be interpreted.
+    few = batch.few_events or not isinstance(rows, DataFrame)
+    with batch.asset.warehouse.planning(Planning.of(few)):
+        found = judge(staying(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
         for failure in result.failures:

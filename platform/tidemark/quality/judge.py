@@ -6,7 +6,7 @@ in memory; of many rows only those that fail come, and it judges them in the eng
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute.compare import named
 from tidemark.define.definition import Definition
-from tidemark.define.expectations.expectation import Verdict, Windowed
+from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.engine.requests import fetch
 from tidemark.quality import gx
@@ -105,7 +105,7 @@ def _told(
 ) -> DataFrame:
     """`rows`, which have the columns `names`, with, for each expectation, `_fails_<n>` and
     `_seen_<n>`."""
-    names = [*names]
+    names, batch = [*names], replace(batch, rows=rows)
     for n, expectation in enumerate(windowed):
         nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))
         told, fails, seen = expectation.judge(rows, batch) if expectation.judge else nothing
@@ -118,11 +118,10 @@ def _told(
 
 def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look | None:
     """Rows as they are judged in memory; None where they are too many."""
-    names, found = columns(rows), rows
-    if isinstance(rows, DataFrame) or any(e.judge for e in windowed):
-        asked = _told(frame(batch.asset.warehouse.spark, rows), names, windowed, batch)
-        found = fetch(asked.limit(FEW + 1))
-    assert not isinstance(found, DataFrame)
+    if isinstance(rows, DataFrame):
+        found = fetch(_told(rows, rows.columns, windowed, batch).limit(FEW + 1))
+    else:
+        found = _answered(rows, windowed, batch)
     if found.num_rows > FEW:
         return None
     told = _fetched(found)
@@ -134,12 +133,33 @@ def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look 
     judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
     return _Look(
-        told[[c for c in names if c != "_keys"]],
+        told[[c for c in columns(rows) if c != "_keys"]],
         told,
         judged,
         len(told),
         (int(span[0]), int(span[1])),
     )
+
+
+def _answered(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
+    """`rows` with what `_told` adds: the engine tells this alone, without the rows."""
+    if not any(e.judge for e in windowed):
+        return rows
+    sent = _sent(rows, windowed, batch)
+    place = pa.array(range(rows.num_rows), pa.int64())
+    asked = frame(batch.asset.warehouse.spark, sent.append_column("_place", place))
+    told = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
+    answers = fetch(_told(asked, asked.columns, windowed, batch).select("_place", *told))
+    answers = answers.sort_by("_place")
+    for name in told:
+        rows = rows.append_column(name, answers[name])
+    return rows
+
+
+def _sent(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
+    """The columns of rows in memory that expectations look at."""
+    looked = {*FACTS, "seq", *batch.transform.keys, *(c for e in windowed for c in e.columns)}
+    return rows.select([c for c in rows.column_names if c in looked])
 
 
 def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _Look:
@@ -179,7 +199,8 @@ def _absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], lis
         return list
 
     def asked() -> list[Failure]:
-        missed = ask(frame(batch.asset.warehouse.spark, rows), batch).select(
+        sent = rows if isinstance(rows, DataFrame) else _sent(rows, [expectation], batch)
+        missed = ask(frame(batch.asset.warehouse.spark, sent), batch).select(
             F.unix_micros("window_start"), named(batch.transform.keys), "observed"
         )
         return [Failure(*row) for row in missed.collect()]

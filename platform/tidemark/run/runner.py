@@ -170,7 +170,8 @@ def _run(
     """The first attempt that no other run was quicker than."""
     for n in range(ATTEMPTS):
         try:
-            return _attempt(Asset(warehouse, transform), planned, reported=reported)
+            with warehouse.entering():
+                return _attempt(Asset(warehouse, transform), planned, reported=reported)
         except ConflictError:
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))
     raise ConflictError(

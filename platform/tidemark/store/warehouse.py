@@ -5,7 +5,7 @@ engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from enum import Enum
 from typing import Literal, NamedTuple, TypeVar
@@ -111,6 +111,8 @@ class Warehouse:
         self._known: set[str] = set()
         self._in_catalog = False
         self._threads: ThreadPoolExecutor | None = None
+        # Of tables that enter the catalog beside other work.
+        self._entering: list[Future[None]] | None = None
         self._planning = Planning.MANY
         # What the engine has for the settings that change, before they are changed.
         self._own: Settings | None = None
@@ -152,9 +154,32 @@ class Warehouse:
         properties = {"tidemark.format": str(FORMAT), "tidemark.committer": self.committer.name}
         properties |= {_FEED: "true"} if feed else {}
         made = self.committer.create(table, columns, comment, properties)
-        if self.registered:
+        if self.registered and self._entering is not None:
+            self._entering.append(self.beside(lambda: self._register(table)))
+        elif self.registered:
             self._register(table)
         return made
+
+    @contextmanager
+    def entering(self) -> Iterator[None]:
+        """Tables that are created meanwhile enter the catalog beside other work, which has no need
+        of it; `entered` waits until all have."""
+        before, own = self._entering, list[Future[None]]()
+        self._entering = own
+        try:
+            yield
+        finally:
+            self._entering = before
+            wait(own)
+
+    def entered(self) -> None:
+        """Wait until all tables created so far are in the catalog.
+
+        Raises:
+            DataError: the catalog has one elsewhere.
+        """
+        for entry in self._entering or ():
+            entry.result()
 
     def enter(self, *tables: str) -> None:
         """Enter those of some tables that are there into the catalog, unless they are in it: who

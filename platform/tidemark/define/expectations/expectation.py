@@ -54,6 +54,11 @@ class Evidence(Protocol):
         ...
 
     @property
+    def judged(self) -> DataFrame:
+        """The rows, without what the judging of other expectations has joined to them."""
+        ...
+
+    @property
     def recounted(self) -> DataFrame:
         """The events of every window that the commit can change, counted anew from the log: the
         window, the keys and `events`."""
@@ -132,7 +137,8 @@ class Windowed(Expectation):
     """An expectation that the platform judges, by what it knows of windows.
 
     Args:
-        judge: from rows and where they come from, the verdict on each.
+        judge: from rows and where they come from, the verdict on each. The rows have their window,
+            keys, `FACTS`, `seq` and `columns`.
         absent: from the same, what fails without having a row, of which nothing can be withheld:
             `window_start`, the keys, and `observed`.
         supports: refuses a transform whose windows it can't judge, as `check` does.

@@ -137,7 +137,7 @@ def volume_within(
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
         by = batch.transform.by_window
         columns = [*by, F.col(column).cast("double").alias("_value"), "seq"]
-        sources = [rows, batch.withheld(back * over), batch.published(back * over)]
+        sources = [batch.judged, batch.withheld(back * over), batch.published(back * over)]
         computed = [s.where("timing <> 'EARLY'").select(*columns) for s in sources]
         newest = computed[0].unionByName(computed[1]).unionByName(computed[2])
         values = newest.groupBy(*by).agg(F.max_by("_value", "seq").alias("_value"))
