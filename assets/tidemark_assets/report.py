@@ -3,23 +3,29 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from functools import partial
 
 import dagster as dg
-from pyspark.sql import Column
+from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY, as_datetime
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
+from tidemark.store.conditions import Within
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Arrival, Log
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import Planning, Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
 
 QUARTER = 900_000_000
 """Every partition begins at a quarter of an hour, in all of the world's time zones."""
+
+FEW = 50_000
+"""Windows up to which it takes longer to compile a query than to interpret it."""
 
 ROWS = "dagster/partition_row_count"
 ALL_ROWS = "dagster/row_count"
@@ -105,9 +111,8 @@ def computed(
     found: dict[str, dict[str, Metadata]] = {}
     if transform.accumulation is not None:
         measures[transform.panes_table] = {ROWS: F.count("*")}
-    for table, wanted in measures.items():
+    for table, own in _measured(warehouse, measures, begins, end).items():
         everywhere = of_run[table] | _table(warehouse, table, meanings)
-        own = _by_partition(warehouse, table, wanted, begins, end)
         found[table] = {key: metadata | everywhere for key, metadata in own.items()}
     # Once, with the newest partition, which the asset's page shows: it is of the whole range.
     drawn = pictures.of_windows(warehouse, transform, min(begins.values()), end)
@@ -132,9 +137,8 @@ def rolled_up(
         measures[transform.quarantine_table] = {ROWS: F.count("*")}
     meanings = describe.meanings(transform)
     found: dict[str, dict[str, Metadata]] = {}
-    for table, wanted in measures.items():
+    for table, own in _measured(warehouse, measures, begins, end).items():
         everywhere = run | _table(warehouse, table, meanings)
-        own = _by_partition(warehouse, table, wanted, begins, end)
         found[table] = {key: metadata | everywhere for key, metadata in own.items()}
     return found
 
@@ -148,26 +152,46 @@ def _windows() -> dict[str, Column]:
     }
 
 
-def _by_partition(
+def _measured(
     warehouse: Warehouse,
-    table: str,
-    measures: Mapping[str, Column],
+    measures: Mapping[str, Mapping[str, Column]],
     begins: Mapping[str, int],
     end: int,
+) -> dict[str, dict[str, Metadata]]:
+    """What is measured of some tables, by table and partition: asked of all at the same time."""
+    within = Within("window_start", ((min(begins.values()), end),))
+    there = [table for table in measures if warehouse.exists(table)]
+    sizes = [warehouse.at_most(table, within) for table in there]
+    few = all(size is not None and size <= FEW for size in sizes)
+    with warehouse.planning(Planning.of(few)):
+        asked = {
+            table: warehouse.beside(partial(_quarters, warehouse, table, measures[table], within))
+            for table in there
+        }
+        wait(asked.values())
+    return {
+        table: _by_partition(asked[table].result() if table in asked else [], wanted, begins)
+        for table, wanted in measures.items()
+    }
+
+
+def _quarters(
+    warehouse: Warehouse, table: str, measures: Mapping[str, Column], within: Within
+) -> list[Row]:
+    start = F.unix_micros("window_start")
+    quarter = (start - F.pmod(start, F.lit(QUARTER))).alias("begin")
+    named = [value.alias(name) for name, value in measures.items()]
+    return warehouse.read(table, within).groupBy(quarter).agg(*named).collect()
+
+
+def _by_partition(
+    quarters: Sequence[Row], measures: Mapping[str, Column], begins: Mapping[str, int]
 ) -> dict[str, Metadata]:
     keys, starts = list(begins), list(begins.values())
     found = {key: Counter(dict.fromkeys(measures, 0)) for key in keys}
-    if warehouse.exists(table):
-        start = F.unix_micros("window_start")
-        rows = (
-            warehouse.read(table)
-            .where((start >= starts[0]) & (start < end))
-            .groupBy((start - F.pmod(start, F.lit(QUARTER))).alias("begin"))
-            .agg(*(value.alias(name) for name, value in measures.items()))
-        )
-        for row in rows.collect():
-            key = keys[bisect_right(starts, row["begin"]) - 1]
-            found[key].update({name: row[name] for name in measures})
+    for row in quarters:
+        key = keys[bisect_right(starts, row["begin"]) - 1]
+        found[key].update({name: row[name] for name in measures})
     return {key: dict(counts) for key, counts in found.items()}
 
 

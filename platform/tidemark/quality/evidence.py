@@ -18,6 +18,8 @@ from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
+from tidemark.define.expectations.general import General
+from tidemark.quality import gx
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
@@ -71,8 +73,10 @@ class Batch:
 
     @contextmanager
     def ahead(self) -> Iterator["Batch"]:
-        """The same, where rows are judged by the log's events: these are counted anew while, or
-        before, the rows are computed."""
+        """The same, made ready for judging while the rows are computed: where they are judged by
+        the log's events, these are counted anew, and Great Expectations is imported."""
+        if any(isinstance(e, General) for e in self.transform.expectations):
+            self.asset.warehouse.beside(gx.prepare)
         asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
         if not asked:
             yield self

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 ROW = "_row"
 """The column that tells one judged row from another."""
+
+_IMPORTING = Lock()
+"""Who judges waits for who imports beside."""
 
 _SHAPE = {
     "result_format": "COMPLETE",
@@ -45,8 +49,9 @@ class Finding:
 
 
 def prepare() -> None:
-    """Import Great Expectations, which takes seconds: for who waits for an engine anyway."""
-    _batches(in_memory=True)
+    """Import Great Expectations, which takes seconds: for who waits for the engine anyway."""
+    with _IMPORTING:
+        _batches(in_memory=True)
 
 
 def judge(rows: "pd.DataFrame | DataFrame", expectations: Sequence[General]) -> list[Finding]:
@@ -60,6 +65,7 @@ def judge(rows: "pd.DataFrame | DataFrame", expectations: Sequence[General]) -> 
     """
     if not expectations:
         return []
+    prepare()
     gx = _library()
     made = [_made(e).copy(update={"meta": {"place": n}}) for n, e in enumerate(expectations)]
     batch = _batches(isinstance(rows, pd.DataFrame)).get_batch({"dataframe": rows})

@@ -32,7 +32,7 @@ FORMAT = 2
 SCRATCH = "_scratch"
 """The folder of a database for files that go when the work that wrote them ends."""
 
-_THREADS = 2
+_THREADS = 4
 T = TypeVar("T")
 _FEED = "delta.enableChangeDataFeed"
 _PLAIN = {
