@@ -4,7 +4,6 @@ daemon, and what is made while the machine is quiet."""
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
@@ -25,7 +24,7 @@ _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healt
 
 
 def service(settings: Settings, name: str) -> Managed:
-    """The process `webserver` or `daemon`."""
+    """The process `webserver`, `daemon` or `archive`."""
     return Managed(settings.home, name)
 
 
@@ -94,15 +93,10 @@ def make_archive(settings: Settings) -> bool:
     java = find_java()
     if archive.options(java, jars.ensure(java, repository=settings.maven_repository)):
         return False
-    with (settings.home / "logs" / "archive.log").open("w") as log:
-        subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", "tidemark_streaming.rehearsal"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # The end of the terminal is not its end.
-            start_new_session=True,
-        )
+    process = service(settings, "archive")
+    if process.running() is None:
+        command = ["nice", "-n", "19", sys.executable, "-m", "tidemark_streaming.rehearsal"]
+        process.start(command, 0, os.environ, Path.cwd())
     return True
 
 

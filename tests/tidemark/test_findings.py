@@ -1,15 +1,19 @@
 """Ways in which rows could vanish or be told wrongly, that no other test goes."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support import PER_MINUTE, ingest, renamed, some_arrivals
+from tidemark.base.errors import DefinitionChanged
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
+from tidemark.engine.requests import fetch
 from tidemark.run import commit, runner
 from tidemark.run.runner import incremental
+from tidemark.store.rows import frame
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
@@ -77,6 +81,24 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
     assert parity(warehouse, PER_MINUTE).equal
 
 
+def test_a_stream_that_goes_by_an_earlier_definition_takes_nothing_more(
+    warehouse: Warehouse,
+) -> None:
+    """Finding 4."""
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[:2], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    changed = replace(PER_MINUTE, allowed_lateness=2 * PER_MINUTE.allowed_lateness)
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[2:3], ends=False)
+    incremental(warehouse, changed)
+    ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
+    tables = [PER_MINUTE.table, PER_MINUTE.state_table]
+    before = [warehouse.version(table) for table in tables]
+    with pytest.raises(DefinitionChanged, match=r"has changed.*ends here"):
+        incremental(warehouse, PER_MINUTE, standing=True)
+    assert [warehouse.version(table) for table in tables] == before
+    assert incremental(warehouse, changed, standing=True) is not None
+
+
 def test_parity_goes_by_what_is_published(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +121,7 @@ def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
     def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
         passed = judge(batch, rows)
         if batch.transform is FIVE and not judged:
-            judged.append(rows)
+            judged.append(fetch(frame(warehouse.spark, rows)))
             ingest(warehouse, base.source, ARRIVALS[3:])
             incremental(warehouse, base)
         return passed
