@@ -14,10 +14,11 @@ from tidemark.base.instants import INFINITY, as_datetime
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
+from tidemark.engine.planning import Planning
 from tidemark.store.conditions import Within
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Arrival, Log
-from tidemark.store.warehouse import Planning, Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
 

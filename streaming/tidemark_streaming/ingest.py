@@ -24,10 +24,11 @@ from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
+from tidemark.engine.planning import Planning
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
 from tidemark.store.rows import frame
-from tidemark.store.warehouse import Planning, Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 
 _MISTAKES = ("22", "42")

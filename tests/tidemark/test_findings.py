@@ -13,6 +13,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.engine.requests import fetch
 from tidemark.run import commit, runner
 from tidemark.run.runner import incremental
+from tidemark.store.catalog import Catalog
 from tidemark.store.rows import frame
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -59,19 +60,19 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """Who reads tables by their names, as marts do, would never find it."""
-    register = Warehouse._register
+    enter = Catalog.enter
 
-    def killed(self: Warehouse, name: str) -> None:
+    def killed(self: Catalog, name: str) -> None:
         if name == table:
             raise _Killed
-        register(self, name)
+        enter(self, name)
 
     def work(on: Warehouse) -> None:
         ingest(on, PER_MINUTE.source, ARRIVALS[:3], ends=False)
         incremental(on, PER_MINUTE)
 
     with monkeypatch.context() as dying:
-        dying.setattr(Warehouse, "_register", killed)
+        dying.setattr(Catalog, "enter", killed)
         with pytest.raises(_Killed):
             work(Warehouse(warehouse.spark, *warehouse.place))
     place = f"`{warehouse.database}`.`{table}`"

@@ -19,13 +19,13 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
 from tidemark.define.expectations.general import General
+from tidemark.engine.planning import Planning
 from tidemark.quality import gx
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges
 from tidemark.store.rows import Rows, frame
-from tidemark.store.warehouse import Planning
 
 
 @dataclass(frozen=True)

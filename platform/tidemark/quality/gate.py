@@ -13,13 +13,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.define.expectations.expectation import ERROR
+from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import judge
 from tidemark.quality.results import Result
 from tidemark.store.rows import Rows, frame, staying
-from tidemark.store.warehouse import Planning
 
 PASSED, WARNED = "passed", "warned"
 MARKS = (ROW, "_keys")

@@ -24,6 +24,7 @@ from tidemark.compute.pane_table import panes
 from tidemark.compute.settled import changing, settled
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.engine.planning import Planning
 from tidemark.engine.varying import varying
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
@@ -35,7 +36,6 @@ from tidemark.store.marker import Marker
 from tidemark.store.ranges import NOWHERE, Ranges, joined
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import by_verdict, numbered
-from tidemark.store.warehouse import Planning
 
 _HELD = 50_000
 """Partials up to which the rows of their windows are held in memory."""

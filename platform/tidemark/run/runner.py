@@ -22,6 +22,7 @@ from tidemark.compute.held import scratch
 from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
+from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine, results
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
@@ -33,7 +34,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker
-from tidemark.store.warehouse import Planning, Warehouse
+from tidemark.store.warehouse import Warehouse
 
 ATTEMPTS = 12
 
@@ -170,7 +171,7 @@ def _run(
     """The first attempt that no other run was quicker than."""
     for n in range(ATTEMPTS):
         try:
-            with warehouse.entering():
+            with warehouse.entries.aside():
                 return _attempt(Asset(warehouse, transform), planned, reported=reported)
         except ConflictError:
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))

@@ -4,23 +4,21 @@ Who commits is decided once, by where the warehouse is (`committers`). A table i
 engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from enum import Enum
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 from pyarrow.fs import LocalFileSystem
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
-from tidemark.engine.requests import Settings, changed, settings
-from tidemark.engine.varying import TOUCHED, compiled_once
+from tidemark.engine.planning import Planner, Planning
+from tidemark.store.catalog import Catalog, Entries
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -35,40 +33,6 @@ SCRATCH = "_scratch"
 _THREADS = 4
 T = TypeVar("T")
 _FEED = "delta.enableChangeDataFeed"
-_PLAIN = {
-    # Adapting a plan and moving rows about take longer than they save.
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.leafNodeDefaultParallelism": "1",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-}
-_INTERPRETED = {
-    # So does compiling it.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
-class Planning(Enum):
-    """How the engine goes about a query, by how many rows there are."""
-
-    FEW = "interpreted"
-    SOME = "in two pieces"
-    MANY = "adapted"
-
-    @classmethod
-    def of(cls, few: bool) -> "Planning":
-        """For events of which it is told whether they are few."""
-        return cls.FEW if few else cls.MANY
-
-
-def _planned(planning: Planning, own: Settings) -> Settings:
-    """What a session has while queries are planned so, instead of its own."""
-    if planning is Planning.FEW:
-        return {**own, **_PLAIN, **_INTERPRETED}
-    if planning is Planning.SOME:
-        return {**own, **_PLAIN, **compiled_once(own), "spark.sql.shuffle.partitions": "2"}
-    return own
 
 
 class Place(NamedTuple):
@@ -109,13 +73,10 @@ class Warehouse:
         folder = f"{self.location}/{database}"
         # Tables that were seen to be there, in a layout that is known.
         self._known: set[str] = set()
-        self._in_catalog = False
         self._threads: ThreadPoolExecutor | None = None
-        # Of tables that enter the catalog beside other work.
-        self._entering: list[Future[None]] | None = None
-        self._planning = Planning.MANY
-        # What the engine has for the settings that change, before they are changed.
-        self._own: Settings | None = None
+        self._planner = Planner(spark)
+        self.catalog = Catalog(spark, database, self.path)
+        self.entries = Entries(self.catalog, self.beside)
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -154,64 +115,16 @@ class Warehouse:
         properties = {"tidemark.format": str(FORMAT), "tidemark.committer": self.committer.name}
         properties |= {_FEED: "true"} if feed else {}
         made = self.committer.create(table, columns, comment, properties)
-        if self.registered and self._entering is not None:
-            self._entering.append(self.beside(lambda: self._register(table)))
-        elif self.registered:
-            self._register(table)
+        if self.registered:
+            self.entries.enter(table)
         return made
-
-    @contextmanager
-    def entering(self) -> Iterator[None]:
-        """Tables that are created meanwhile enter the catalog beside other work, which has no need
-        of it; `entered` waits until all have."""
-        before, own = self._entering, list[Future[None]]()
-        self._entering = own
-        try:
-            yield
-        finally:
-            self._entering = before
-            wait(own)
-
-    def entered(self) -> None:
-        """Wait until all tables created so far are in the catalog.
-
-        Raises:
-            DataError: the catalog has one elsewhere.
-        """
-        for entry in self._entering or ():
-            entry.result()
 
     def enter(self, *tables: str) -> None:
         """Enter those of some tables that are there into the catalog, unless they are in it: who
         created them may have been killed in between."""
         for table in tables if self.registered else ():
             if self.exists(table):
-                self._register(table)
-
-    def _register(self, table: str) -> None:
-        place = f"`{self.database}`.`{table}`"
-        if not self._in_catalog:
-            self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
-            self._in_catalog = True
-        if self._unless_there(f"CREATE TABLE {place} USING delta LOCATION '{self.path(table)}'"):
-            return
-        found = self.spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["location"]
-        if not str(found).rstrip("/").endswith(self.path(table).split("://")[-1]):
-            raise DataError(
-                f"Table '{table}' can't be registered: the engine's catalog has it elsewhere, at "
-                f"'{found}'; set the warehouse back to where its tables are, or choose another "
-                "database."
-            )
-
-    def _unless_there(self, statement: str) -> bool:
-        """Create something in the catalog; whether it was not there."""
-        try:
-            self.spark.sql(statement)
-        except PySparkException as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise
-            return False
-        return True
+                self.catalog.enter(table)
 
     def head(self, table: str) -> Head | None:
         """Where a table stands; None where there is none.
@@ -360,8 +273,7 @@ class Warehouse:
         """Remove a table, its files and its entry in the catalog; whether it was there."""
         self._known.discard(table)
         if self.registered:
-            self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
-            self.spark.sql(f"DROP TABLE IF EXISTS `{self.database}`.`{table}`")
+            self.catalog.leave(table)
         if self.committer.head(table) is None:
             return False
         system, path = file_system(self.path(table))
@@ -386,22 +298,9 @@ class Warehouse:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")
         return self._threads.submit(work)
 
-    @contextmanager
-    def planning(self, planning: Planning) -> Iterator[None]:
+    def planning(self, planning: Planning) -> AbstractContextManager[None]:
         """Let the engine plan its queries meanwhile as is best for so many rows."""
-        before = self._planning
-        if planning == before:
-            yield
-            return
-        self._planning = planning
-        try:
-            if self._own is None:
-                self._own = settings(self.spark, [*_PLAIN, *_INTERPRETED, *TOUCHED])
-            own = self._own
-            with changed(self.spark, _planned(before, own), _planned(planning, own)):
-                yield
-        finally:
-            self._planning = before
+        return self._planner.planning(planning)
 
     def _demand(self, table: str) -> None:
         if table not in self._known and self.head(table) is None:

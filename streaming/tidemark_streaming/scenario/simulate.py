@@ -11,8 +11,9 @@ from uuid import uuid4
 
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
+from tidemark.engine.planning import Planning
 from tidemark.run.runner import backfill
-from tidemark.store.warehouse import Planning, Warehouse
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.scenario.memory import MemoryFeed
