@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 ROW = "_row"
 """The column that tells one judged row from another."""
 
-_IMPORTING = Lock()
-"""Who judges waits for who imports beside."""
+_ALONE = Lock()
+"""Held by who uses the library, or imports it: what it judges is kept with what is shared by all of
+a process, so that two threads at once would each judge the other's rows."""
 
 _SHAPE = {
     "result_format": "COMPLETE",
@@ -50,7 +51,7 @@ class Finding:
 
 def prepare() -> None:
     """Import Great Expectations, which takes seconds: for who waits for the engine anyway."""
-    with _IMPORTING:
+    with _ALONE:
         _batches(in_memory=True)
 
 
@@ -65,14 +66,14 @@ def judge(rows: "pd.DataFrame | DataFrame", expectations: Sequence[General]) -> 
     """
     if not expectations:
         return []
-    prepare()
-    gx = _library()
-    made = [_made(e).copy(update={"meta": {"place": n}}) for n, e in enumerate(expectations)]
-    batch = _batches(isinstance(rows, pd.DataFrame)).get_batch({"dataframe": rows})
-    suite = gx.ExpectationSuite(name="rows", expectations=made)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = batch.validate(suite, result_format=_SHAPE).results
+    with _ALONE:
+        gx = _library()
+        made = [_made(e).copy(update={"meta": {"place": n}}) for n, e in enumerate(expectations)]
+        batch = _batches(isinstance(rows, pd.DataFrame)).get_batch({"dataframe": rows})
+        suite = gx.ExpectationSuite(name="rows", expectations=made)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = batch.validate(suite, result_format=_SHAPE).results
     # It gives them in an order of its own.
     ordered = sorted(found, key=lambda r: r.expectation_config.meta["place"])
     return [_finding(e, r) for e, r in zip(expectations, ordered, strict=True)]
