@@ -91,8 +91,10 @@ class Batch:
             wait([counting])
 
     def afresh(self) -> "Batch":
-        """The same, to be counted once more by a query of its own."""
-        return replace(self, counting=None)
+        """The same, counted once more by a query of its own."""
+        counted = Future[Rows]()
+        counted.set_result(self._recount())
+        return replace(self, counting=counted)
 
     @cached_property
     def _recounted(self) -> Rows:
