@@ -121,6 +121,12 @@ def daemon(workspace: Path) -> list[str]:
     return [*_program("dagster-daemon"), "run", "-w", str(workspace)]
 
 
+def migrate() -> list[str]:
+    """The command that makes the databases of runs, events and ticks, or brings those that an
+    earlier version made to this one."""
+    return [*_program("dagster"), "instance", "migrate"]
+
+
 def _program(name: str) -> list[str]:
     # Beside this Python, whatever PATH says.
     return [str(Path(sys.executable).with_name(name))]

@@ -4,12 +4,14 @@ daemon, and what is made while the machine is quiet."""
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,8 @@ def start(settings: Settings, workspace: Path) -> None:
         workspace: the file that says what they load.
 
     Raises:
-        EngineError: the web interface's port is another program's.
+        EngineError: the web interface's port is another program's, or the databases that both
+            share can't be made.
     """
     process = service(settings, "webserver")
     record = process.running()
@@ -52,11 +55,14 @@ def start(settings: Settings, workspace: Path) -> None:
         )
     if record is None:
         _check_free(settings.webserver_port)
+    environment = {**os.environ, **orchestrator.prepare(settings.home)}
+    _migrate(settings.home / "dagster", environment)
+    if record is None:
         command = orchestrator.webserver(workspace, settings.webserver_port)
-        process.start(command, settings.webserver_port, _environment(settings), Path.cwd())
+        process.start(command, settings.webserver_port, environment, Path.cwd())
     daemon = service(settings, "daemon")
     if daemon.running() is None:
-        daemon.start(orchestrator.daemon(workspace), 0, _environment(settings), Path.cwd())
+        daemon.start(orchestrator.daemon(workspace), 0, environment, Path.cwd())
 
 
 def await_webserver(settings: Settings) -> str:
@@ -100,8 +106,22 @@ def make_archive(settings: Settings) -> bool:
     return True
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    return {**os.environ, **orchestrator.prepare(settings.home)}
+def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
+    """Make the orchestrator's databases once, before anything opens them: of two processes that
+    begin to make them at the same time one finds half of the tables, and fails."""
+    made, current = folder / "migrated", version("dagster")
+    if made.exists() and made.read_text() == current:
+        return
+    done = subprocess.run(
+        orchestrator.migrate(), env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise EngineError(
+            f"The databases of Dagster {current} in {folder} could not be made: "
+            f"{said[-1] if said else f'exit code {done.returncode}'}"
+        )
+    made.write_text(current)
 
 
 def _check_free(port: int) -> None:

@@ -1,13 +1,17 @@
-"""What is made in the background once the engine rests."""
+"""What is made before services start, and in the background once the engine rests."""
 
-from contextlib import suppress
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import archive, jars
+from tidemark.engine import Managed, archive, jars
+from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
 from tidemark_streaming import services
 
@@ -37,3 +41,36 @@ def test_it_is_made_by_a_process_of_its_own_which_looks_again(
     with suppress(psutil.NoSuchProcess):
         psutil.Process(record.pid).wait(timeout=60)
     assert made.log.read_text() == ""
+
+
+def _tables(database: Path) -> set[str]:
+    with closing(sqlite3.connect(database)) as open_:
+        return {name for (name,) in open_.execute("SELECT name FROM sqlite_master")}
+
+
+def test_the_databases_that_services_share_are_made_before_either_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that make them at the same time meet each other's half of the tables."""
+    found: list[tuple[str, set[str]]] = []
+
+    def start(self: Managed, _: Sequence[str], *__: object) -> None:
+        folder = tmp_path / "dagster"
+        found.append((self.name, _tables(folder / "history" / "runs.db")))
+        assert "event_logs" in _tables(folder / "history" / "runs" / "index.db")
+        assert "job_ticks" in _tables(folder / "schedules" / "schedules.db")
+
+    monkeypatch.setattr(Managed, "start", start)
+    settings = Settings(home=tmp_path, webserver_port=free_port())
+    services.start(settings, tmp_path / "workspace.yaml")
+    assert [name for name, _ in found] == ["webserver", "daemon"]
+    assert all("runs" in tables for _, tables in found)
+
+
+def test_databases_that_cannot_be_made_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "dagster").mkdir()
+    (tmp_path / "dagster" / "dagster.yaml").write_text("nonsense: true\n")
+    settings = Settings(home=tmp_path, webserver_port=free_port())
+    with pytest.raises(EngineError, match=r"databases of Dagster .* could not be made: .*nonsense"):
+        services.start(settings, tmp_path / "workspace.yaml")
+    assert services.service(settings, "webserver").running() is None
