@@ -56,10 +56,21 @@ def killed(
         where: one of `PLACES`.
         limit: of an increment, how many arrivals to take at most.
     """
-    told = (address(engine), json.dumps(warehouse.place), name, way, *map(str, limit))
+    return dies(_DYING, engine, warehouse, where, name, way, *map(str, limit))
+
+
+def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told: str) -> bool:
+    """Whether a process was killed by a fail point; one that fails otherwise is an error.
+
+    Args:
+        script: what it does; its arguments are the engine's address, the warehouse's place as JSON,
+            and `told`.
+        where: one of `PLACES`.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", _DYING, *told],
+        [sys.executable, "-c", script, address(engine), json.dumps(warehouse.place), *told],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), commit.FAIL_AT: where},
         check=False,
     )
-    return done.returncode == -signal.SIGKILL
+    assert done.returncode in (0, -signal.SIGKILL)
+    return done.returncode != 0

@@ -13,6 +13,7 @@ from tidemark.charts import chart
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.conditions import Within
 from tidemark.store.log import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
@@ -52,8 +53,7 @@ def of_windows(
         " ", *(F.coalesce(F.col(k).cast("string"), F.lit("(none)")) for k in transform.keys)
     )
     cells = (
-        warehouse.read(transform.table)
-        .where((at >= start) & (at < end))
+        warehouse.read(transform.table, Within("window_start", ((start, end),)))
         .groupBy((at - F.pmod(at, F.lit(span))).alias("start"), key.alias("key"))
         .agg(F.sum("events").alias("events"))
     )

@@ -4,11 +4,8 @@ An engine of its own, in a home that is gone afterwards, ingests two small files
 an incremental run as `tidemark run` does, and answers a query in SQL.
 """
 
-import fcntl
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -64,27 +61,15 @@ def main() -> None:
     try:
         java = find_java()
         paths = jars.ensure(java, repository=Settings().maven_repository)
-        with _alone():
-            if archive.options(java, paths):
-                return
-            _say(f"for Java {java.version} of {java.origin}: a minute, 270 MB in {archive.FOLDER}")
-            archive.make(java, paths, _rehearse)
+        if archive.make(java, paths, _rehearse):
+            _say("made: engines that start from now on use it")
     except TidemarkError as error:
         sys.exit(f"archive: {error}")
-    _say("made: engines that start from now on use it")
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One process at a time; who comes second waits, and finds what the first made."""
-    archive.FOLDER.parent.mkdir(parents=True, exist_ok=True)
-    with archive.FOLDER.with_name("classes.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 def _rehearse(java_options: str) -> None:
     """Start an engine with more Java options, let it do what engines do first, and end it."""
+    _say(f"it takes a minute, and 270 MB in {archive.FOLDER}")
     with tempfile.TemporaryDirectory(prefix="tidemark_rehearsal_") as folder:
         home = Path(folder)
         usual = Settings.model_fields["engine_java_options"].default

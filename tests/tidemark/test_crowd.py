@@ -1,11 +1,6 @@
 """Two runs of an asset, one of which is killed, a backfill of it and a person who releases its
 windows, all at the same time: every event counts once, and every commit is on record."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -16,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from runs import run_all
+from runs import dies, run_all
 from support import PER_MINUTE, READINGS, T0, ingest, minutes, reference, some_arrivals
 from tidemark import quality as q
 from tidemark.base.errors import ConflictError, DataError
@@ -24,7 +19,6 @@ from tidemark.base.settings import Settings
 from tidemark.engine.connect import address
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
-from tidemark.run import commit
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
 from tidemark.store.warehouse import Warehouse
@@ -37,28 +31,17 @@ ARRIVALS = some_arrivals(count=2 * len(STEPS), size=30)
 _DYING = """
 import json
 import sys
+_, remote, place, here = sys.argv
+sys.path.append(here)
 from pyspark.sql import SparkSession
 from test_crowd import CROWD
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 
-_, remote, place = sys.argv
 warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
 while incremental(warehouse, CROWD, limit=1):
     pass
 """
-
-
-def _dies_before(step: str, engine: Settings, warehouse: Warehouse) -> bool:
-    """Whether a process that runs the asset was killed there: not where it has nothing to do."""
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    done = subprocess.run(
-        [sys.executable, "-c", _DYING, address(engine), json.dumps(warehouse.place)],
-        env=os.environ | {"PYTHONPATH": paths, commit.FAIL_AT: step},
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.returncode != 0
 
 
 def _runs(warehouse: Warehouse) -> None:
@@ -101,7 +84,7 @@ def test_kills_among_runs_backfills_and_releases_leave_nothing_lost_or_doubled(
         for n, step in enumerate(STEPS):
             ingest(warehouse, READINGS, ARRIVALS[2 * n : 2 * n + 2], ends=False)
             beside = [pool.submit(work) for work in crowd]
-            died += _dies_before(step, engine, warehouse)
+            died += dies(_DYING, engine, warehouse, step, str(Path(__file__).parent))
             for work in beside:
                 work.result()
     ingest(warehouse, READINGS, [])

@@ -60,7 +60,7 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """Who reads tables by their names, as marts do, would never find it."""
-    enter = Catalog.enter
+    enter = Catalog._enter
 
     def killed(self: Catalog, name: str) -> None:
         if name == table:
@@ -72,7 +72,7 @@ def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
         incremental(on, PER_MINUTE)
 
     with monkeypatch.context() as dying:
-        dying.setattr(Catalog, "enter", killed)
+        dying.setattr(Catalog, "_enter", killed)
         with pytest.raises(_Killed):
             work(Warehouse(warehouse.spark, *warehouse.place))
     place = f"`{warehouse.database}`.`{table}`"

@@ -7,6 +7,7 @@ checks them again. Without an archive, or with one that Java refuses, a server s
 only later.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -52,8 +53,9 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
 
 def make(
     java: Java, paths: Sequence[Path], train: Callable[[str], None], folder: Path = FOLDER
-) -> None:
-    """Make the archive, unless it is there, and remove those of other jars and Javas.
+) -> bool:
+    """Make the archive, unless it is there, and remove those of other jars and Javas; whether it
+    was made. One process at a time: who comes second waits, and finds what the first made.
 
     Args:
         train: starts a server with the Java options that it is given, lets it do what servers do
@@ -62,10 +64,17 @@ def make(
     Raises:
         EngineError: Java made none.
     """
-    if options(java, paths, folder):
-        return
     folder.mkdir(parents=True, exist_ok=True)
     key = _key(java, paths)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if options(java, paths, folder):
+            return False
+        _make(java, folder, key, train)
+    return True
+
+
+def _make(java: Java, folder: Path, key: str, train: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix=".make-", dir=folder) as scratch:
         made = Path(scratch) / key
         made.mkdir()

@@ -81,10 +81,11 @@ class Batch:
         if not asked:
             yield self
             return
-        counting = self.asset.warehouse.beside(self._recount)
         if not self.few:
             # Of many, both would need all of the engine.
-            wait([counting])
+            yield self.afresh()
+            return
+        counting = self.asset.warehouse.beside(self._recount)
         try:
             yield replace(self, counting=counting)
         finally:

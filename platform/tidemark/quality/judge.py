@@ -145,11 +145,11 @@ def _answered(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.
     """`rows` with what `_told` adds: the engine tells this alone, without the rows."""
     if not any(e.judge for e in windowed):
         return rows
-    sent = _sent(rows, windowed, batch)
     place = pa.array(range(rows.num_rows), pa.int64())
-    asked = frame(batch.asset.warehouse.spark, sent.append_column("_place", place))
+    sent = _sent(rows, windowed, batch).append_column("_place", place)
+    asked = frame(batch.asset.warehouse.spark, sent)
     told = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
-    answers = fetch(_told(asked, asked.columns, windowed, batch).select("_place", *told))
+    answers = fetch(_told(asked, sent.column_names, windowed, batch).select("_place", *told))
     answers = answers.sort_by("_place")
     for name in told:
         rows = rows.append_column(name, answers[name])

@@ -171,7 +171,7 @@ def _run(
     """The first attempt that no other run was quicker than."""
     for n in range(ATTEMPTS):
         try:
-            with warehouse.entries.aside():
+            with warehouse.catalog.aside():
                 return _attempt(Asset(warehouse, transform), planned, reported=reported)
         except ConflictError:
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))

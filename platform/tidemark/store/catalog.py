@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 from tidemark.base.errors import DataError
 
 Beside = Callable[[Callable[[], None]], Future[None]]
-"""Does work at the same time."""
 
 
 class Catalog:
@@ -19,20 +18,62 @@ class Catalog:
 
     Args:
         path: where a table lies.
+        beside: does work at the same time.
     """
 
-    def __init__(self, spark: SparkSession, database: str, path: Callable[[str], str]) -> None:
+    def __init__(
+        self, spark: SparkSession, database: str, path: Callable[[str], str], beside: Beside
+    ) -> None:
         self._spark = spark
         self._database = database
         self._path = path
+        self._beside = beside
         self._begun = False
+        # Of tables that are being entered beside other work.
+        self._pending: list[Future[None]] | None = None
 
     def enter(self, table: str) -> None:
-        """Enter a table, unless it is in.
+        """Enter a table, unless it is in; beside other work as long as `aside` lasts.
 
         Raises:
             DataError: the catalog has it elsewhere.
         """
+        if self._pending is None:
+            self._enter(table)
+        else:
+            self._pending.append(self._beside(lambda: self._enter(table)))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Tables are entered beside other work meanwhile, which has no need of it.
+
+        Raises:
+            DataError: the catalog has one elsewhere.
+        """
+        before, own = self._pending, list[Future[None]]()
+        self._pending = own
+        try:
+            yield
+            self.entered()
+        finally:
+            self._pending = before
+            wait(own)
+
+    def entered(self) -> None:
+        """Wait until all tables so far are in.
+
+        Raises:
+            DataError: the catalog has one elsewhere.
+        """
+        for entry in self._pending or ():
+            entry.result()
+
+    def leave(self, table: str) -> None:
+        """Take a table out, if it is in."""
+        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
+        self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
+
+    def _enter(self, table: str) -> None:
         place, path = self._name(table), self._path(table)
         if not self._begun:
             self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
@@ -47,11 +88,6 @@ class Catalog:
                 "database."
             )
 
-    def leave(self, table: str) -> None:
-        """Take a table out, if it is in."""
-        self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
-        self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
-
     def _name(self, table: str) -> str:
         return f"`{self._database}`.`{table}`"
 
@@ -64,39 +100,3 @@ class Catalog:
                 raise
             return False
         return True
-
-
-class Entries:
-    """Tables on their way into the catalog: at once, or beside other work."""
-
-    def __init__(self, catalog: Catalog, beside: Beside) -> None:
-        self._catalog = catalog
-        self._beside = beside
-        self._pending: list[Future[None]] | None = None
-
-    def enter(self, table: str) -> None:
-        """Enter a table; beside other work as long as `aside` lasts."""
-        if self._pending is None:
-            self._catalog.enter(table)
-        else:
-            self._pending.append(self._beside(lambda: self._catalog.enter(table)))
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Tables are entered beside other work meanwhile; `done` waits until all are."""
-        before, own = self._pending, list[Future[None]]()
-        self._pending = own
-        try:
-            yield
-        finally:
-            self._pending = before
-            wait(own)
-
-    def done(self) -> None:
-        """Wait until all tables so far are in the catalog.
-
-        Raises:
-            DataError: the catalog has one elsewhere.
-        """
-        for entry in self._pending or ():
-            entry.result()

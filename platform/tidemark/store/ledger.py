@@ -95,6 +95,8 @@ def append(warehouse: Warehouse, facts: RunFacts) -> RunFacts:
         The facts as they are on record: those of who recorded the commit first.
     """
     create(warehouse)
+    # What is on record is done to the end: no table is left that the catalog lacks.
+    warehouse.catalog.entered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=_SCHEMA)
     app = f"{facts.asset}/{facts.life}"
     if warehouse.append(rows, TABLE, app, facts.seq) is not None:

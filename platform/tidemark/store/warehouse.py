@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
 from tidemark.engine.planning import Planner, Planning
-from tidemark.store.catalog import Catalog, Entries
+from tidemark.store.catalog import Catalog
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Within
@@ -75,8 +75,7 @@ class Warehouse:
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
-        self.catalog = Catalog(spark, database, self.path)
-        self.entries = Entries(self.catalog, self.beside)
+        self.catalog = Catalog(spark, database, self.path, self.beside)
         self.committer: Committer = Direct(spark, folder) if direct else Engine(spark, folder)
 
     @property
@@ -116,7 +115,7 @@ class Warehouse:
         properties |= {_FEED: "true"} if feed else {}
         made = self.committer.create(table, columns, comment, properties)
         if self.registered:
-            self.entries.enter(table)
+            self.catalog.enter(table)
         return made
 
     def enter(self, *tables: str) -> None:
