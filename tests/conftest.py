@@ -17,6 +17,8 @@ from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka import broker
+from topics import Topics
 
 TESTS = Path(__file__).parent
 STATUS = pytest.StashKey[int]()
@@ -67,7 +69,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         homes = Path(os.environ.pop(HOMES))
         for home in homes.iterdir():
-            for name in ("daemon", "webserver"):
+            for name in ("daemon", "webserver", "kafka"):
                 spark_engine.Managed(home, name).stop()
             spark_engine.stop(Settings(home=home))
         shutil.rmtree(homes, ignore_errors=True)
@@ -105,6 +107,16 @@ def spark(engine: Settings) -> Iterator[SparkSession]:
     session = spark_engine.session(engine)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def topics() -> Iterator[Topics]:
+    """The topics of a real broker, which runs as long as the tests of this process."""
+    home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
+    settings = Settings(home=home, kafka_port=free_port())
+    broker.start(settings)
+    yield Topics(broker.address(settings))
+    broker.process(settings).stop()
 
 
 @pytest.fixture

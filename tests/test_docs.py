@@ -10,8 +10,10 @@ from uuid import uuid4
 import pytest
 
 from tidemark.base.settings import FILE, PREFIX, Settings
+from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import domains
+from tidemark_streaming.kafka import broker
 from tidemark_streaming.scenario.compare import differences
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.simulate import simulate
@@ -81,30 +83,49 @@ def environment(engine: Settings, tmp_path: Path, domain: str) -> dict[str, str]
     }
 
 
-def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
-    env = environment(engine, tmp_path, "sensors")
+def followed(document: str, folder: Path, env: dict[str, str]) -> str:
+    """What the commands of a document say, run one after the other in a folder."""
 
     def run(*command: str) -> str:
         done = subprocess.run(
-            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+            command, cwd=folder, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     said = ""
-    for language, file, text in blocks("docs/tutorial.md"):
+    for language, file, text in blocks(document):
         if file:
-            path = tmp_path / file
+            path = folder / file
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
         elif language == "sh":
             said += run("bash", "-e", "-c", text)
-        else:
+        elif language == "python":
             said += run(sys.executable, "-c", text)
+    return said
+
+
+def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
+    env = environment(engine, tmp_path, "sensors")
+    said = followed("docs/tutorial.md", tmp_path, env)
     assert re.search(r"a\|\s+3\|\s*22\.0\|\s+1\|\s+LATE\|\s+true", said), said
     assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+4620\.0", said), said
     assert "All code locations passed validation" in said
     assert "STEP_SUCCESS" in said
+
+
+def test_the_source_of_kafka_shown_runs(engine: Settings, tmp_path: Path) -> None:
+    settings = engine.model_copy(update={"kafka_port": free_port()})
+    env = environment(engine, tmp_path, "clicks")
+    env |= {"TIDEMARK_KAFKA_PORT": str(settings.kafka_port)}
+    try:
+        said = followed("docs/kafka.md", tmp_path, env)
+    finally:
+        broker.process(settings).stop()
+    assert "3 rows" in said or re.search(r"equal", said), said
+    assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
+    assert re.search(r"clicks-0-24\|\s*not JSON", said), said
 
 
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:

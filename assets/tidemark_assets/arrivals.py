@@ -1,6 +1,7 @@
 """From files that land to windows that are up to date: two sensors and what they launch.
 
-`<source>_landing` sees what a source's feed has pending and launches its ingest.
+`<source>_landing` sees what a source's feed has pending, files or records of Kafka, and launches
+its ingest.
 `<domain>_arrivals` sees arrivals that an asset has not taken in and launches an incremental run of
 it, unless a stream keeps that asset. They are two because arrivals come in other ways as well
 (`tidemark ingest`, a replay), and because either may be wanted without the other.
@@ -51,18 +52,17 @@ def landing(inlet: Inlet) -> dg.Definitions:
     def sensor(
         context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
     ) -> dg.RunRequest | dg.SkipReason:
-        folder = tidemark.landing(source)
-        if not folder.exists():
-            return dg.SkipReason(f"Nothing has ever landed for '{name}': there is no {folder}.")
         try:
-            pending = inlet.feed(folder).pending(tidemark.glance().timeline(name))
+            timeline = tidemark.glance().timeline(name)
+            pending = inlet.feed(tidemark.landing(source)).pending(timeline)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         if not pending:
             return dg.SkipReason(f"Nothing new has landed for '{name}'.")
         if under_way(context.instance, job):
             return dg.SkipReason(f"An ingest of '{name}' is under way.")
-        return dg.RunRequest(run_key=f"{name} {pending[-1].position}")
+        # With the number, as time alone may be what an arrival brings.
+        return dg.RunRequest(run_key=f"{name} {len(timeline)} {pending[-1].position}")
 
     ingest = dg.define_asset_job(
         job,

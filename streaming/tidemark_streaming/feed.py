@@ -28,7 +28,8 @@ class Chunk:
     Args:
         position: where the feed stands after it, as JSON; it comes back in the timeline.
         arrived_at: processing time, in microseconds; never before that of the chunk before.
-        bytes: its size.
+        bytes: its size, as far as it is known before it is read.
+        rows: how many rows it has at most, where that is known before it is read.
         watermark: the watermark after it, for the `Manual` strategy.
         end: whether the stream ends with it.
     """
@@ -36,6 +37,7 @@ class Chunk:
     position: str
     arrived_at: int
     bytes: int = 0
+    rows: int = 0
     watermark: int | None = None
     end: bool = False
 
@@ -54,8 +56,10 @@ class Feed(Protocol):
         """The rows of `chunks`.
 
         Beside the source's columns: `chunk` BIGINT, index in `chunks`; `position` BIGINT, from 0
-        in each chunk, the same whenever it is read; `read_from` STRING; `unparsed` STRING, the
-        text of a row that does not fit the source's columns, which are null then.
+        on in each chunk and growing, the same whenever it is read; `read_from` STRING; `unparsed`
+        STRING, the text of a row that does not fit the source's columns, which are null then.
+        Where the feed knows them, `correlation_id` STRING, null for that of the log's own making,
+        and `bytes` BIGINT, what is added to the sizes that `chunks` tell.
         """
         ...
 
@@ -201,6 +205,11 @@ class FileFeed:
         try:
             files = [p for p in self.path.iterdir() if not p.name.startswith((".", "_"))]
             facts = [(p, p.stat()) for p in files if p.is_file()]
+        except FileNotFoundError:
+            raise DataError(
+                f"Nothing has ever landed for '{self.source.name}': there is no folder "
+                f"'{self.path}'."
+            ) from None
         except OSError as error:
             raise DataError(
                 f"Folder '{self.path}' of source '{self.source.name}' can't be read: "

@@ -27,7 +27,7 @@ from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
-from tidemark.store.rows import frame
+from tidemark.store.rows import FEW, columns, frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 
@@ -40,6 +40,11 @@ FURNISHED = "furnish"
 
 FEW_BYTES = 4 << 20
 """The size of files up to which their rows are few."""
+
+LOOK_EVERY = 0.2
+
+MANY = 500_000
+"""Rows that one commit brings at most, as far as the feed knows of them before they are read."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,22 @@ def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterat
     """
     with _opened(warehouse, feed.source) as log:
         yield from _bring(log, log.timeline(), feed, batch)
+
+
+def follow(warehouse: Warehouse, feed: Feed, every: float = LOOK_EVERY) -> Iterator[Ingested]:
+    """Bring in what is pending again and again, and yield after each commit. It does not end.
+
+    Args:
+        every: seconds between two looks.
+
+    Raises:
+        ConflictError, DataError, DefinitionError: as `ingest`.
+    """
+    with _opened(warehouse, feed.source) as log:
+        timeline = log.timeline()
+        while True:
+            yield from _bring(log, timeline, feed, None)
+            time.sleep(every)
 
 
 def end(warehouse: Warehouse, source: Source) -> Arrival:
@@ -144,13 +165,25 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
             f"The stream '{log.source.name}' has ended with arrival {last.arrival}: "
             f"{len(chunks)} more arrivals are pending, which it can't take."
         )
-    size = batch or max(len(chunks), 1)
-    for first in range(0, len(chunks), size):
-        part = chunks[first : first + size]
+    done = 0
+    for part in _parts(chunks, batch or len(chunks)):
         arrivals = _commit(log, feed, last, part)
         timeline += arrivals
         last = arrivals[-1]
-        yield Ingested(tuple(arrivals), first + len(part), len(chunks))
+        done += len(part)
+        yield Ingested(tuple(arrivals), done, len(chunks))
+
+
+def _parts(chunks: Sequence[Chunk], most: int) -> Iterator[Sequence[Chunk]]:
+    """Successive chunks for one commit each: at most so many, and not too many rows."""
+    part: list[Chunk] = []
+    for chunk in chunks:
+        if part and (len(part) == most or sum(c.rows for c in (*part, chunk)) > MANY):
+            yield part
+            part = []
+        part.append(chunk)
+    if part:
+        yield part
 
 
 def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:
@@ -158,11 +191,11 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
         versions = json.dumps(current(log.warehouse, log.source))
         with scratch(log.warehouse) as place:
             # Read once: a file that is still growing would give other rows the second time.
-            few = sum(chunk.bytes for chunk in chunks) <= FEW_BYTES
+            few = sum(c.bytes for c in chunks) <= FEW_BYTES and sum(c.rows for c in chunks) <= FEW
             with log.warehouse.planning(Planning.of(few)):
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
-                facts = _facts(log.source, rows, chunks)
+                facts = _facts(log.source, rows, chunks, sized="bytes" in columns(held))
                 arrivals = _fold(log.source, last, chunks, facts, versions)
                 number = F.col("chunk") + arrivals[0].arrival
                 log.append(rows.withColumn("arrival", number), arrivals)
@@ -179,12 +212,15 @@ class _Facts:
     """What the rows of one chunk say."""
 
     rows: int = 0
+    bytes: int = 0
     min_event_time: int | None = None
     max_event_time: int | None = None
     observed: str | None = None
 
 
-def _facts(source: Source, rows: DataFrame, chunks: Sequence[Chunk]) -> dict[int, _Facts]:
+def _facts(
+    source: Source, rows: DataFrame, chunks: Sequence[Chunk], *, sized: bool
+) -> dict[int, _Facts]:
     event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
     if source.ahead is not None:
         # What is dated too far ahead says nothing of how far the source is.
@@ -196,6 +232,7 @@ def _facts(source: Source, rows: DataFrame, chunks: Sequence[Chunk]) -> dict[int
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
     facts = rows.groupBy("chunk", *parts).agg(
         F.count("*").alias("rows"),
+        F.coalesce(F.sum("bytes" if sized else F.lit(0)), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),
@@ -203,7 +240,11 @@ def _facts(source: Source, rows: DataFrame, chunks: Sequence[Chunk]) -> dict[int
     if by is not None:
         told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
         facts = facts.groupBy("chunk").agg(
-            F.sum("rows"), F.min("oldest"), F.max("newest"), F.to_json(F.collect_list(told))
+            F.sum("rows"),
+            F.sum("bytes"),
+            F.min("oldest"),
+            F.max("newest"),
+            F.to_json(F.collect_list(told)),
         )
     try:
         found = facts.collect()
@@ -243,7 +284,7 @@ def _fold(
             rows=found.rows,
             min_event_time=found.min_event_time,
             max_event_time=found.max_event_time,
-            bytes=chunk.bytes,
+            bytes=chunk.bytes + found.bytes,
             position=chunk.position,
             watermark_state=state,
             references=versions,

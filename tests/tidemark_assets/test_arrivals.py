@@ -15,6 +15,7 @@ from tidemark.base.settings import Settings
 from tidemark_assets import arrivals
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
+from topics import CLICKS, Topics, clicks
 
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
 
@@ -112,3 +113,18 @@ def test_a_file_that_lands_launches_an_ingest(
     assert ticks.skipped() == "An ingest of 'sensors' is under way."
     land(folder, "1.csv", "at,sensor,value\n,a,1\n", 0)
     assert "has changed since it was ingested" in ticks.skipped()
+
+
+def test_records_of_kafka_launch_an_ingest(
+    instance: dg.DagsterInstance, settings: Settings, topics: Topics
+) -> None:
+    name = topics.create()
+    inlet = Inlet(CLICKS, lambda _: topics.feed(name))
+    ticks = ticks_of(arrivals.landing(inlet), instance, settings)
+    assert ticks.skipped() == "Nothing new has landed for 'clicks'."
+    topics.send(name, clicks(1, 2))
+    first = ticks.tick()
+    assert isinstance(first, dg.RunRequest)
+    assert '"offsets":{"0":[0,2]}' in (first.run_key or "")
+    topics.delete(name)
+    assert ticks.skipped().startswith(f"There is no topic '{name}'")

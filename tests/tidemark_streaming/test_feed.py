@@ -73,7 +73,7 @@ def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere' of source 'sensors' can't be read: no such"):
+    with pytest.raises(DataError, match=r"ever landed for 'sensors': .*nowhere'"):
         feed(tmp_path / "nowhere").pending([])
 
 

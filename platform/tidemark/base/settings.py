@@ -105,6 +105,17 @@ class Settings(BaseSettings):
         "a port from 1 to 65535",
         default=3000,
     )
+    kafka_port: Port = _setting(
+        "The port on 127.0.0.1 of the broker that `tidemark kafka up` starts.",
+        "a port from 1 to 65535",
+        default=9092,
+    )
+    kafka_servers: str = _setting(
+        "The Kafka brokers of sources that don't name any (default: that of `tidemark kafka up`).",
+        "host:port, several separated by commas",
+        default_factory=lambda data: f"127.0.0.1:{data['kafka_port']}",
+        pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$",
+    )
     database: str = _setting(
         "The database that holds the tables, in the catalog and as a folder of the warehouse.",
         "lower-case letters, digits and '_', not beginning with a digit",

@@ -127,7 +127,8 @@ def _fetch(java: Java, jars: list[Jar], folder: Path, repository: str | None) ->
         java.command,
         f"-Divy.cache.dir={folder / 'cache'}",
         *("-jar", str(_ivy()), "-settings", str(settings), "-ivy", str(module)),
-        *("-confs", "default", "-types", "jar"),
+        # Some that are OSGi bundles too say that they are that, and are jars all the same.
+        *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
     ]
     done = subprocess.run(command, capture_output=True, text=True)

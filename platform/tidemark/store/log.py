@@ -201,7 +201,8 @@ class Log:
 
         Args:
             rows: the events of all these arrivals: the source's columns, `arrival`, `position`,
-                `read_from` and `unparsed`. The other facts are taken from `arrivals`.
+                `read_from` and `unparsed`, and `correlation_id`, where they bring their own. The
+                other facts are taken from `arrivals`.
             arrivals: the arrivals in order, following the timeline's last one.
 
         Raises:
@@ -227,6 +228,8 @@ class Log:
             "arrival BIGINT, arrived_at BIGINT, watermark BIGINT, file INT",
         )
         identity = F.concat_ws(":", F.lit(self.source.name), "arrival", "position")
+        if "correlation_id" in rows.columns:
+            identity = F.coalesce("correlation_id", identity)
         table = rows.join(F.broadcast(facts), "arrival")
         count = files[-1] + 1
         table = table.coalesce(1) if count == 1 else table.repartitionById(count, "file")

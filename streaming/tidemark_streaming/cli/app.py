@@ -17,6 +17,7 @@ from tidemark_streaming.cli import (
     correct,
     demo,
     ingest,
+    kafka,
     maintain,
     marts,
     quarantine,
@@ -61,7 +62,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, verify, quarantine, marts, maintain),
-    simulate,
+    *(kafka, simulate),
 )
 for module in modules:
     module.register(app)

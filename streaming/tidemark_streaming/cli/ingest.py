@@ -1,7 +1,9 @@
 """`tidemark ingest`: bring arrivals into a source's log."""
 
 import time
-from typing import Annotated
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +12,9 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
 from tidemark_streaming.cli.context import SourceName, bounds, warehouse
+
+if TYPE_CHECKING:
+    from tidemark_streaming.feed import Feed
 
 SPAN = "6 hours"
 
@@ -42,19 +47,26 @@ def command(
     bulk: Annotated[
         bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
     ] = False,
+    following: Annotated[
+        bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C or SIGTERM.")
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on after what Kafka has no more (Kafka only)."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Bring a source's arrivals into its log, exactly once.
 
     A source that has recorded data plays it into its landing folder, in the order in which its
-    records *arrived*; then whatever lies in the folder and is not in the log is ingested. Killed
-    and started again, it goes on where the log ends.
+    records *arrived*; then whatever lies in the folder and is not in the log is ingested. A source
+    of Kafka takes what its topics have. Killed and started again, it goes on where the log ends.
 
     Example: `tidemark ingest flights --days 60 --bulk`
     """
     from tidemark_streaming import domains
     from tidemark_streaming.feed import Excerpt
-    from tidemark_streaming.ingest import furnish, ingest, replay
+    from tidemark_streaming.ingest import follow, furnish, ingest, replay
 
     bounds(begin, end)
     if days is not None and end is not None:
@@ -65,6 +77,8 @@ def command(
     inlet = domains.inlet(settings, source)
     given = {"--days": days, "--from": begin, "--to": end, "--speed": speed, "--span": span}
     asked = [option for option, value in given.items() if value is not None]
+    if following and asked:
+        raise DefinitionError(f"--follow takes what comes: leave {', '.join(asked)}.")
     if inlet.play is None and asked:
         raise DefinitionError(
             f"Source '{source}' has no recorded data to play, so {', '.join(asked)} can't be "
@@ -72,18 +86,21 @@ def command(
         )
     place, store = settings.landing / source, warehouse(settings)
     batch = None if bulk else 1
-    if inlet.play is None:
+    feed = _accepting(inlet.feed(place)) if accept_loss else inlet.feed(place)
+    if following or inlet.play is None:
         furnish(store, inlet)
-        commits = ingest(store, inlet.feed(place), batch=batch)
+        commits = follow(store, feed) if following else ingest(store, feed, batch=batch)
     else:
         part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
         commits = replay(store, inlet, place, part, batch=batch)
     began, arrivals = time.monotonic(), []
-    with step(f"ingest {source}") as work:
+    with step(f"ingest {source}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
             arrivals += commit.arrivals
             work.at(commit.done, commit.pending)
             work.note = f"{len(arrivals):,} arrivals, {sum(a.rows for a in arrivals):,} events"
+            if following:
+                work.tell(f"follow {source}: {work.note}")
     if not arrivals and not json:
         err().print(f"Nothing new has arrived for '{source}'.")
     result: dict[str, object] = {
@@ -100,3 +117,14 @@ def command(
     elif arrivals:
         shown = {**result, "seconds": seconds(time.monotonic() - began)}
         out().print(facts("", shown))
+
+
+def _accepting(feed: "Feed") -> "Feed":
+    """The feed, as one that goes on after what is gone."""
+    from tidemark_streaming.kafka import KafkaFeed
+
+    if not isinstance(feed, KafkaFeed):
+        raise DefinitionError(
+            f"Source '{feed.source.name}' does not come from Kafka: leave --accept-loss."
+        )
+    return replace(feed, accept_loss=True)

@@ -1,0 +1,124 @@
+"""A broker of this home, for development and tests: real Kafka, of one node, on loopback.
+
+Its jars come from Maven, each pinned with its checksum in `broker.lock`, and are fetched when a
+broker is first started. Its data are in the folder `kafka` of the home.
+"""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine import Managed, jars
+from tidemark.engine.connect import free_port
+from tidemark.engine.java import find_java
+from tidemark.engine.process import Tell, silent
+from tidemark_streaming.kafka.cluster import configured
+
+HERE = Path(__file__).parent
+FOLDER = jars.FOLDER.with_name("kafka")
+"""Where the broker's jars are: one copy for every home."""
+
+MEMORY = "512m"
+START_DEADLINE = 60.0
+
+
+def process(settings: Settings) -> Managed:
+    """The broker's process."""
+    return Managed(settings.home, "kafka")
+
+
+def address(settings: Settings) -> str:
+    """Where the broker of this home listens."""
+    return f"127.0.0.1:{settings.kafka_port}"
+
+
+def start(settings: Settings, tell: Tell = silent) -> None:
+    """Start the broker, unless it runs, and wait until it answers.
+
+    Raises:
+        EngineError: no Java, no jars, a port that is another program's, or it ended at once.
+    """
+    broker = process(settings)
+    record = broker.running()
+    if record is not None and record.port != settings.kafka_port:
+        raise EngineError(
+            f"The broker of {settings.home} runs on port {record.port}, and kafka_port "
+            f"(TIDEMARK_KAFKA_PORT) is {settings.kafka_port}: stop it with `tidemark kafka down`, "
+            f"or set kafka_port to {record.port}."
+        )
+    if record is None:
+        if _answers(settings, patience=0.5):
+            raise EngineError(
+                f"Port {settings.kafka_port} on 127.0.0.1 has a Kafka broker already, which is not "
+                "of this home: stop it, or set kafka_port (TIDEMARK_KAFKA_PORT) to a free port."
+            )
+        java = find_java()
+        tell("fetching the broker's jars" if not FOLDER.exists() else "starting")
+        paths = jars.ensure(java, FOLDER, _pinned(), settings.maven_repository)
+        command = [
+            *(java.command, f"-Xmx{MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            f"-Dlog4j2.configurationFile={HERE / 'broker.log4j2.properties'}",
+            *("-cp", os.pathsep.join(map(str, paths))),
+        ]
+        properties = _configured(settings)
+        _format(command, settings.home / "kafka" / "data", properties)
+        tell("starting")
+        served = [*command, "kafka.Kafka", str(properties)]
+        broker.start(served, settings.kafka_port, os.environ, settings.home)
+    begun = time.monotonic()
+    while not _answers(settings, patience=1.0):
+        if broker.running() is None:
+            raise EngineError(f"The broker ended while it started: {broker.last_words()}")
+        if time.monotonic() - begun > START_DEADLINE:
+            raise EngineError(
+                f"The broker was not ready in {START_DEADLINE:.0f} seconds: {broker.last_words()}"
+            )
+
+
+def _pinned() -> list[jars.Jar]:
+    """The lines of the lock: `group:artifact:version sha256`."""
+    lines = (HERE / "broker.lock").read_text().splitlines()
+    return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
+
+
+def _configured(settings: Settings) -> Path:
+    folder = settings.home / "kafka"
+    folder.mkdir(parents=True, exist_ok=True)
+    controller = free_port()
+    own = {
+        "listeners": f"PLAINTEXT://{address(settings)},CONTROLLER://127.0.0.1:{controller}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "log.dirs": str(folder / "data"),
+    }
+    file = folder / "server.properties"
+    told = "".join(f"{name}={value}\n" for name, value in own.items())
+    file.write_text((HERE / "broker.properties").read_text() + told)
+    return file
+
+
+def _format(command: list[str], data: Path, properties: Path) -> None:
+    """Give the folder of the data its identity, once."""
+    if (data / "meta.properties").exists():
+        return
+    tool = [*command, "kafka.tools.StorageTool", "format"]
+    told = [*tool, "-t", str(uuid4()), "-c", str(properties)]
+    done = subprocess.run(told, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr + done.stdout).strip().splitlines()
+        raise EngineError(f"The broker's folder {data} can't be made: {(said or ['no word'])[-1]}")
+
+
+def _answers(settings: Settings, patience: float) -> bool:
+    client = AdminClient(configured(address(settings), {}))
+    try:
+        client.list_topics(timeout=patience)
+    except KafkaException:
+        return False
+    return True

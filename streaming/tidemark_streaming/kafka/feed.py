@@ -1,0 +1,205 @@
+"""Kafka as a way in: ranges of offsets become arrivals."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import instant
+from tidemark.base.settings import Settings
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival
+from tidemark.store.rows import frame
+from tidemark_streaming.feed import Chunk
+from tidemark_streaming.kafka import losses, position
+from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.kafka.position import Position, Topic
+from tidemark_streaming.kafka.records import Reader
+
+RECORD = {
+    "kafka_topic": "STRING",
+    "kafka_partition": "INT",
+    "kafka_topic_partition": "STRING",
+    "kafka_offset": "BIGINT",
+    "kafka_timestamp": "TIMESTAMP",
+    "kafka_timestamp_type": "STRING",
+    "kafka_key": "BINARY",
+    "kafka_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""The columns in which a source keeps what Kafka says of a record: those of them that it has.
+
+`kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
+`CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
+"""
+
+
+@dataclass(frozen=True)
+class KafkaFeed:
+    """Records of Kafka topics. What has come since the last look is an arrival, or several.
+
+    For each partition the timeline has the offsets that an arrival brought, and the next one goes
+    on there; nothing is committed to Kafka. Its processing time is that of the look. Partitions
+    and, with a pattern, topics that are new are read from their first record. Where time alone
+    moves the watermark, as partitions have become idle, that is an arrival without records.
+
+    Only records of committed transactions are read. Offsets without a record, which compaction
+    removed, are passed over. A record without a value, a tombstone, is an event whose columns are
+    null. One that can't be parsed is kept as text in `unparsed`. What an arrival could not bring
+    because it is gone is an error that says which offsets, until that loss is accepted.
+
+    Args:
+        source: whose events they are. Its columns that are in `RECORD` are what Kafka says of the
+            record; the others are fields of the value.
+        topics: names; one that begins with `^` is a pattern, which whole names must match.
+        start: where partitions begin that are there at the first look: `earliest`, `latest`, or an
+            instant (ISO 8601), from whose first record on they are read.
+        servers: `host:port`, several separated by commas; by default the setting kafka_servers.
+        format: of the value: json, an object with the source's columns.
+        options: the engine's options of the format, such as `timestampFormat`.
+        correlation: the header that holds an event's correlation id. Without it, or where a record
+            does not have it, that is `topic-partition-offset`.
+        client: more properties of Kafka's client, as librdkafka names them. Take secrets from the
+            environment.
+        rows: offsets that one arrival brings at most; a backlog becomes many arrivals.
+        accept_loss: go on after what is gone.
+
+    Raises:
+        DefinitionError: no topic, a start that is none, a column of `RECORD` of another type.
+    """
+
+    source: Source
+    topics: Sequence[str]
+    start: str = "earliest"
+    servers: str | None = None
+    format: str = "json"
+    options: Mapping[str, str] = field(default_factory=dict)
+    correlation: str | None = None
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    rows: int = 50_000
+    accept_loss: bool = False
+
+    def __post_init__(self) -> None:
+        what = f"The feed of source '{self.source.name}'"
+        if isinstance(self.topics, str) or not self.topics:
+            raise DefinitionError(f"{what} reads a list of topics, not {self.topics!r}.")
+        if self.format != "json":
+            raise DefinitionError(f"{what} can't read '{self.format}': the format is json.")
+        if self.rows < 1:
+            raise DefinitionError(f"{what} takes 1 or more rows at once, not {self.rows}.")
+        if self.start not in ("earliest", "latest"):
+            instant(self.start)
+        for name, kind in self.source.columns.items():
+            allowed = {RECORD.get(name), "STRING" if name == "kafka_key" else None} - {None}
+            if allowed and not any(_same(kind, other or "") for other in allowed):
+                raise DefinitionError(
+                    f"{what} fills the column '{name}' as {' or '.join(sorted(map(str, allowed)))},"
+                    f" and it is declared as {kind}."
+                )
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        last = timeline[-1] if timeline else None
+        at = {} if last is None else position.read(last.position)
+        there = self._cluster.topics(self.topics)
+        ranges = self._ranges(at, there, first=last is None)
+        clock = time.time_ns() // 1000
+        clock = clock if last is None else max(clock, last.arrived_at)
+        pieces = position.cut(ranges, self.rows)
+        chunks = [Chunk(position.written(p), clock, rows=position.count(p)) for p in pieces]
+        # The first look is an arrival in any case: it remembers where the topics began.
+        return chunks if position.count(ranges) or self._tells(last, ranges, clock) else []
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        records = self._reader.read([position.read(c.position) for c in chunks])
+        text = F.col("value").cast("string")
+        # One column more than the source has, for the text that does not fit it.
+        payload = {n: t for n, t in self.source.columns.items() if n not in RECORD}
+        fields = ", ".join(f"`{n}` {t}" for n, t in {**payload, "_corrupt": "STRING"}.items())
+        options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+        rows = frame(spark, records).withColumn("event", F.from_json(text, fields, options))
+        unparsed = F.coalesce("event._corrupt", F.when(F.isnull("event"), text))
+        rows = rows.withColumn("unparsed", unparsed)
+        place = F.concat_ws("-", "topic", "partition", "offset")
+        return rows.select(
+            *(F.when(F.isnull("unparsed"), self._column(c)).alias(c) for c in self.source.columns),
+            "chunk",
+            "position",
+            place.alias("read_from"),
+            "unparsed",
+            F.coalesce(self._correlation(), place).alias("correlation_id"),
+            (_size("key") + _size("value")).alias("bytes"),
+        )
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """Nothing: what does not fit the columns is kept as text."""
+        return None
+
+    def _ranges(self, at: Position, there: Position, *, first: bool) -> Position:
+        """What is to be brought: of each partition the offsets after those in `at`."""
+        begun = self._begin(there) if first else {}
+        ranges: dict[str, Topic] = {}
+        for name, topic in there.items():
+            known = at[name].offsets if name in at and at[name].id == topic.id else {}
+            offsets = dict[int, position.Range]()
+            for partition, (low, end) in topic.offsets.items():
+                start = known[partition][1] if partition in known else begun.get((name, partition))
+                start = low if start is None else start
+                offsets[partition] = (max(start, low) if start <= end else end, end)
+            ranges[name] = Topic(topic.id, offsets)
+        lost = losses.between(at, there)
+        if lost and not self.accept_loss:
+            raise DataError(losses.sentence(self.source.name, lost))
+        return ranges
+
+    def _begin(self, there: Position) -> Mapping[tuple[str, int], int]:
+        """By topic and partition, where to begin; nothing for their first record."""
+        if self.start == "earliest":
+            return {}
+        if self.start == "latest":
+            return {(n, p): end for n, t in there.items() for p, (_, end) in t.offsets.items()}
+        return self._cluster.since(instant(self.start), there)
+
+    def _tells(self, last: Arrival | None, ranges: Position, clock: int) -> bool:
+        """Whether an arrival without records says something."""
+        if last is None:
+            return bool(ranges) and self.start != "earliest"
+        state, after = last.watermark_state, last.after
+        return self.source.watermark.advance(state, after, None, clock)[0] != after
+
+    def _column(self, name: str) -> Column:
+        if name not in RECORD:
+            return F.col(f"event.`{name}`")
+        if name == "kafka_topic_partition":
+            return F.concat_ws("-", "topic", "partition")
+        return F.col(name.removeprefix("kafka_")).cast(self.source.columns[name])
+
+    def _correlation(self) -> Column:
+        if self.correlation is None:
+            return F.lit(None).cast("string")
+        name = self.correlation
+        found = F.filter("headers", lambda header: header["key"] == name)
+        return F.try_element_at(found, F.lit(1))["value"].cast("string")
+
+    @cached_property
+    def _servers(self) -> str:
+        return self.servers or Settings().kafka_servers
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(self._servers, self.client)
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self._servers, self.client, f"tidemark_{self.source.name}")
+
+
+def _size(name: str) -> Column:
+    return F.coalesce(F.length(name), F.lit(0)).cast("bigint")
+
+
+def _same(one: str, other: str) -> bool:
+    return one.replace(" ", "").upper() == other.replace(" ", "").upper()

@@ -1,0 +1,300 @@
+"""What is in Kafka comes into the log exactly once, and what is gone is told."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.define.watermarks import PerPartition
+from tidemark.engine.connect import address
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.kafka import KafkaFeed
+from topics import CLICKS, T0, Topics, clicks
+
+
+def bring(warehouse: Warehouse, feed: KafkaFeed, batch: int | None = None) -> list[Arrival]:
+    """Ingest what is pending; the new arrivals."""
+    return [a for commit in ingest(warehouse, feed, batch=batch) for a in commit.arrivals]
+
+
+def numbers(warehouse: Warehouse) -> list[int]:
+    """The numbers of all events in the log."""
+    rows = warehouse.read(CLICKS.log_table).select("n").collect()
+    return sorted(r.n for r in rows if r.n is not None)
+
+
+def test_a_record_keeps_what_kafka_says_of_it(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create(partitions=2)
+    topics.send(name, clicks(1), 0, {"trace": b"t-1", "x": b"\xff"}, key=b"k", at=T0 + 5)
+    topics.send(name, clicks(2), 1)
+    (arrival,) = bring(warehouse, topics.feed(name, correlation="trace"))
+    rows = warehouse.read(CLICKS.log_table).orderBy("n").collect()
+    first, second = (r.asDict(recursive=True) for r in rows)
+    assert first["kafka_topic"] == name
+    assert first["kafka_topic_partition"] == f"{name}-0"
+    assert (first["kafka_partition"], first["kafka_offset"]) == (0, 0)
+    assert first["kafka_key"] == b"k"
+    assert first["kafka_timestamp_type"] == "CreateTime"
+    assert first["kafka_timestamp"].timestamp() == T0 + 5
+    assert first["kafka_headers"] == [
+        {"key": "trace", "value": b"t-1"},
+        {"key": "x", "value": b"\xff"},
+    ]
+    assert first["correlation_id"] == "t-1"
+    assert second["correlation_id"] == second["read_from"] == f"{name}-1-0"
+    assert (second["kafka_key"], second["kafka_headers"]) == (None, [])
+    assert (arrival.rows, arrival.bytes) == (2, len(clicks(1)[0]) + 1 + len(clicks(2)[0]))
+    position = json.loads(arrival.position)[name]
+    assert position["offsets"] == {"0": [0, 1], "1": [0, 1]}
+    assert bring(warehouse, topics.feed(name)) == []
+
+
+@pytest.mark.parametrize("batch", [1, None])
+def test_whatever_the_cut_each_record_comes_once(
+    warehouse: Warehouse, topics: Topics, batch: int | None
+) -> None:
+    name = topics.create(partitions=3)
+    chance, sent = random.Random(3), 0
+    for _ in range(4):
+        for partition in range(3):
+            count = chance.randrange(12)
+            topics.send(name, clicks(*range(sent, sent + count)), partition)
+            sent += count
+        bring(warehouse, topics.feed(name, rows=chance.choice([4, 9, 50_000])), batch)
+    assert numbers(warehouse) == list(range(sent))
+    timeline = Log(warehouse, CLICKS).timeline()
+    assert sum(a.rows for a in timeline) == sent
+    rows = warehouse.read(CLICKS.log_table)
+    places = rows.groupBy("arrival", "position").count().where("count > 1").count()
+    assert places == 0
+    in_order = rows.selectExpr("struct(kafka_partition, kafka_offset) AS at", "arrival", "position")
+    for arrival in timeline:
+        found = in_order.where(F.col("arrival") == arrival.arrival).orderBy("position").collect()
+        assert [r.at for r in found] == sorted(r.at for r in found)
+
+
+_INGESTING = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+from topics import Topics
+
+_, remote, place, servers, name = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+while True:
+    for commit in ingest(warehouse, Topics(servers).feed(name, rows=20)):
+        print("committed", flush=True)
+"""
+
+
+def test_killed_at_any_instant_nothing_is_lost_or_doubled(
+    engine: Settings, warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create(partitions=2)
+    chance, sent = random.Random(11), 0
+    arguments = [address(engine), json.dumps(warehouse.place), topics.servers, name]
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    for _ in range(4):
+        topics.send(name, clicks(*range(sent, sent + 100)))
+        sent += 100
+        with subprocess.Popen(
+            [sys.executable, "-c", _INGESTING, *arguments],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"committed\n"
+            deadline = time.monotonic() + chance.uniform(0, 2)
+            while time.monotonic() < deadline:
+                topics.send(name, clicks(*range(sent, sent + 15)), chance.randrange(2))
+                sent += 15
+            assert process.poll() is None
+            process.kill()
+    bring(warehouse, topics.feed(name))
+    assert numbers(warehouse) == list(range(sent))
+
+
+def test_it_begins_where_it_is_told(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    topics.send(name, clicks(0), at=T0)
+    topics.send(name, clicks(1, 2), at=T0 + 10)
+    (arrival,) = bring(warehouse, topics.feed(name, start=iso((T0 + 10) * 1_000_000) or ""))
+    assert (arrival.rows, numbers(warehouse)) == (2, [1, 2])
+
+
+def test_the_latest_is_that_of_the_first_look(warehouse: Warehouse, topics: Topics) -> None:
+    """It is remembered though it brought nothing: what comes between two looks is not lost."""
+    name = topics.create()
+    topics.send(name, clicks(0))
+    (first,) = bring(warehouse, topics.feed(name, start="latest"))
+    assert first.rows == 0
+    topics.send(name, clicks(1))
+    bring(warehouse, topics.feed(name, start="latest"))
+    assert numbers(warehouse) == [1]
+
+
+def test_new_partitions_and_topics_are_read_from_their_first_record(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    prefix = f"many_{random.randrange(10**9)}"
+    first = topics.create(name=f"{prefix}_a")
+    topics.send(first, clicks(0))
+    bring(warehouse, topics.feed(f"^{prefix}_.*", start="latest"))
+    topics.grow(first, 2)
+    other = topics.create(name=f"{prefix}_b")
+    topics.create(name=f"not_{prefix}_c")
+    time.sleep(1)
+    topics.send(first, clicks(1), 1)
+    topics.send(other, clicks(2))
+    bring(warehouse, topics.feed(f"^{prefix}_.*", start="latest"))
+    assert numbers(warehouse) == [1, 2]
+
+
+def test_what_retention_took_is_told_and_passed_over_when_accepted(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create()
+    topics.send(name, clicks(0, 1))
+    bring(warehouse, topics.feed(name))
+    topics.send(name, clicks(2, 3, 4, 5))
+    topics.forget(name, before=5)
+    told = rf"offsets 2 to 4 of {name}-0, 3 in all, were removed .*--accept-loss"
+    with pytest.raises(DataError, match=told):
+        bring(warehouse, topics.feed(name))
+    bring(warehouse, topics.feed(name, accept_loss=True))
+    assert numbers(warehouse) == [0, 1, 5]
+    topics.send(name, clicks(6))
+    bring(warehouse, topics.feed(name))
+    assert numbers(warehouse) == [0, 1, 5, 6]
+
+
+def test_what_was_read_may_go(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    topics.send(name, clicks(0, 1))
+    bring(warehouse, topics.feed(name))
+    topics.forget(name, before=2)
+    topics.send(name, clicks(2))
+    bring(warehouse, topics.feed(name))
+    assert numbers(warehouse) == [0, 1, 2]
+
+
+def test_a_topic_made_anew_is_told_from_the_old_one(warehouse: Warehouse, topics: Topics) -> None:
+    """Its offsets begin anew: those that the old one had too would never be read."""
+    name = topics.create()
+    topics.send(name, clicks(0, 1))
+    bring(warehouse, topics.feed(name))
+    topics.delete(name)
+    with pytest.raises(DataError, match=f"There is no topic '{name}'"):
+        bring(warehouse, topics.feed(name))
+    with pytest.raises(DataError, match=f"topic '{name}' is gone"):
+        bring(warehouse, topics.feed(f"^{name}"))
+    topics.create(name=name)
+    topics.send(name, clicks(2, 3, 4))
+    with pytest.raises(DataError, match=rf"'{name}' was made anew .*after the offsets \(0: 2\)"):
+        bring(warehouse, topics.feed(name))
+    bring(warehouse, topics.feed(name, accept_loss=True))
+    assert numbers(warehouse) == [0, 1, 2, 3, 4]
+
+
+def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    producer = topics.producer(transactional_id=f"t-{name}")
+    producer.init_transactions()
+    for numbers_, ends in (
+        ((0, 1), producer.commit_transaction),
+        ((2, 3), producer.abort_transaction),
+    ):
+        producer.begin_transaction()
+        for value in clicks(*numbers_):
+            producer.produce(name, value)
+        producer.flush()
+        ends()
+    producer.begin_transaction()
+    producer.produce(name, clicks(4)[0])
+    producer.flush()
+    topics.send(name, clicks(5))
+    bring(warehouse, topics.feed(name))
+    assert numbers(warehouse) == [0, 1]
+    producer.commit_transaction()
+    bring(warehouse, topics.feed(name))
+    assert numbers(warehouse) == [0, 1, 4, 5]
+
+
+def test_what_compaction_removed_is_passed_over(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create(
+        cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01"
+    )
+    for n in range(5):
+        topics.send(name, clicks(n), key=b"same")
+        time.sleep(0.15)
+    feed, deadline = topics.feed(name), time.monotonic() + 60
+    while True:
+        topics.send(name, clicks(5), key=b"last")
+        chunks = feed.pending([])
+        rows = feed.read(warehouse.spark, chunks).select("n").collect()
+        if 0 not in (r.n for r in rows) or time.monotonic() > deadline:
+            break
+        time.sleep(1)
+    assert all(r.n != 0 for r in rows), "the broker has not compacted in a minute"
+    (arrival,) = bring(warehouse, topics.feed(name))
+    found = numbers(warehouse)
+    assert 0 not in found
+    assert {4, 5} <= set(found)
+    (end,) = json.loads(arrival.position)[name]["offsets"].values()
+    assert arrival.rows == len(found) < end[1]
+    assert bring(warehouse, topics.feed(name)) == []
+
+
+def test_what_does_not_fit_is_kept_as_text(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    bad = [b"gibberish", b'"text"', b"[1]", b"", b'{"at": "yesterday", "n": 1}', b'{"n": "x"}']
+    topics.send(name, [*bad, None, b'{"n": 7, "other": 1}', *clicks(8)])
+    (arrival,) = bring(warehouse, topics.feed(name))
+    rows = warehouse.read(CLICKS.log_table).orderBy("position").collect()
+    assert arrival.rows == len(rows) == len(bad) + 3
+    assert [r.unparsed for r in rows] == [*(b.decode() for b in bad), None, None, None]
+    assert all(r.at is None and r.n is None for r in rows[: len(bad) + 1])
+    assert [(r.n, r.at is None) for r in rows[-2:]] == [(7, True), (8, False)]
+
+
+def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create(partitions=3)
+    impatient = replace(
+        CLICKS, watermark=PerPartition("kafka_topic_partition", "10 seconds", idle="3 seconds")
+    )
+    feed = topics.feed(name, source=impatient)
+    topics.send(name, clicks(100), 0)
+    topics.send(name, clicks(40), 1)
+    (first,) = bring(warehouse, feed)
+    assert first.after == (T0 + 40 - 10) * 1_000_000
+    topics.send(name, clicks(110), 0)
+    (second,) = bring(warehouse, feed)
+    assert second.after == first.after
+    deadline, beats = time.monotonic() + 30, list[Arrival]()
+    while not beats and time.monotonic() < deadline:
+        beats = bring(warehouse, feed)
+    assert [(b.rows, b.after) for b in beats] == [(0, (T0 + 110 - 10) * 1_000_000)]
+    time.sleep(3.2)
+    assert bring(warehouse, feed) == [], "time moves nothing any more"
+
+
+def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:
+    feed = KafkaFeed(CLICKS, ["clicks"], servers="127.0.0.1:1")
+    with pytest.raises(DataError, match=r"Kafka at 127.0.0.1:1 can't be read: .*kafka up"):
+        bring(warehouse, feed)

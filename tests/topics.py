@@ -1,0 +1,84 @@
+"""Kafka topics of tests, on a real broker."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from tidemark.base.instants import iso
+from tidemark.define.source import Source
+from tidemark.define.watermarks import PerPartition
+from tidemark_streaming.kafka import RECORD, KafkaFeed
+
+T0 = 1_700_000_000
+CLICKS = Source(
+    name="clicks",
+    columns={"at": "TIMESTAMP", "n": "INT", **RECORD},
+    event_time="at",
+    watermark=PerPartition("kafka_topic_partition", "10 seconds", idle="1 minute"),
+)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a broker."""
+
+    servers: str
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers})
+
+    def create(self, partitions: int = 1, name: str = "", **config: str) -> str:
+        """A new topic that keeps old records too; its name."""
+        name = name or f"clicks_{uuid4().hex[:8]}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        settings = {"retention.ms": "-1", **settings}
+        made = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
+        made[name].result()
+        return name
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result()
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result()
+
+    def forget(self, name: str, before: int, partition: int = 0) -> None:
+        """Take the records of a partition away, as retention does."""
+        place = TopicPartition(name, partition, before)
+        next(iter(self.admin.delete_records([place]).values())).result()
+
+    def producer(self, **config: str) -> Producer:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        return Producer({"bootstrap.servers": self.servers, **settings})
+
+    def send(
+        self,
+        name: str,
+        values: Iterable[bytes | None],
+        partition: int = 0,
+        headers: Mapping[str, bytes] | None = None,
+        key: bytes | None = None,
+        at: int | None = None,
+    ) -> None:
+        """Records with these values, all acknowledged; `at` is their timestamp in seconds."""
+        producer = self.producer()
+        given: dict[str, Any] = {} if at is None else {"timestamp": at * 1000}
+        for value in values:
+            producer.produce(name, value, key, partition, headers=dict(headers or {}), **given)
+        assert producer.flush(30) == 0
+
+    def feed(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaFeed:  # noqa: ANN401
+        return KafkaFeed(source, names, servers=self.servers, **more)
+
+
+def clicks(*numbers: int) -> list[bytes]:
+    """Events with these numbers, `n` seconds after the first."""
+    return [json.dumps({"at": iso((T0 + n) * 1_000_000), "n": n}).encode() for n in numbers]
