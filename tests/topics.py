@@ -15,6 +15,7 @@ from tidemark.base.instants import iso
 from tidemark.define.source import Source
 from tidemark.define.watermarks import PerPartition
 from tidemark_streaming.kafka import RECORD, KafkaFeed
+from tidemark_streaming.kafka.cluster import configured
 
 T0 = 1_700_000_000
 CLICKS = Source(
@@ -33,7 +34,7 @@ class Topics:
 
     @cached_property
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.servers})
+        return AdminClient(configured(self.servers, {}))
 
     def create(self, partitions: int = 1, name: str = "", **config: str) -> str:
         """A new topic that keeps old records too; its name."""
@@ -57,7 +58,7 @@ class Topics:
 
     def producer(self, **config: str) -> Producer:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        return Producer({"bootstrap.servers": self.servers, **settings})
+        return Producer(configured(self.servers, settings))
 
     def send(
         self,

@@ -112,8 +112,6 @@ class Reader:
         if error is not None or offset >= ranges[-1][1]:
             return
         chunk = bisect.bisect_right(ranges, offset, key=lambda r: r[0]) - 1
-        while offset >= ranges[chunk][1]:
-            chunk += 1
         kind, instant = message.timestamp()
         rows.append(
             (

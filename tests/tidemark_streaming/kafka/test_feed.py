@@ -234,6 +234,24 @@ def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -
     assert numbers(warehouse) == [0, 1, 4, 5]
 
 
+def test_what_comes_after_the_look_is_not_of_its_arrival(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    """Also where the offsets before the arrival's end hold no record, but a transaction's mark."""
+    name = topics.create()
+    producer = topics.producer(transactional_id=f"t-{name}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(name, clicks(0)[0])
+    producer.commit_transaction()
+    feed = topics.feed(name)
+    chunks = feed.pending([])
+    topics.send(name, clicks(1))
+    assert [r.n for r in feed.read(warehouse.spark, chunks).select("n").collect()] == [0]
+    bring(warehouse, feed)
+    assert numbers(warehouse) == [0, 1]
+
+
 def test_what_compaction_removed_is_passed_over(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create(
         cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01"
