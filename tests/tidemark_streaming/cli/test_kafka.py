@@ -1,0 +1,127 @@
+"""The commands of Kafka: a broker, and sources that come from it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from commands import call
+from landing import log_rows
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka import broker
+from topics import CLICKS, Topics, clicks
+
+FEED = """
+import os
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.kafka import KafkaFeed
+from topics import CLICKS
+
+inlet = Inlet(CLICKS, lambda _: KafkaFeed(CLICKS, [os.environ["CLICKS_TOPIC"]]))
+"""
+
+
+@pytest.fixture
+def topic(topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A topic from which the source `clicks` of the configured domain comes."""
+    name = topics.create()
+    package = tmp_path / f"domain_of_{name}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "feed.py").write_text(FEED)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("TIDEMARK_DOMAINS", package.name)
+    monkeypatch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
+    monkeypatch.setenv("TIDEMARK_DATABASE", name)
+    monkeypatch.setenv("CLICKS_TOPIC", name)
+    return name
+
+
+def count(here: Settings, spark: Warehouse, database: str) -> int:
+    """How many rows the log of the clicks has."""
+    tables = Warehouse(spark.spark, here.warehouse, database)
+    return len(log_rows(tables, CLICKS)) if tables.exists(CLICKS.log_table) else 0
+
+
+def test_an_ingest_follows_until_it_is_interrupted(
+    here: Settings, warehouse: Warehouse, topics: Topics, topic: str
+) -> None:
+    topics.send(topic, clicks(0, 1))
+    command = [str(Path(sys.executable).with_name("tidemark")), "ingest", "clicks", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        for sent in (2, 4):
+            deadline = time.monotonic() + 60
+            while count(here, warehouse, topic) < sent and time.monotonic() < deadline:
+                assert process.poll() is None
+                time.sleep(0.2)
+            assert count(here, warehouse, topic) == sent
+            topics.send(topic, clicks(sent, sent + 1))
+        process.send_signal(signal.SIGINT)
+        said, told = (text.decode() for text in process.communicate(timeout=30))
+    assert process.returncode == 0, told
+    assert "ingest clicks" in told
+    assert "last_arrival" in said
+    assert "Traceback" not in said + told
+
+
+def test_what_is_gone_is_passed_over_when_a_person_says_so(
+    here: Settings, warehouse: Warehouse, topics: Topics, topic: str
+) -> None:
+    topics.send(topic, clicks(0))
+    assert call("ingest", "clicks").exit_code == 0
+    topics.send(topic, clicks(1, 2))
+    topics.forget(topic, before=2)
+    refused = call("ingest", "clicks")
+    assert refused.exit_code == 2
+    assert f"offsets 1 to 1 of {topic}-0, 1 in all" in " ".join(refused.stderr.split())
+    assert call("ingest", "clicks", "--accept-loss").exit_code == 0
+    assert count(here, warehouse, topic) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--accept-loss"], "Source 'flights' does not come from Kafka"),
+        (["--follow", "--days", "3"], "--follow takes what comes: leave --days."),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    result = call("ingest", "flights", *arguments)
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.split())
+
+
+def test_a_broker_is_started_once_and_keeps_its_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
+    process = broker.process(Settings())
+    try:
+        assert call("kafka", "up").exit_code == 0
+        first = process.running()
+        topic = Topics(f"127.0.0.1:{port}").create()
+        assert call("kafka", "up").exit_code == 0
+        assert process.running() == first
+        monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(free_port()))
+        assert "runs on port" in call("kafka", "up").stderr
+        monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
+        monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "other"))
+        assert "not of this home" in " ".join(call("kafka", "up").stderr.split())
+        monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+        assert call("kafka", "down").exit_code == 0
+        assert process.running() is None
+        assert "No broker is running." in call("kafka", "down").stderr
+        assert call("kafka", "up").exit_code == 0
+        Topics(f"127.0.0.1:{port}").send(topic, clicks(1))
+    finally:
+        process.stop()
