@@ -14,7 +14,7 @@ from tidemark.base.instants import instant
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.log import Arrival
-from tidemark.store.rows import frame
+from tidemark.store.rows import SENT, frame
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
 from tidemark_streaming.kafka.cluster import Cluster
@@ -36,6 +36,10 @@ RECORD = {
 `kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
 `CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
 """
+
+
+TASKS = 8
+"""In how many pieces the engine parses many records."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,11 @@ class KafkaFeed:
         payload = {n: t for n, t in self.source.columns.items() if n not in RECORD}
         fields = ", ".join(f"`{n}` {t}" for n, t in {**payload, "_corrupt": "STRING"}.items())
         options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-        rows = frame(spark, records).withColumn("event", F.from_json(text, fields, options))
+        rows = frame(spark, records)
+        if records.num_rows > SENT:
+            # Rows that were sent would otherwise be parsed where plans are made, by one thread.
+            rows = rows.repartition(TASKS)
+        rows = rows.withColumn("event", F.from_json(text, fields, options))
         unparsed = F.coalesce("event._corrupt", F.when(F.isnull("event"), text))
         rows = rows.withColumn("unparsed", unparsed)
         place = F.concat_ws("-", "topic", "partition", "offset")

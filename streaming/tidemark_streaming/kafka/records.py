@@ -1,9 +1,10 @@
 """Records of Kafka, read by their offsets into memory."""
 
-import bisect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -11,7 +12,6 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    Message,
     TopicPartition,
 )
 
@@ -39,6 +39,22 @@ _PATIENCE = 60.0
 _TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 
 
+_Of = tuple[str, int]
+"""Topic and partition."""
+
+
+class _Record(Protocol):
+    """A message that is a record, and so has a place; the client's type has none for errors."""
+
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+
+
 class Reader:
     """Reads ranges of offsets. It is of no group that commits: the timeline is its memory."""
 
@@ -51,10 +67,12 @@ class Reader:
             "auto.offset.reset": "error",
             "isolation.level": READ_COMMITTED,
             "fetch.wait.max.ms": 50,
+            # By default the next fetch waits a second once 100,000 records lie ready.
+            "fetch.queue.backoff.ms": 5,
         }
         self._consumer = Consumer({**own, **configured(servers, client)})
 
-    def read(self, positions: Sequence[Position]) -> pa.Table:
+    def read(self, pieces: Sequence[Position]) -> pa.Table:
         """The records of the pieces of a position, with the index of theirs in `chunk`.
 
         Offsets that hold no record (a transaction's marks, what compaction removed) are passed
@@ -63,83 +81,76 @@ class Reader:
         Raises:
             DataError: the brokers don't answer, or have the offsets no more.
         """
-        ends: dict[tuple[str, int], list[Range]] = {}
-        for topic, partition, ranges in spans(positions):
-            if ranges[0][0] < ranges[-1][1]:
-                ends[topic, partition] = ranges
-        places = _places(positions)
-        rows: list[tuple[object, ...]] = []
-        starts = [TopicPartition(t, p, r[0][0]) for (t, p), r in ends.items()]
-        self._consumer.assign(starts)
+        asked = {(topic, partition): r for topic, partition, r in spans(pieces)}
+        asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
+        index = {of: n for n, of in enumerate(asked)}
+        found = [m for m in self._fetched(asked) if m.offset() < asked[_of(m)][-1][1]]
+        which = np.fromiter((index[_of(m)] for m in found), np.int64, len(found))
+        offsets = np.fromiter((m.offset() for m in found), np.int64, len(found))
+        chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
+        for of, begins in _places(pieces).items():
+            if of in index:
+                mine = which == index[of]
+                starts = np.array([start for start, _ in asked[of]])
+                chunk[mine] = np.searchsorted(starts, offsets[mine], side="right") - 1
+                place[mine] = np.array(begins)[chunk[mine]] + offsets[mine] - starts[chunk[mine]]
+        times = [m.timestamp() for m in found]
+        columns = {
+            "chunk": chunk,
+            "position": place,
+            "topic": [m.topic() for m in found],
+            "partition": [m.partition() for m in found],
+            "offset": offsets,
+            "timestamp": [at * 1000 if kind in _TYPES else None for kind, at in times],
+            "timestamp_type": [_TYPES.get(kind) for kind, _ in times],
+            "key": [m.key() for m in found],
+            "value": [m.value() for m in found],
+            "headers": [[{"key": k, "value": v} for k, v in m.headers() or ()] for m in found],
+        }
+        arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
+        return pa.table(arrays, schema=SCHEMA)
+
+    def _fetched(self, asked: Mapping[_Of, Sequence[Range]]) -> Iterator[_Record]:
+        """The records of these ranges, and some that come after them."""
+        ends = {of: ranges[-1][1] for of, ranges in asked.items()}
+        self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
         heard = time.monotonic()
         try:
             while ends:
-                messages = self._consumer.consume(_AT_ONCE, timeout=0.2)
-                if messages:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > _PATIENCE:
-                    raise self._lost(f"no record came in {_PATIENCE:.0f} seconds")
-                for message in messages:
-                    self._take(message, ends, places, rows)
+                first = self._consumer.poll(0.5)
+                if first is None:
+                    if time.monotonic() - heard > _PATIENCE:
+                        raise self._lost(f"no record came in {_PATIENCE:.0f} seconds")
+                    continue
+                heard = time.monotonic()
+                for message in (first, *self._consumer.consume(_AT_ONCE, timeout=0)):
+                    record: Any = message
+                    error, of = message.error(), _of(record)
+                    if error is None:
+                        yield record
+                    elif error.code() != KafkaError._PARTITION_EOF:
+                        raise self._lost(error.str())
+                    if of in ends and (error is not None or record.offset() >= ends[of] - 1):
+                        del ends[of]
+                        self._consumer.incremental_unassign([TopicPartition(*of)])
         finally:
             self._consumer.unassign()
-        columns = zip(*rows, strict=True) if rows else [[] for _ in SCHEMA]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
-        return pa.table(arrays, schema=SCHEMA)
-
-    def _take(
-        self,
-        message: Message,
-        ends: dict[tuple[str, int], list[Range]],
-        places: Sequence[Mapping[tuple[str, int], int]],
-        rows: list[tuple[object, ...]],
-    ) -> None:
-        """Add a message to `rows`, or take a partition that is read to its end out of `ends`."""
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise self._lost(error.str())
-        if topic is None or partition is None or offset is None:
-            raise self._lost("a record without a place")
-        of = (topic, partition)
-        if of not in ends:
-            # Fetched before the partition was given up, beyond the end.
-            return
-        ranges = ends[of]
-        if error is not None or offset >= ranges[-1][1] - 1:
-            del ends[of]
-            self._consumer.incremental_unassign([TopicPartition(topic, partition)])
-        if error is not None or offset >= ranges[-1][1]:
-            return
-        chunk = bisect.bisect_right(ranges, offset, key=lambda r: r[0]) - 1
-        kind, instant = message.timestamp()
-        rows.append(
-            (
-                chunk,
-                places[chunk][of] + offset - ranges[chunk][0],
-                topic,
-                partition,
-                offset,
-                instant * 1000 if kind in _TYPES else None,
-                _TYPES.get(kind),
-                message.key(),
-                message.value(),
-                [{"key": k, "value": v} for k, v in message.headers() or ()],
-            )
-        )
 
     def _lost(self, reason: str) -> DataError:
         return unreachable(self._servers, KafkaException(reason))
 
 
-def _places(positions: Sequence[Position]) -> list[dict[tuple[str, int], int]]:
-    """For each position, the place of each partition's first record in it."""
-    found: list[dict[tuple[str, int], int]] = []
-    for position in positions:
-        place, begins = 0, dict[tuple[str, int], int]()
-        for name, topic in sorted(position.items()):
+def _of(record: _Record) -> _Of:
+    return record.topic(), record.partition()
+
+
+def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
+    """By partition, the place of its first record in each of the pieces."""
+    found: dict[_Of, list[int]] = {}
+    for piece in pieces:
+        place = 0
+        for name, topic in sorted(piece.items()):
             for partition, (start, end) in sorted(topic.offsets.items()):
-                begins[name, partition] = place
+                found.setdefault((name, partition), []).append(place)
                 place += end - start
-        found.append(begins)
     return found
