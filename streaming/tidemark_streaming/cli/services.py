@@ -12,12 +12,15 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
 
 if TYPE_CHECKING:
+    from tidemark.engine.process import Record
     from tidemark_streaming.standing_faults import StandingFault
 
 _HIDDEN = ("source", "as_of", "arrived_at")
 """What the JSON has and the tables leave out."""
 
 NAMES = {"webserver": "Dagster web interface", "daemon": "Dagster daemon"}
+BROKER = {"kafka": "Kafka broker"}
+"""What `tidemark kafka up` starts: listed where it was."""
 
 
 def register(app: typer.Typer) -> None:
@@ -139,19 +142,29 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
             "log": None if spark.log is None else str(spark.log),
         }
     ]
-    for name, title in NAMES.items():
+    for name, title in {**NAMES, **BROKER}.items():
         process = services.service(settings, name)
         record = process.running()
+        if name in BROKER and process.recorded() is None:
+            continue
         rows.append(
             {
                 "name": title,
                 "running": record is not None,
-                "address": services.url(settings) if name == "webserver" else None,
+                "address": _address(settings, name, record),
                 "pid": None if record is None else record.pid,
                 "log": str(process.log),
             }
         )
     return rows
+
+
+def _address(settings: Settings, name: str, record: "Record | None") -> str | None:
+    from tidemark_streaming import services
+
+    if name == "webserver":
+        return services.url(settings)
+    return f"127.0.0.1:{record.port}" if name in BROKER and record is not None else None
 
 
 def _sources(settings: Settings) -> list[dict[str, Any]]:

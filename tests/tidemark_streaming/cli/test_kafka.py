@@ -1,5 +1,6 @@
 """The commands of Kafka: a broker, and sources that come from it."""
 
+import json
 import os
 import signal
 import subprocess
@@ -112,6 +113,10 @@ def test_a_broker_is_started_once_and_keeps_its_topics(
         topic = Topics(f"127.0.0.1:{port}").create()
         assert call("kafka", "up").exit_code == 0
         assert process.running() == first
+        processes = json.loads(call("status", "--json").stdout)["processes"]
+        assert [p["address"] for p in processes if p["name"] == "Kafka broker"] == [
+            f"127.0.0.1:{port}"
+        ]
         monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(free_port()))
         assert "runs on port" in call("kafka", "up").stderr
         monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
