@@ -156,7 +156,9 @@ class FileFeed:
     options: Mapping[str, str | bool] = field(default_factory=dict)
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        done = {p["file"]: p["bytes"] for p in (json.loads(a.position) for a in timeline) if p}
+        positions = (json.loads(arrival.position) for arrival in timeline)
+        # A source may have come from elsewhere before.
+        done = {p["file"]: p["bytes"] for p in positions if "file" in p}
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         for modified, name, size in self._files():

@@ -43,8 +43,8 @@ FEW_BYTES = 4 << 20
 
 LOOK_EVERY = 0.2
 
-MANY = 500_000
-"""Rows that one commit brings at most, as far as the feed knows of them before they are read."""
+TOGETHER = 10
+"""Arrivals that one commit brings at most, where the feed has their rows in memory."""
 
 
 @dataclass(frozen=True)
@@ -165,25 +165,15 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
             f"The stream '{log.source.name}' has ended with arrival {last.arrival}: "
             f"{len(chunks)} more arrivals are pending, which it can't take."
         )
-    done = 0
-    for part in _parts(chunks, batch or len(chunks)):
+    # A feed that knows how many rows come has them in memory.
+    most = TOGETHER if any(chunk.rows for chunk in chunks) else len(chunks)
+    size = batch or max(most, 1)
+    for first in range(0, len(chunks), size):
+        part = chunks[first : first + size]
         arrivals = _commit(log, feed, last, part)
         timeline += arrivals
         last = arrivals[-1]
-        done += len(part)
-        yield Ingested(tuple(arrivals), done, len(chunks))
-
-
-def _parts(chunks: Sequence[Chunk], most: int) -> Iterator[Sequence[Chunk]]:
-    """Successive chunks for one commit each: at most so many, and not too many rows."""
-    part: list[Chunk] = []
-    for chunk in chunks:
-        if part and (len(part) == most or sum(c.rows for c in (*part, chunk)) > MANY):
-            yield part
-            part = []
-        part.append(chunk)
-    if part:
-        yield part
+        yield Ingested(tuple(arrivals), first + len(part), len(chunks))
 
 
 def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:

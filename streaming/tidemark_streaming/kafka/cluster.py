@@ -89,13 +89,13 @@ class Cluster:
         return {(p.topic, p.partition): self._result(f).offset for p, f in told.items()}
 
     def _matching(self, name: str, there: Mapping[str, Any]) -> list[str]:
+        own = sorted(t for t in there if not t.startswith("__"))
         if name.startswith("^"):
-            return sorted(t for t in there if re.fullmatch(name[1:], t) and not t.startswith("__"))
+            return [topic for topic in own if matches(name, topic)]
         if name not in there:
-            known = ", ".join(sorted(t for t in there if not t.startswith("__"))) or "none"
             raise DataError(
-                f"There is no topic '{name}' at {self.servers}; there are: {known}. Create it, or "
-                "correct the feed's topics."
+                f"There is no topic '{name}' at {self.servers}; there are: "
+                f"{', '.join(own) or 'none'}. Create it, or correct the feed's topics."
             )
         return [name]
 
@@ -107,6 +107,11 @@ class Cluster:
             return question()
         except (KafkaException, TimeoutError) as error:
             raise unreachable(self.servers, error) from None
+
+
+def matches(name: str, topic: str) -> bool:
+    """Whether a feed's name of a topic, or its pattern, is meant for this one."""
+    return bool(re.fullmatch(name[1:], topic)) if name.startswith("^") else name == topic
 
 
 def configured(servers: str, client: Mapping[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tidemark.store.log import Arrival
 from tidemark.store.rows import SENT, frame
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
-from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.kafka.cluster import Cluster, matches
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.kafka.records import Reader
 
@@ -37,6 +37,9 @@ RECORD = {
 `CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
 """
 
+
+BYTES = 16 << 20
+"""The size of an arrival, about: its records are in memory once."""
 
 TASKS = 8
 """In how many pieces the engine parses many records."""
@@ -69,7 +72,8 @@ class KafkaFeed:
             does not have it, that is `topic-partition-offset`.
         client: more properties of Kafka's client, as librdkafka names them. Take secrets from the
             environment.
-        rows: offsets that one arrival brings at most; a backlog becomes many arrivals.
+        rows: offsets that one arrival brings at most, fewer where the records before were large
+            (16 MB in all, by their mean); a backlog becomes many arrivals.
         accept_loss: go on after what is gone.
 
     Raises:
@@ -107,15 +111,19 @@ class KafkaFeed:
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
-        at = {} if last is None else position.read(last.position)
+        # A source may have come from elsewhere before.
+        at = next((p for a in reversed(timeline) if (p := position.read(a.position))), None)
         there = self._cluster.topics(self.topics)
-        ranges = self._ranges(at, there, first=last is None)
+        ranges = self._ranges(at, there)
         clock = time.time_ns() // 1000
         clock = clock if last is None else max(clock, last.arrived_at)
-        pieces = position.cut(ranges, self.rows)
+        pieces = position.cut(ranges, self._most(timeline))
         chunks = [Chunk(position.written(p), clock, rows=position.count(p)) for p in pieces]
-        # The first look is an arrival in any case: it remembers where the topics began.
-        return chunks if position.count(ranges) or self._tells(last, ranges, clock) else []
+        if position.count(ranges):
+            return chunks
+        # The first look may have to be remembered, and time alone may move the watermark.
+        begins = at is None and bool(ranges) and self.start != "earliest"
+        return chunks if begins or (last is not None and self._moves(last, clock)) else []
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         records = self._reader.read([position.read(c.position) for c in chunks])
@@ -146,22 +154,33 @@ class KafkaFeed:
         """Nothing: what does not fit the columns is kept as text."""
         return None
 
-    def _ranges(self, at: Position, there: Position, *, first: bool) -> Position:
+    def _ranges(self, at: Position | None, there: Position) -> Position:
         """What is to be brought: of each partition the offsets after those in `at`."""
-        begun = self._begin(there) if first else {}
-        ranges: dict[str, Topic] = {}
+        begun = self._begin(there) if at is None else {}
+        asked, left = dict[str, Topic](), dict[str, Topic]()
+        for name, topic in (at or {}).items():
+            mine = any(matches(one, name) for one in self.topics)
+            (asked if mine else left)[name] = topic
+        lost = losses.between(asked, there)
+        if lost and not self.accept_loss:
+            raise DataError(losses.sentence(self.source.name, lost))
+        # A topic that is asked for no more is remembered: it may be again.
+        ranges = dict(position.standing(left))
         for name, topic in there.items():
-            known = at[name].offsets if name in at and at[name].id == topic.id else {}
+            known = asked[name].offsets if name in asked and asked[name].id == topic.id else {}
             offsets = dict[int, position.Range]()
             for partition, (low, end) in topic.offsets.items():
                 start = known[partition][1] if partition in known else begun.get((name, partition))
                 start = low if start is None else start
-                offsets[partition] = (max(start, low) if start <= end else end, end)
+                offsets[partition] = (min(max(start, low), end), end)
             ranges[name] = Topic(topic.id, offsets)
-        lost = losses.between(at, there)
-        if lost and not self.accept_loss:
-            raise DataError(losses.sentence(self.source.name, lost))
         return ranges
+
+    def _most(self, timeline: Sequence[Arrival]) -> int:
+        """How many offsets an arrival may bring, as far as the size of the last records tells."""
+        told = next((a for a in reversed(timeline) if a.rows), None)
+        size = 1 if told is None else max(told.bytes // told.rows, 1)
+        return max(min(self.rows, BYTES // size), 1)
 
     def _begin(self, there: Position) -> Mapping[tuple[str, int], int]:
         """By topic and partition, where to begin; nothing for their first record."""
@@ -171,10 +190,8 @@ class KafkaFeed:
             return {(n, p): end for n, t in there.items() for p, (_, end) in t.offsets.items()}
         return self._cluster.since(instant(self.start), there)
 
-    def _tells(self, last: Arrival | None, ranges: Position, clock: int) -> bool:
-        """Whether an arrival without records says something."""
-        if last is None:
-            return bool(ranges) and self.start != "earliest"
+    def _moves(self, last: Arrival, clock: int) -> bool:
+        """Whether time alone moves the watermark."""
         state, after = last.watermark_state, last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
 

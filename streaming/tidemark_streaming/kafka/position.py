@@ -39,10 +39,19 @@ def written(position: Position) -> str:
 
 
 def read(text: str) -> Position:
-    """The position of that JSON."""
+    """The position of that JSON; of one that another kind of feed has written, no topic."""
     return {
         name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
         for name, topic in json.loads(text).items()
+        if isinstance(topic, dict)
+    }
+
+
+def standing(position: Position) -> Position:
+    """Where it ends, as a position that brings nothing."""
+    return {
+        name: Topic(topic.id, {p: (end, end) for p, (_, end) in topic.offsets.items()})
+        for name, topic in position.items()
     }
 
 

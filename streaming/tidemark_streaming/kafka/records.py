@@ -60,17 +60,20 @@ class Reader:
 
     def __init__(self, servers: str, client: Mapping[str, str], group: str) -> None:
         self._servers = servers
-        own = {
+        usual = {
             "group.id": group,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
             "isolation.level": READ_COMMITTED,
             "fetch.wait.max.ms": 50,
             # By default the next fetch waits a second once 100,000 records lie ready.
             "fetch.queue.backoff.ms": 5,
         }
-        self._consumer = Consumer({**own, **configured(servers, client)})
+        # What reading ranges rests on, whatever else is configured.
+        fixed = {
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+        self._consumer = Consumer({**usual, **configured(servers, client), **fixed})
 
     def read(self, pieces: Sequence[Position]) -> pa.Table:
         """The records of the pieces of a position, with the index of theirs in `chunk`.
@@ -130,7 +133,10 @@ class Reader:
                         yield record
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise self._lost(error.str())
-                    if of in ends and (error is not None or record.offset() >= ends[of] - 1):
+                    # A partition's end may be before the range's for a moment, when another
+                    # broker has come to lead it: what is missing is still to come.
+                    after = record.offset() + (error is None)
+                    if of in ends and after >= ends[of]:
                         del ends[of]
                         self._consumer.incremental_unassign([TopicPartition(*of)])
         finally:

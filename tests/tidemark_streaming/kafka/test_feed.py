@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark.define.watermarks import PerPartition
+from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
 from tidemark.engine.connect import address
 from tidemark.store.log import Arrival, Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import FileFeed
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaFeed
 from topics import CLICKS, T0, Topics, clicks
@@ -90,6 +91,7 @@ import json
 import sys
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import FileFeed
 from tidemark_streaming.ingest import ingest
 from topics import Topics
 
@@ -208,6 +210,48 @@ def test_a_topic_made_anew_is_told_from_the_old_one(warehouse: Warehouse, topics
         bring(warehouse, topics.feed(name))
     bring(warehouse, topics.feed(name, accept_loss=True))
     assert numbers(warehouse) == [0, 1, 2, 3, 4]
+
+
+def test_a_topic_that_is_left_out_for_a_while_goes_on_where_it_was(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    one, other = topics.create(), topics.create()
+    topics.send(one, clicks(0))
+    topics.send(other, clicks(1))
+    bring(warehouse, topics.feed(one, other))
+    topics.send(one, clicks(2))
+    topics.send(other, clicks(3))
+    bring(warehouse, topics.feed(one))
+    assert numbers(warehouse) == [0, 1, 2]
+    bring(warehouse, topics.feed(one, other))
+    assert numbers(warehouse) == [0, 1, 2, 3]
+
+
+def test_a_source_goes_over_from_files_to_kafka_and_back(
+    warehouse: Warehouse, topics: Topics, tmp_path: Path
+) -> None:
+    name, columns = topics.create(), {"at": "TIMESTAMP", "n": "INT"}
+    source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
+    files, records = FileFeed(source, tmp_path, "json"), topics.feed(name, source=source)
+    for n in (0, 2):
+        (tmp_path / f"{n}.json").write_bytes(clicks(n)[0])
+        list(ingest(warehouse, files))
+        topics.send(name, clicks(n + 1))
+        bring(warehouse, records)
+    assert numbers(warehouse) == [0, 1, 2, 3]
+    assert list(ingest(warehouse, files)) == []
+    assert bring(warehouse, records) == []
+
+
+def test_large_records_come_in_smaller_arrivals(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    large = b'{"n": 1, "rest": "' + b"x" * 500_000 + b'"}'
+    topics.send(name, [large] * 3)
+    bring(warehouse, topics.feed(name))
+    topics.send(name, [large] * 40)
+    arrivals = bring(warehouse, topics.feed(name))
+    assert [a.rows for a in arrivals] == [20, 20]
+    assert all(a.bytes == 20 * len(large) for a in arrivals)
 
 
 def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -> None:
