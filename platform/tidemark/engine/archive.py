@@ -7,7 +7,6 @@ checks them again. Without an archive, or with one that Java refuses, a server s
 only later.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -17,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidemark.base.errors import EngineError
+from tidemark.engine.alone import alone
 from tidemark.engine.jars import FOLDER as JARS
 from tidemark.engine.java import Java
 from tidemark.engine.launch import pyspark_home
@@ -64,13 +64,10 @@ def make(
     Raises:
         EngineError: Java made none.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    key = _key(java, paths)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone(folder):
         if options(java, paths, folder):
             return False
-        _make(java, folder, key, train)
+        _make(java, folder, _key(java, paths), train)
     return True
 
 

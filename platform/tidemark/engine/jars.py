@@ -15,6 +15,7 @@ from xml.sax.saxutils import quoteattr
 
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
+from tidemark.engine.alone import alone
 from tidemark.engine.java import Java, find_java
 
 FOLDER = Path(__file__).resolve().parents[3] / ".engine" / "jars"
@@ -57,6 +58,8 @@ JARS = (
     ),
 )
 
+_ATTEMPTS = 3
+
 # `ibiblio` is Ivy's resolver for Maven Central; `m2compatible` is Maven's folder layout.
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
@@ -83,21 +86,10 @@ def ensure(
     Raises:
         EngineError: a jar could not be fetched, or is not the file that it should be.
     """
-    missing = [jar for jar in jars if not _is_whole(folder / jar.file, jar)]
-    if missing:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-            _fetch(java, missing, Path(scratch), repository)
-            for jar in missing:
-                fetched = Path(scratch) / jar.file
-                if not _is_whole(fetched, jar):
-                    raise EngineError(
-                        f"The fetched {jar.file} is not the file that Tidemark was tested with "
-                        f"(its SHA-256 is {_sha256(fetched)}, expected {jar.sha256}): "
-                        "it was refused; check the Maven repository or mirror it came from."
-                    )
-            for jar in missing:
-                (Path(scratch) / jar.file).replace(folder / jar.file)
+    if _missing(folder, jars):
+        with alone(folder):
+            if missing := _missing(folder, jars):
+                _add(java, folder, missing, repository)
     return [folder / jar.file for jar in jars]
 
 
@@ -111,7 +103,26 @@ def main() -> None:
         sys.exit(f"setup: {error}")
 
 
-def _fetch(java: Java, jars: list[Jar], folder: Path, repository: str | None) -> None:
+def _missing(folder: Path, jars: Sequence[Jar]) -> list[Jar]:
+    return [jar for jar in jars if not _is_whole(folder / jar.file, jar)]
+
+
+def _add(java: Java, folder: Path, jars: Sequence[Jar], repository: str | None) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
+        _fetch(java, jars, Path(scratch), repository)
+        for jar in jars:
+            fetched = Path(scratch) / jar.file
+            if not _is_whole(fetched, jar):
+                raise EngineError(
+                    f"The fetched {jar.file} is not the file that Tidemark was tested with "
+                    f"(its SHA-256 is {_sha256(fetched)}, expected {jar.sha256}): "
+                    "it was refused; check the Maven repository or mirror it came from."
+                )
+        for jar in jars:
+            (Path(scratch) / jar.file).replace(folder / jar.file)
+
+
+def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None) -> None:
     settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
     settings.write_text(_SETTINGS % (f"root={quoteattr(repository)}" if repository else ""))
     dependencies = "".join(
@@ -131,16 +142,21 @@ def _fetch(java: Java, jars: list[Jar], folder: Path, repository: str | None) ->
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
-    if absent:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        reasons = [line.strip() for line in lines if "ERROR" in line or "exception" in line.lower()]
-        raise EngineError(
-            f"Could not fetch {', '.join(absent)} from {repository or 'Maven Central'} "
-            f"({(reasons or lines or ['no output'])[-1]}): check the network, or set "
-            "maven_repository (TIDEMARK_MAVEN_REPOSITORY) to a mirror that has them."
-        )
+    absent, said = [jar.file for jar in jars], ""
+    for _ in range(_ATTEMPTS):
+        # What was fetched stays in Ivy's cache: another attempt asks for the rest.
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
+        if not absent:
+            return
+        said = done.stdout + done.stderr
+    lines = said.strip().splitlines()
+    reasons = [line.strip() for line in lines if "ERROR" in line or "exception" in line.lower()]
+    raise EngineError(
+        f"Could not fetch {', '.join(absent)} from {repository or 'Maven Central'} "
+        f"({(reasons or lines or ['no output'])[-1]}): check the network, or set "
+        "maven_repository (TIDEMARK_MAVEN_REPOSITORY) to a mirror that has them."
+    )
 
 
 def _ivy() -> Path:

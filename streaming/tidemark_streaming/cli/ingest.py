@@ -1,5 +1,6 @@
 """`tidemark ingest`: bring arrivals into a source's log."""
 
+import signal
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -94,6 +95,10 @@ def command(
         part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
         commits = replay(store, inlet, place, part, batch=batch)
     began, arrivals = time.monotonic(), []
+    if following:
+        # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell
+        # starts in the background.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     with step(f"ingest {source}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
             arrivals += commit.arrivals

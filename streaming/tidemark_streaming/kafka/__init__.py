@@ -1,5 +1,6 @@
 """Kafka as a way in."""
 
-from tidemark_streaming.kafka.feed import RECORD, KafkaFeed
+from tidemark_streaming.kafka.decode import RECORD
+from tidemark_streaming.kafka.feed import KafkaFeed
 
 __all__ = ["RECORD", "KafkaFeed"]

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import instant
@@ -18,25 +17,9 @@ from tidemark.store.rows import SENT, frame
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
 from tidemark_streaming.kafka.cluster import Cluster, matches
+from tidemark_streaming.kafka.decode import check, decoded
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.kafka.records import Reader
-
-RECORD = {
-    "kafka_topic": "STRING",
-    "kafka_partition": "INT",
-    "kafka_topic_partition": "STRING",
-    "kafka_offset": "BIGINT",
-    "kafka_timestamp": "TIMESTAMP",
-    "kafka_timestamp_type": "STRING",
-    "kafka_key": "BINARY",
-    "kafka_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
-}
-"""The columns in which a source keeps what Kafka says of a record: those of them that it has.
-
-`kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
-`CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
-"""
-
 
 BYTES = 16 << 20
 """The size of an arrival, about: its records are in memory once."""
@@ -101,13 +84,7 @@ class KafkaFeed:
             raise DefinitionError(f"{what} takes 1 or more rows at once, not {self.rows}.")
         if self.start not in ("earliest", "latest"):
             instant(self.start)
-        for name, kind in self.source.columns.items():
-            allowed = {RECORD.get(name), "STRING" if name == "kafka_key" else None} - {None}
-            if allowed and not any(_same(kind, other or "") for other in allowed):
-                raise DefinitionError(
-                    f"{what} fills the column '{name}' as {' or '.join(sorted(map(str, allowed)))},"
-                    f" and it is declared as {kind}."
-                )
+        check(self.source, what)
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
@@ -127,28 +104,11 @@ class KafkaFeed:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         records = self._reader.read([position.read(c.position) for c in chunks])
-        text = F.col("value").cast("string")
-        # One column more than the source has, for the text that does not fit it.
-        payload = {n: t for n, t in self.source.columns.items() if n not in RECORD}
-        fields = ", ".join(f"`{n}` {t}" for n, t in {**payload, "_corrupt": "STRING"}.items())
-        options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
         rows = frame(spark, records)
         if records.num_rows > SENT:
             # Rows that were sent would otherwise be parsed where plans are made, by one thread.
             rows = rows.repartition(TASKS)
-        rows = rows.withColumn("event", F.from_json(text, fields, options))
-        unparsed = F.coalesce("event._corrupt", F.when(F.isnull("event"), text))
-        rows = rows.withColumn("unparsed", unparsed)
-        place = F.concat_ws("-", "topic", "partition", "offset")
-        return rows.select(
-            *(F.when(F.isnull("unparsed"), self._column(c)).alias(c) for c in self.source.columns),
-            "chunk",
-            "position",
-            place.alias("read_from"),
-            "unparsed",
-            F.coalesce(self._correlation(), place).alias("correlation_id"),
-            (_size("key") + _size("value")).alias("bytes"),
-        )
+        return decoded(rows, self.source, self.options, self.correlation)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is kept as text."""
@@ -195,20 +155,6 @@ class KafkaFeed:
         state, after = last.watermark_state, last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
 
-    def _column(self, name: str) -> Column:
-        if name not in RECORD:
-            return F.col(f"event.`{name}`")
-        if name == "kafka_topic_partition":
-            return F.concat_ws("-", "topic", "partition")
-        return F.col(name.removeprefix("kafka_")).cast(self.source.columns[name])
-
-    def _correlation(self) -> Column:
-        if self.correlation is None:
-            return F.lit(None).cast("string")
-        name = self.correlation
-        found = F.filter("headers", lambda header: header["key"] == name)
-        return F.try_element_at(found, F.lit(1))["value"].cast("string")
-
     @cached_property
     def _servers(self) -> str:
         return self.servers or Settings().kafka_servers
@@ -220,11 +166,3 @@ class KafkaFeed:
     @cached_property
     def _reader(self) -> Reader:
         return Reader(self._servers, self.client, f"tidemark_{self.source.name}")
-
-
-def _size(name: str) -> Column:
-    return F.coalesce(F.length(name), F.lit(0)).cast("bigint")
-
-
-def _same(one: str, other: str) -> bool:
-    return one.replace(" ", "").upper() == other.replace(" ", "").upper()

@@ -2,10 +2,10 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -51,12 +51,17 @@ def count(here: Settings, spark: Warehouse, database: str) -> int:
     return len(log_rows(tables, CLICKS)) if tables.exists(CLICKS.log_table) else 0
 
 
-def test_an_ingest_follows_until_it_is_interrupted(
+def test_an_ingest_follows_until_it_is_stopped(
     here: Settings, warehouse: Warehouse, topics: Topics, topic: str
 ) -> None:
     topics.send(topic, clicks(0, 1))
     command = [str(Path(sys.executable).with_name("tidemark")), "ingest", "clicks", "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+        ExitStack() as ends,
+    ):
+        # What goes wrong here must not leave the test waiting for it.
+        ends.callback(process.kill)
         for sent in (2, 4):
             deadline = time.monotonic() + 60
             while count(here, warehouse, topic) < sent and time.monotonic() < deadline:
@@ -64,7 +69,7 @@ def test_an_ingest_follows_until_it_is_interrupted(
                 time.sleep(0.2)
             assert count(here, warehouse, topic) == sent
             topics.send(topic, clicks(sent, sent + 1))
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         said, told = (text.decode() for text in process.communicate(timeout=30))
     assert process.returncode == 0, told
     assert "ingest clicks" in told

@@ -3,16 +3,18 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
@@ -21,7 +23,7 @@ from tidemark.store.log import Arrival, Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import FileFeed
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import RECORD, KafkaFeed
 from topics import CLICKS, T0, Topics, clicks
 
 
@@ -360,3 +362,28 @@ def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> Non
     feed = KafkaFeed(CLICKS, ["clicks"], servers="127.0.0.1:1")
     with pytest.raises(DataError, match=r"Kafka at 127.0.0.1:1 can't be read: .*kafka up"):
         bring(warehouse, feed)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"topics": []}, "reads a list of topics, not []"),
+        ({"topics": "clicks"}, "reads a list of topics, not 'clicks'"),
+        ({"format": "xml"}, "can't read 'xml': the format is json"),
+        ({"rows": 0}, "takes 1 or more rows at once, not 0"),
+        ({"start": "soon"}, "'soon' is not a date or time"),
+    ],
+)
+def test_a_feed_that_cannot_be_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    arguments: dict[str, Any] = {"source": CLICKS, "topics": ["clicks"], **given}
+    with pytest.raises(DefinitionError, match=re.escape(sentence)):
+        KafkaFeed(**arguments)
+
+
+def test_a_column_of_kafka_has_its_type() -> None:
+    columns = {"at": "TIMESTAMP", "kafka_key": "string", "kafka_headers": "STRING"}
+    source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
+    told = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, and it is .* STRING"
+    with pytest.raises(DefinitionError, match=told):
+        KafkaFeed(source, ["clicks"])
+    KafkaFeed(replace(source, columns={**columns, **RECORD}), ["clicks"])

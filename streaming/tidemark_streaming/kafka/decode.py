@@ -1,0 +1,96 @@
+"""What becomes of a record: a source's columns, from its value and from what Kafka says of it."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.source import Source
+
+RECORD = {
+    "kafka_topic": "STRING",
+    "kafka_partition": "INT",
+    "kafka_topic_partition": "STRING",
+    "kafka_offset": "BIGINT",
+    "kafka_timestamp": "TIMESTAMP",
+    "kafka_timestamp_type": "STRING",
+    "kafka_key": "BINARY",
+    "kafka_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+"""The columns in which a source keeps what Kafka says of a record: those of them that it has.
+
+`kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
+`CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
+"""
+
+
+def check(source: Source, what: str) -> None:
+    """Refuse a source whose columns are not what `RECORD` says.
+
+    Raises:
+        DefinitionError: a column of `RECORD` of another type; `what` fills it.
+    """
+    for name, kind in source.columns.items():
+        allowed = [RECORD[name]] if name in RECORD else []
+        allowed += ["STRING"] if name == "kafka_key" else []
+        if allowed and _plain(kind) not in map(_plain, allowed):
+            raise DefinitionError(
+                f"{what} fills the column '{name}' as {' or '.join(allowed)}, and it is declared "
+                f"as {kind}."
+            )
+
+
+def decoded(
+    rows: DataFrame, source: Source, options: Mapping[str, str], correlation: str | None
+) -> DataFrame:
+    """Records, as `records.SCHEMA` has them, as the rows that a feed reads.
+
+    A value that is no JSON object of the source's columns is kept as text in `unparsed`, and the
+    columns are null then.
+
+    Args:
+        options: the engine's options of JSON.
+        correlation: the header that holds an event's correlation id.
+    """
+    text = F.col("value").cast("string")
+    # One column more than the source has, for the text that does not fit it.
+    payload = {n: t for n, t in source.columns.items() if n not in RECORD}
+    fields = ", ".join(f"`{n}` {t}" for n, t in {**payload, "_corrupt": "STRING"}.items())
+    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    rows = rows.withColumn("event", F.from_json(text, fields, told))
+    unparsed = F.coalesce("event._corrupt", F.when(F.isnull("event"), text))
+    place = F.concat_ws("-", "topic", "partition", "offset")
+    return rows.withColumn("unparsed", unparsed).select(
+        *(F.when(F.isnull("unparsed"), _column(n, t)).alias(n) for n, t in source.columns.items()),
+        "chunk",
+        "position",
+        place.alias("read_from"),
+        "unparsed",
+        F.coalesce(_header(correlation), place).alias("correlation_id"),
+        (_size("key") + _size("value")).alias("bytes"),
+    )
+
+
+def _column(name: str, kind: str) -> Column:
+    if name not in RECORD:
+        return F.col(f"event.`{name}`")
+    if name == "kafka_topic_partition":
+        return F.concat_ws("-", "topic", "partition")
+    return F.col(name.removeprefix("kafka_")).cast(kind)
+
+
+def _header(name: str | None) -> Column:
+    """The first value of a header, as text."""
+    if name is None:
+        return F.lit(None).cast("string")
+    found = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(found, F.lit(1))["value"].cast("string")
+
+
+def _size(name: str) -> Column:
+    return F.coalesce(F.length(name), F.lit(0)).cast("bigint")
+
+
+def _plain(kind: str) -> str:
+    return kind.replace(" ", "").upper()
