@@ -3,14 +3,12 @@ daemon, and what is made while the machine is quiet."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed, archive, jars
+from tidemark.engine.connect import check_free
 from tidemark.engine.java import find_java
 from tidemark_streaming import orchestrator
 
@@ -46,15 +45,10 @@ def start(settings: Settings, workspace: Path) -> None:
             share can't be made.
     """
     process = service(settings, "webserver")
-    record = process.running()
-    if record is not None and record.port != settings.webserver_port:
-        raise EngineError(
-            f"The web interface of {settings.home} runs on port {record.port}, and webserver_port "
-            f"(TIDEMARK_WEBSERVER_PORT) is {settings.webserver_port}: stop it with `tidemark "
-            f"down`, or set webserver_port to {record.port}."
-        )
+    at = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
+    record = process.running_at(*at)
     if record is None:
-        _check_free(settings.webserver_port)
+        check_free(settings.webserver_port, "webserver_port")
     environment = {**os.environ, **orchestrator.prepare(settings.home)}
     _migrate(settings.home / "dagster", environment)
     if record is None:
@@ -72,7 +66,7 @@ def await_webserver(settings: Settings) -> str:
         EngineError: it ended, or is not ready in time.
     """
     webserver = service(settings, "webserver")
-    _await("The web interface", webserver, lambda: _get(settings) is not None)
+    webserver.await_ready("web interface", lambda: _get(settings) is not None, START_DEADLINE)
     return url(settings)
 
 
@@ -82,7 +76,8 @@ def await_daemon(settings: Settings) -> None:
     Raises:
         EngineError: it ended, or is not healthy in time.
     """
-    _await("The daemon", service(settings, "daemon"), lambda: _healthy(settings))
+    daemon = service(settings, "daemon")
+    daemon.await_ready("daemon", lambda: _healthy(settings), START_DEADLINE)
 
 
 def make_archive(settings: Settings) -> bool:
@@ -122,28 +117,6 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
             f"{said[-1] if said else f'exit code {done.returncode}'}"
         )
     made.write_text(current)
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as client:
-        client.settimeout(1)
-        if client.connect_ex(("127.0.0.1", port)) == 0:
-            raise EngineError(
-                f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or "
-                "set webserver_port (TIDEMARK_WEBSERVER_PORT) to a free port."
-            )
-
-
-def _await(what: str, process: Managed, ready: Callable[[], bool]) -> None:
-    begun = time.monotonic()
-    while not ready():
-        if process.running() is None:
-            raise EngineError(f"{what} ended while it started: {process.last_words()}")
-        if time.monotonic() - begun > START_DEADLINE:
-            raise EngineError(
-                f"{what} was not ready in {START_DEADLINE:.0f} seconds: {process.last_words()}"
-            )
-        time.sleep(0.3)
 
 
 def _healthy(settings: Settings) -> bool:

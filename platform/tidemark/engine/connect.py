@@ -195,6 +195,22 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
     return Answer.READY
 
 
+def check_free(port: int, setting: str) -> None:
+    """Refuse a port of this machine on which another program listens.
+
+    Args:
+        setting: what says that port.
+
+    Raises:
+        EngineError: it is taken.
+    """
+    if listening(port):
+        raise EngineError(
+            f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or set "
+            f"{setting} (TIDEMARK_{setting.upper()}) to a free port."
+        )
+
+
 def listening(port: int) -> bool:
     """Whether some program listens on `port` of this machine's loopback."""
     with socket.socket() as client:

@@ -99,6 +99,47 @@ class Managed:
         record = self.recorded()
         return record if record is not None and _process(record) is not None else None
 
+    def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
+        """The process, when it is alive, which must listen where its setting says.
+
+        Args:
+            port: what the setting says.
+            title: the process, as sentences name it.
+            stopper: the command that stops it.
+
+        Raises:
+            EngineError: it was started with another port.
+        """
+        record = self.running()
+        if record is not None and record.port != port:
+            home = self.log.parents[1]
+            raise EngineError(
+                f"The {title} of {home} runs on port {record.port}, and {setting} "
+                f"(TIDEMARK_{setting.upper()}) is {port}: stop it with `{stopper}`, or set "
+                f"{setting} to {record.port}."
+            )
+        return record
+
+    def await_ready(self, title: str, ready: Callable[[], bool], deadline: float) -> None:
+        """Wait until the process is ready.
+
+        Args:
+            title: the process, as sentences name it.
+            deadline: seconds until it must be.
+
+        Raises:
+            EngineError: it ended, or is not ready in time.
+        """
+        begun = time.monotonic()
+        while not ready():
+            if self.running() is None:
+                raise EngineError(f"The {title} ended while it started: {self.last_words()}")
+            if time.monotonic() - begun > deadline:
+                raise EngineError(
+                    f"The {title} was not ready in {deadline:.0f} seconds: {self.last_words()}"
+                )
+            time.sleep(0.3)
+
     def recorded(self) -> Record | None:
         """The process as it was started, alive or not; None when it was stopped or never was."""
         try:

@@ -19,7 +19,15 @@ import psutil
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars, launch
-from tidemark.engine.connect import Answer, address, demand_ready, import_client, listening, probe
+from tidemark.engine.connect import (
+    Answer,
+    address,
+    check_free,
+    demand_ready,
+    import_client,
+    listening,
+    probe,
+)
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Managed, Tell, silent
 from tidemark.engine.token import token_of
@@ -116,14 +124,8 @@ def managed_of(settings: Settings) -> Managed:
 
 
 def _runs_here(managed: Managed, settings: Settings) -> bool:
-    record = managed.running()
-    if record is not None and record.port != settings.engine_port:
-        raise EngineError(
-            f"The engine of {settings.home} runs on port {record.port}, and engine_port "
-            f"(TIDEMARK_ENGINE_PORT) is {settings.engine_port}: stop it with `tidemark down`, or "
-            f"set engine_port to {record.port}."
-        )
-    return record is not None
+    at = (settings.engine_port, "engine", "engine_port", "tidemark down")
+    return managed.running_at(*at) is not None
 
 
 def _adopt(managed: Managed, url: str, tell: Tell) -> None:
@@ -142,11 +144,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
 
 def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
     port = settings.engine_port
-    if listening(port):
-        raise EngineError(
-            f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or set "
-            "engine_port (TIDEMARK_ENGINE_PORT) to a free port."
-        )
+    check_free(port, "engine_port")
     java = find_java()
     paths = jars.ensure(java, repository=settings.maven_repository)
     scratch = settings.home / "scratch"

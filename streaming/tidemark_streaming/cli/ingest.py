@@ -15,6 +15,7 @@ from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds,
 from tidemark_streaming.cli.context import SourceName, bounds, warehouse
 
 if TYPE_CHECKING:
+    from tidemark.store.log import Arrival
     from tidemark_streaming.feed import Feed
 
 SPAN = "6 hours"
@@ -94,32 +95,37 @@ def command(
     else:
         part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
         commits = replay(store, inlet, place, part, batch=batch)
-    began, arrivals = time.monotonic(), []
+    began, count, events = time.monotonic(), 0, 0
+    first: Arrival | None = None
+    last: Arrival | None = None
     if following:
         # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell
         # starts in the background.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     with step(f"ingest {source}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
-            arrivals += commit.arrivals
+            # Only what is told in the end: who follows does so for days.
+            first, last = first or commit.arrivals[0], commit.arrivals[-1]
+            count += len(commit.arrivals)
+            events += sum(a.rows for a in commit.arrivals)
             work.at(commit.done, commit.pending)
-            work.note = f"{len(arrivals):,} arrivals, {sum(a.rows for a in arrivals):,} events"
+            work.note = f"{count:,} arrivals, {events:,} events"
             if following:
                 work.tell(f"follow {source}: {work.note}")
-    if not arrivals and not json:
+    if not count and not json:
         err().print(f"Nothing new has arrived for '{source}'.")
     result: dict[str, object] = {
         "source": source,
-        "arrivals": len(arrivals),
-        "events": sum(a.rows for a in arrivals),
-        "first_arrival": arrivals[0].arrival if arrivals else None,
-        "last_arrival": arrivals[-1].arrival if arrivals else None,
-        "watermark": iso(arrivals[-1].after) if arrivals else None,
+        "arrivals": count,
+        "events": events,
+        "first_arrival": None if first is None else first.arrival,
+        "last_arrival": None if last is None else last.arrival,
+        "watermark": None if last is None else iso(last.after),
         "seconds": round(time.monotonic() - began, 1),
     }
     if json:
         emit(result)
-    elif arrivals:
+    elif count:
         shown = {**result, "seconds": seconds(time.monotonic() - began)}
         out().print(facts("", shown))
 

@@ -6,7 +6,6 @@ broker is first started. Its data are in the folder `kafka` of the home.
 
 import os
 import subprocess
-import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -46,14 +45,8 @@ def start(settings: Settings, tell: Tell = silent) -> None:
         EngineError: no Java, no jars, a port that is another program's, or it ended at once.
     """
     broker = process(settings)
-    record = broker.running()
-    if record is not None and record.port != settings.kafka_port:
-        raise EngineError(
-            f"The broker of {settings.home} runs on port {record.port}, and kafka_port "
-            f"(TIDEMARK_KAFKA_PORT) is {settings.kafka_port}: stop it with `tidemark kafka down`, "
-            f"or set kafka_port to {record.port}."
-        )
-    if record is None:
+    at = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
+    if broker.running_at(*at) is None:
         if _answers(settings, patience=0.5):
             raise EngineError(
                 f"Port {settings.kafka_port} on 127.0.0.1 has a Kafka broker already, which is not "
@@ -72,14 +65,7 @@ def start(settings: Settings, tell: Tell = silent) -> None:
         tell("starting")
         served = [*command, "kafka.Kafka", str(properties)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
-    begun = time.monotonic()
-    while not _answers(settings, patience=1.0):
-        if broker.running() is None:
-            raise EngineError(f"The broker ended while it started: {broker.last_words()}")
-        if time.monotonic() - begun > START_DEADLINE:
-            raise EngineError(
-                f"The broker was not ready in {START_DEADLINE:.0f} seconds: {broker.last_words()}"
-            )
+    broker.await_ready("broker", lambda: _answers(settings, patience=1.0), START_DEADLINE)
 
 
 def _pinned() -> list[jars.Jar]:
