@@ -10,8 +10,9 @@ RUNS = 300
 setup:
 	@tools/setup
 
+# `make demo KAFKA=1` streams through a Kafka broker, which it starts.
 demo: setup
-	@.venv/bin/tidemark demo
+	@.venv/bin/tidemark demo $(if $(KAFKA),--kafka)
 
 # The tests start many engines: the archive of their classes pays for itself.
 test: lint archive

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -19,6 +19,9 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.log import Arrival
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,21 @@ class Landed:
 
 
 @dataclass(frozen=True)
+class Span:
+    """What arrived in a span of processing time: the `number`th of `total`, counted from 1.
+
+    Args:
+        records: the source's columns, in the order in which they arrived; instants are text.
+        ends: when the span ends, in microseconds.
+    """
+
+    records: "pd.DataFrame"
+    ends: int
+    number: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Inlet:
     """A source's way in as a domain offers it.
 
@@ -118,6 +136,7 @@ class Inlet:
         source: the source.
         feed: makes its feed for a landing folder.
         play: replays its recorded data into a landing folder, if it has any.
+        spans: its recorded data by spans of processing time, for another way in than files.
         references: by name, what reads a reference of the source that the domain brings along; the
             table is made of it where it is not there yet, and is the user's from then on.
     """
@@ -125,6 +144,7 @@ class Inlet:
     source: Source
     feed: Callable[[Path], Feed]
     play: Player | None = None
+    spans: Callable[[Excerpt], Iterator[Span]] | None = None
     references: Mapping[str, Callable[[SparkSession], DataFrame]] = field(
         default_factory=dict[str, Callable[[SparkSession], DataFrame]]
     )

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,17 +133,50 @@ def replay(
     """
     if inlet.play is None:
         raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
+    _check_way(warehouse, inlet.source)
     furnish(warehouse, inlet)
     landed = inlet.play(landing, excerpt)
     if excerpt.speed is None:
         deque(landed, maxlen=0)
         yield from ingest(warehouse, inlet.feed(landing), batch=batch)
         return
-    with _opened(warehouse, inlet.source) as log:
+    feeds = ((inlet.feed(landing), file.number, file.total) for file in landed)
+    yield from ingest_each(warehouse, inlet.source, feeds, batch=batch)
+
+
+def ingest_each(
+    warehouse: Warehouse,
+    source: Source,
+    feeds: Iterable[tuple[Feed, int, int]],
+    *,
+    batch: int | None = 1,
+) -> Iterator[Ingested]:
+    """Bring in what is pending at each of these feeds of a source, as one writer.
+
+    Args:
+        feeds: each with its number, counted from 1, and how many there are in all.
+        batch: as for `ingest`.
+
+    Raises:
+        ConflictError, DataError, DefinitionError: as `ingest`.
+    """
+    with _opened(warehouse, source) as log:
         timeline = log.timeline()
-        for file in landed:
-            for commit in _bring(log, timeline, inlet.feed(landing), batch):
-                yield Ingested(commit.arrivals, file.number, file.total)
+        for feed, number, total in feeds:
+            for commit in _bring(log, timeline, feed, batch):
+                yield Ingested(commit.arrivals, number, total)
+
+
+def _check_way(warehouse: Warehouse, source: Source) -> None:
+    """Refuse to play files of what has come by another way: they would bring it again."""
+    last = Log(warehouse, source).last() if warehouse.exists(source.timeline_table) else None
+    position = {} if last is None else json.loads(last.position)
+    if last is not None and position and "file" not in position:
+        raise DataError(
+            f"The newest arrival of '{source.name}', {last.arrival}, did not come from a file: a "
+            "recording that is played as files would bring the same records again. Go on by the "
+            "way it came (`tidemark demo --kafka`), or play into another home (TIDEMARK_HOME)."
+        )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pandas as pd
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import as_datetime, duration, instant
 from tidemark.define.source import Source
-from tidemark_streaming.feed import Excerpt, FileFeed, Inlet, Landed
+from tidemark_streaming.feed import Excerpt, FileFeed, Inlet, Landed, Span
 
 ARRIVES = "arrives"
 _DAY = duration("1 day")
@@ -40,18 +40,38 @@ class Recording:
     @property
     def inlet(self) -> Inlet:
         """The way in of what is played."""
-        return Inlet(source=self.source, feed=self._feed, play=self.play)
+        return Inlet(source=self.source, feed=self._feed, play=self.play, spans=self.spans)
 
     def play(self, landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
         """Land the records as csv files, one for each span of arrivals, as `Player` describes.
 
-        A file's modification time is the end of its span; within it rows are in the order in which
-        they arrived. A span without arrivals gives a file without rows. Spans are counted from
-        midnight UTC, and a range is widened to whole spans.
+        A file's modification time is the end of its span. A span without arrivals gives a file
+        without rows.
 
         Raises:
             DefinitionError: a span, speed or range that can't be.
             DataError: the folder can't be written, or holds files of another span.
+        """
+        step, due = duration(excerpt.span), time.monotonic()
+        header = ",".join(self.source.columns) + "\n"
+        for span in self.spans(excerpt):
+            if span.number == 1:
+                self._check_folder(landing, step)
+            path = landing / self._name(span.ends - step, step)
+            if not path.exists():
+                if excerpt.speed is not None:
+                    due = max(due + step / 1e6 / excerpt.speed, time.monotonic())
+                    time.sleep(max(0.0, due - time.monotonic()))
+                _write(path, header + _csv(span.records), span.ends)
+            yield Landed(path, span.number, span.total)
+
+    def spans(self, excerpt: Excerpt) -> Iterator[Span]:
+        """What arrived in each span of processing time, in the order in which it arrived.
+
+        Spans are counted from midnight UTC, and a range is widened to whole spans.
+
+        Raises:
+            DefinitionError: a span, speed or range that can't be.
         """
         start, end, days, speed = excerpt.start, excerpt.end, excerpt.days, excerpt.speed
         step = duration(excerpt.span)
@@ -69,31 +89,20 @@ class Recording:
         starts = list(range(_floor(begin, step), stop, step))
         if not starts:
             return
-        self._check_folder(landing, step)
         bounds = np.searchsorted(arrived, [*starts, starts[-1] + step])
-        lines = self._lines(records.iloc[bounds[0] : bounds[-1]])
-        header = ",".join(self.source.columns) + "\n"
-        due = time.monotonic()
-        for number, opens in enumerate(starts, 1):
-            path = landing / self._name(opens, step)
-            if not path.exists():
-                if speed is not None:
-                    due = max(due + step / 1e6 / speed, time.monotonic())
-                    time.sleep(max(0.0, due - time.monotonic()))
-                rows = lines[bounds[number - 1] - bounds[0] : bounds[number] - bounds[0]]
-                _write(path, header + "".join(rows), opens + step)
-            yield Landed(path, number, len(starts))
+        rows = self._table(records.iloc[bounds[0] : bounds[-1]])
+        for n, opens in enumerate(starts):
+            part = rows.iloc[bounds[n] - bounds[0] : bounds[n + 1] - bounds[0]]
+            yield Span(part, opens + step, n + 1, len(starts))
 
     def _feed(self, landing: Path) -> FileFeed:
         return FileFeed(self.source, landing, format="csv", options={"header": True})
 
-    def _lines(self, records: pd.DataFrame) -> list[str]:
+    def _table(self, records: pd.DataFrame) -> pd.DataFrame:
+        """The source's columns, the event time as text."""
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
         text = np.datetime_as_string(happened, unit="s", timezone="UTC")
-        table = records.assign(**{self.source.event_time: text})[list(self.source.columns)].to_csv(
-            index=False, header=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL
-        )
-        return table.splitlines(keepends=True)
+        return records.assign(**{self.source.event_time: text})[list(self.source.columns)]
 
     def _name(self, opens: int, step: int) -> str:
         return f"{self.source.name}_{as_datetime(opens):%Y%m%dT%H%M%S}{_suffix(step)}"
@@ -107,6 +116,10 @@ class Recording:
                 f"Folder '{landing}' holds files of another span, such as '{other.name}': play "
                 "into an empty folder, or with the same span."
             )
+
+
+def _csv(records: pd.DataFrame) -> str:
+    return records.to_csv(index=False, header=False, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
 
 
 def _write(path: Path, text: str, modified: int) -> None:

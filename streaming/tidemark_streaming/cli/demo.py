@@ -7,7 +7,7 @@ the streamed asset is brought as far as that, and the platform is left running.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.store.log import Arrival
     from tidemark.store.warehouse import Warehouse
-    from tidemark_streaming.feed import Inlet
+    from tidemark_streaming.feed import Excerpt, Inlet
+    from tidemark_streaming.ingest import Ingested
 
-SOURCE, ASSET = "flights", "departures_hourly"
+    Play = Callable[[Excerpt], Iterator[Ingested]]
+
+SOURCE, ASSET, KEY = "flights", "departures_hourly", "origin"
 BULK_DAYS, STREAM_DAYS, SPAN = 60, 5, "6 hours"
 BESIDE = ("weather",)
 """Sources that are brought as far as the flights."""
@@ -45,14 +48,18 @@ def command(
     serve: Annotated[
         bool, typer.Option(help="Leave the web interface running, to look at it all.")
     ] = True,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Stream the days through a Kafka topic, not files.")
+    ] = False,
 ) -> None:
     """See the whole way on real flights, in about five minutes.
 
     Loads 60 days of flights in bulk, computes their hourly departures, streams the next 5 days
     arrival by arrival, judges every window by its expectations, proves that batch and stream
     agree, builds the marts with the weather beside them, draws what came late, and leaves the
-    platform running. Run again, it goes on with the 5 days after. Exit code 1 if batch and stream
-    differ, or if a window is withheld that its flights do not explain.
+    platform running. Run again, it goes on with the 5 days after. With --kafka these days come
+    through a topic of a broker that it starts, or of kafka_servers. Exit code 1 if batch and
+    stream differ, or if a window is withheld that its flights do not explain.
 
     Example: `tidemark demo`
     """
@@ -69,7 +76,8 @@ def command(
     store = warehouse(settings, meanwhile=gx.prepare)
     _load(store, inlet, settings)
     _catch_up(store, transform)
-    streamed = _stream(store, transform, inlet, settings)
+    play = _by_kafka(store, inlet, settings) if kafka else _by_files(store, inlet, settings)
+    streamed = _stream(store, transform, play, settings)
     _prove(store, transform)
     account_for(store, transform)
     for name in BESIDE:
@@ -160,22 +168,42 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
         work.note = "nothing new" if facts is None else f"{facts.events:,} events"
 
 
+def _by_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+    """Plays an excerpt as files that land in a folder."""
+    from tidemark_streaming.ingest import replay
+
+    return lambda part: replay(store, inlet, settings.landing / SOURCE, part)
+
+
+def _by_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+    """Plays an excerpt through a topic, for which it starts a broker where the brokers that the
+    settings name are this home's own."""
+    from tidemark_streaming.kafka import broker, play
+
+    if settings.kafka_servers == broker.address(settings):
+        with step("Kafka broker") as work:
+            broker.start(settings, work.tell)
+            work.note = settings.kafka_servers
+    stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
+    return lambda part: play.replay(store, inlet, stage, part)
+
+
 def _stream(
-    store: "Warehouse", transform: "Definition", inlet: "Inlet", settings: Settings
+    store: "Warehouse", transform: "Definition", play: "Play", settings: Settings
 ) -> list["Arrival"]:
     """The next days arrival by arrival, while a continuous query publishes them."""
     from tidemark.store.log import Log
     from tidemark_streaming.cli.stream import finished, watch
     from tidemark_streaming.live import View
 
-    log = Log(store, inlet.source)
+    log = Log(store, transform.source)
     last = log.last()
     begin = 0 if last is None else last.arrived_at
     before = -1 if last is None else last.arrival
     total = int(STREAM_DAYS * duration("1 day") / duration(SPAN))
     began = time.monotonic()
     view = View(settings, transform, expected=total)
-    with _query(settings, transform) as query, _ingesting(store, inlet, settings, begin) as feeding:
+    with _query(settings, transform) as query, _ingesting(play, begin) as feeding:
         err().print(f"streaming the next {STREAM_DAYS} days, arrival by arrival …")
         watch(view, lambda look: finished(query, look, True) and feeding.done())
         feeding.result()
@@ -214,18 +242,14 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
 
 
 @contextmanager
-def _ingesting(
-    store: "Warehouse", inlet: "Inlet", settings: Settings, begin: int
-) -> Iterator[Future[None]]:
+def _ingesting(play: "Play", begin: int) -> Iterator[Future[None]]:
     from tidemark_streaming.feed import Excerpt
-    from tidemark_streaming.ingest import replay
 
     stopped = Event()
 
     def ingest() -> None:
         start, end = iso(begin), iso(begin + STREAM_DAYS * duration("1 day"))
-        place = settings.landing / SOURCE
-        for _ in replay(store, inlet, place, Excerpt(start=start, end=end, span=SPAN)):
+        for _ in play(Excerpt(start=start, end=end, span=SPAN)):
             if stopped.is_set():
                 return
 

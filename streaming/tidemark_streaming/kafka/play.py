@@ -1,0 +1,160 @@
+"""A recording through Kafka: what arrived in one span of it is one transaction, and one arrival.
+
+The next span is sent when the one before is in the log, so at most one waits in the topic. Killed
+at any point, the next one finds it there and brings it, or sends it whole: a transaction that was
+not committed has no records.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
+from tidemark_streaming.ingest import Ingested, furnish, ingest_each
+from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, configured, unreachable
+from tidemark_streaming.kafka.feed import KafkaFeed
+
+PARTITIONS = 3
+
+
+@dataclass(frozen=True)
+class Played:
+    """A feed whose records arrive by the clock of a recording.
+
+    Args:
+        feed: reads the records.
+        clock: the processing time of what has come, in microseconds. Where nothing has, that is an
+            arrival without records: the span was empty.
+    """
+
+    feed: KafkaFeed
+    clock: int
+
+    @property
+    def source(self) -> Source:
+        return self.feed.source
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        position = timeline[-1].position if timeline else "{}"
+        found = self.feed.pending(timeline) or [Chunk(position, 0)]
+        return [Chunk(c.position, self.clock, rows=c.rows) for c in found]
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        return self.feed.read(spark, chunks)
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return self.feed.explain(error)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a recording is played.
+
+    Args:
+        servers: the brokers, `host:port`, several separated by commas.
+        topic: its name; it is made where it is missing.
+        key: the column by whose values records go to partitions.
+    """
+
+    servers: str
+    topic: str
+    key: str
+
+
+def replay(
+    warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt
+) -> Iterator[Ingested]:
+    """Play recorded data through a topic into the log. A record is JSON with the source's columns.
+
+    Args:
+        excerpt: what to play, beginning where the log ends.
+
+    Raises:
+        DataError: the source has no recorded data, or the brokers don't answer.
+        ConflictError, DefinitionError: as `ingest`.
+    """
+    if inlet.spans is None:
+        raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
+    furnish(warehouse, inlet)
+    _create(stage)
+    feed = KafkaFeed(inlet.source, [stage.topic], servers=stage.servers)
+    log = Log(warehouse, inlet.source)
+    log.create()
+    # A transaction that another left is ended, this way or that, by who takes over its id.
+    sender = _Sender(stage)
+    waiting = any(chunk.rows for chunk in feed.pending(log.timeline()))
+    sent = _sent(inlet.spans(excerpt), sender, waiting)
+    feeds = ((Played(feed, span.ends), span.number, span.total) for span in sent)
+    yield from ingest_each(warehouse, inlet.source, feeds)
+
+
+def _sent(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iterator[Span]:
+    """The spans, each when it is in the topic. The first may be there already."""
+    for span in spans:
+        if not waiting:
+            sender.send(span)
+        waiting = False
+        yield span
+
+
+class _Sender:
+    """Sends each span in a transaction."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        own = {"transactional.id": f"tidemark_play_{stage.topic}", "linger.ms": 5}
+        self._producer = Producer({**configured(stage.servers, {}), **own})
+        self._cluster = Cluster(stage.servers, {})
+        self._ends: dict[int, int] = {}
+        self._ask(lambda: self._producer.init_transactions(PATIENCE))
+
+    def send(self, span: Span) -> None:
+        """Its records, unless there are none; until who reads what is committed finds them."""
+        if span.records.empty:
+            return
+        lines = span.records.to_json(orient="records", lines=True).splitlines()
+        keys = span.records[self._stage.key].astype(str)
+        self._ask(self._producer.begin_transaction)
+        for key, line in zip(keys, lines, strict=True):
+            self._producer.produce(self._stage.topic, line, key, on_delivery=self._note)
+        self._ask(lambda: self._producer.commit_transaction(PATIENCE))
+        # It is committed when the coordinator knows, and the partitions are told a moment later.
+        while not self._visible():
+            time.sleep(0.005)
+
+    def _note(self, error: KafkaError | None, record: Message) -> None:
+        place: Any = record
+        if error is None:
+            self._ends[place.partition()] = place.offset() + 1
+
+    def _visible(self) -> bool:
+        there = self._cluster.topics([self._stage.topic])[self._stage.topic].offsets
+        return all(there[partition][1] >= end for partition, end in self._ends.items())
+
+    def _ask(self, question: Callable[[], object]) -> None:
+        try:
+            question()
+        except KafkaException as error:
+            raise unreachable(self._stage.servers, error) from None
+
+
+def _create(stage: Stage) -> None:
+    """The topic, which keeps its records for ever: how far the log is, is for it to know."""
+    admin = AdminClient(configured(stage.servers, {}))
+    made = NewTopic(stage.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
+    try:
+        if stage.topic not in admin.list_topics(timeout=PATIENCE).topics:
+            admin.create_topics([made])[stage.topic].result(PATIENCE + 1)
+    except (KafkaException, TimeoutError) as error:
+        raise unreachable(stage.servers, error) from None

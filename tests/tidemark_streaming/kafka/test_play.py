@@ -1,0 +1,85 @@
+"""A recording that is played through Kafka gives the log that its files give."""
+
+from itertools import islice
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import ConflictError, DataError
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.flights.feed import inlet
+from tidemark_assets.flights.sources import flights
+from tidemark_streaming.feed import Excerpt
+from tidemark_streaming.ingest import replay
+from tidemark_streaming.kafka import play
+from topics import Topics
+
+PART = Excerpt(days=2, span="3 hours")
+
+
+def stage(topics: Topics) -> play.Stage:
+    return play.Stage(topics.servers, f"flights_{uuid4().hex[:8]}", "origin")
+
+
+def told(arrival: Arrival) -> tuple[object, ...]:
+    return (arrival.arrived_at, arrival.before, arrival.after, arrival.rows, arrival.max_event_time)
+
+
+def events(warehouse: Warehouse) -> DataFrame:
+    columns = [*flights.columns, "arrival", "arrived_at", "watermark", "unparsed"]
+    return warehouse.read(flights.log_table).select(*columns)
+
+
+def test_the_log_is_that_of_the_files_whatever_is_killed(
+    shared: Warehouse,
+    warehouse: Warehouse,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    list(replay(shared, inlet, tmp_path, PART, batch=None))
+    files, place = Log(shared, flights).timeline(), stage(topics)
+    append = Log.append
+
+    def fail(*_: object) -> None:
+        raise ConflictError("killed")
+
+    begun = play.replay(warehouse, inlet, place, PART)
+    list(islice(begun, 5))
+    # The sixth span is in the topic, and not in the log.
+    monkeypatch.setattr(Log, "append", fail)
+    with pytest.raises(ConflictError, match="killed"):
+        next(begun)
+    monkeypatch.setattr(Log, "append", append)
+    log = Log(warehouse, flights)
+    assert len(log.timeline()) == 5
+    rest = Excerpt(start="2013-01-01T15:00:00Z", end="2013-01-03T00:00:00Z", span="3 hours")
+    assert [c.arrivals[0].arrival for c in play.replay(warehouse, inlet, place, rest)] == [
+        *range(5, 16)
+    ]
+    assert [told(a) for a in log.timeline()] == [told(a) for a in files]
+    assert any(a.rows == 0 for a in files)
+    assert events(shared).exceptAll(events(warehouse)).isEmpty()
+    assert events(warehouse).count() == events(shared).count() > 1000
+
+
+def test_what_came_by_kafka_is_not_played_as_files(
+    warehouse: Warehouse, topics: Topics, tmp_path: Path
+) -> None:
+    list(play.replay(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
+    sentence = r"newest arrival of 'flights', 1, did not come from a file"
+    with pytest.raises(DataError, match=sentence):
+        list(replay(warehouse, inlet, tmp_path, PART))
+    assert not list(tmp_path.iterdir())
+
+
+def test_brokers_that_do_not_answer_are_told(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play, "PATIENCE", 0.5)
+    nowhere = play.Stage("127.0.0.1:1", "flights", "origin")
+    with pytest.raises(DataError, match=r"Kafka at 127\.0\.0\.1:1 can't be read"):
+        list(play.replay(warehouse, inlet, nowhere, PART))
