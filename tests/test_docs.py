@@ -128,6 +128,20 @@ def test_the_source_of_kafka_shown_runs(engine: Settings, tmp_path: Path) -> Non
     assert re.search(r"clicks-0-24\|\s*not JSON", said), said
 
 
+def test_the_feed_shown_has_no_password_but_where_it_is(tmp_path: Path) -> None:
+    text = next(text for language, _, text in blocks("docs/security.md") if language == "python")
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=tmp_path,
+        env={**os.environ, "KAFKA_PASSWORD": "none-of-anybodys"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "'sasl.password': secret('env:KAFKA_PASSWORD')" in done.stdout
+    assert "none-of-anybodys" not in done.stdout
+
+
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
     (_, file, definition), (_, _, trial) = blocks("docs/preparation.md")
     (tmp_path / file).parent.mkdir()

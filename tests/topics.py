@@ -15,7 +15,7 @@ from tidemark.base.instants import iso
 from tidemark.define.source import Source
 from tidemark.define.watermarks import PerPartition
 from tidemark_streaming.kafka import RECORD, KafkaFeed
-from tidemark_streaming.kafka.cluster import configured
+from tidemark_streaming.kafka.client import configured
 
 T0 = 1_700_000_000
 CLICKS = Source(

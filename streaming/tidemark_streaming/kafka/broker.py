@@ -6,6 +6,7 @@ broker is first started. Its data are in the folder `kafka` of the home.
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from tidemark.engine import Managed, jars
 from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Tell, silent
-from tidemark_streaming.kafka.cluster import configured
+from tidemark_streaming.kafka.client import configured
 
 HERE = Path(__file__).parent
 FOLDER = jars.FOLDER.with_name("kafka")
@@ -38,8 +39,14 @@ def address(settings: Settings) -> str:
     return f"127.0.0.1:{settings.kafka_port}"
 
 
-def start(settings: Settings, tell: Tell = silent) -> None:
+def start(
+    settings: Settings, tell: Tell = silent, properties: Mapping[str, str] | None = None
+) -> None:
     """Start the broker, unless it runs, and wait until it answers.
+
+    Args:
+        tell: takes lines of progress.
+        properties: of the broker, instead of those that it has by default or beside them.
 
     Raises:
         EngineError: no Java, no jars, a port that is another program's, or it ended at once.
@@ -60,10 +67,10 @@ def start(settings: Settings, tell: Tell = silent) -> None:
             f"-Dlog4j2.configurationFile={HERE / 'broker.log4j2.properties'}",
             *("-cp", os.pathsep.join(map(str, paths))),
         ]
-        properties = _configured(settings)
-        _format(command, settings.home / "kafka" / "data", properties)
+        file = _configured(settings, properties or {})
+        _format(command, settings.home / "kafka" / "data", file)
         tell("starting")
-        served = [*command, "kafka.Kafka", str(properties)]
+        served = [*command, "kafka.Kafka", str(file)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
     broker.await_ready("broker", lambda: _answers(settings, patience=1.0), START_DEADLINE)
 
@@ -74,7 +81,7 @@ def _pinned() -> list[jars.Jar]:
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 
 
-def _configured(settings: Settings) -> Path:
+def _configured(settings: Settings, properties: Mapping[str, str]) -> Path:
     folder = settings.home / "kafka"
     folder.mkdir(parents=True, exist_ok=True)
     controller = free_port()
@@ -82,6 +89,7 @@ def _configured(settings: Settings) -> Path:
         "listeners": f"PLAINTEXT://{address(settings)},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "log.dirs": str(folder / "data"),
+        **properties,
     }
     file = folder / "server.properties"
     told = "".join(f"{name}={value}\n" for name, value in own.items())

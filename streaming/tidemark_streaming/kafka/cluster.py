@@ -1,7 +1,8 @@
 """What a Kafka cluster says of topics: their ids, partitions and offsets."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -20,10 +21,11 @@ from confluent_kafka.admin import (
 )
 
 from tidemark.base.errors import DataError
+from tidemark_streaming.kafka.client import PATIENCE, Brokers, Properties
 from tidemark_streaming.kafka.position import Topic
 
-PATIENCE = 10.0
-"""Seconds after which brokers that don't answer are an error."""
+_STEP = 1.0
+"""Seconds that brokers have for an answer before it is looked what they complain of."""
 
 READ_COMMITTED = "read_committed"
 T = TypeVar("T")
@@ -37,11 +39,11 @@ class Cluster:
         client: more properties of the client.
     """
 
-    def __init__(self, servers: str, client: Mapping[str, str]) -> None:
-        self.servers = servers
+    def __init__(self, servers: str, client: Properties) -> None:
+        self._brokers = Brokers(servers, client)
         isolation = client.get("isolation.level", READ_COMMITTED)
-        self._isolation = IsolationLevel[isolation.upper()]
-        self._admin = AdminClient(configured(servers, client))
+        self._isolation = IsolationLevel[str(isolation).upper()]
+        self._admin = self._brokers.connect(AdminClient)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
         """The topics of these names, each partition from its first offset to its end.
@@ -54,12 +56,12 @@ class Cluster:
         Raises:
             DataError: a topic is not there, or the cluster can't be asked.
         """
-        there = self._ask(lambda: self._admin.list_topics(timeout=PATIENCE)).topics
+        there = self._topics()
         found = [t for name in names for t in self._matching(name, there)]
         if not found:
             return {}
         asked = self._admin.describe_topics(TopicCollection(found), request_timeout=PATIENCE)
-        told = {name: self._result(future) for name, future in asked.items()}
+        told = {name: self._result(future, name) for name, future in asked.items()}
         numbers = {name: [p.id for p in topic.partitions] for name, topic in told.items()}
         first, end = self._offsets(numbers, OFFSET_BEGINNING), self._offsets(numbers, OFFSET_END)
         return {
@@ -86,45 +88,52 @@ class Cluster:
         told = self._admin.list_offsets(
             asked, isolation_level=self._isolation, request_timeout=PATIENCE
         )
-        return {(p.topic, p.partition): self._result(f).offset for p, f in told.items()}
+        return {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
+
+    def _topics(self) -> Mapping[str, Any]:
+        """All topics that this client may see."""
+        self._brokers.listen()
+        begun = time.monotonic()
+        while True:
+            try:
+                return self._admin.list_topics(timeout=_STEP).topics
+            except KafkaException as error:
+                # Takes in what the brokers complained of.
+                self._admin.poll(0)
+                late = time.monotonic() - begun > PATIENCE
+                if late or self._brokers.refusal() is not None:
+                    raise self._brokers.unreachable(error) from None
 
     def _matching(self, name: str, there: Mapping[str, Any]) -> list[str]:
         own = sorted(t for t in there if not t.startswith("__"))
         if name.startswith("^"):
             return [topic for topic in own if matches(name, topic)]
-        if name not in there:
-            raise DataError(
-                f"There is no topic '{name}' at {self.servers}; there are: "
-                f"{', '.join(own) or 'none'}. Create it, or correct the feed's topics."
-            )
-        return [name]
+        if name in there:
+            return [name]
+        # To who may not see it, a topic is not there; only when asked for it, brokers say so.
+        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=PATIENCE)
+        if _code(asked[name].exception(PATIENCE + 1)) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise self._brokers.forbidden(name)
+        raise DataError(
+            f"There is no topic '{name}' at {self._brokers.servers}; there are: "
+            f"{', '.join(own) or 'none'}. Create it, or correct the feed's topics."
+        )
 
-    def _result(self, future: "Future[T]") -> T:
-        return self._ask(lambda: future.result(PATIENCE + 1))
-
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _result(self, future: "Future[T]", topic: str) -> T:
         try:
-            return question()
+            return future.result(PATIENCE + 1)
         except (KafkaException, TimeoutError) as error:
-            raise unreachable(self.servers, error) from None
+            if _code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise self._brokers.forbidden(topic) from None
+            raise self._brokers.unreachable(error) from None
+
+
+def _code(error: BaseException | None) -> int | None:
+    """What a broker answered, by its number."""
+    told = error.args[0] if error is not None and error.args else None
+    return told.code() if isinstance(told, KafkaError) else None
 
 
 def matches(name: str, topic: str) -> bool:
     """Whether a feed's name of a topic, or its pattern, is meant for this one."""
     return bool(re.fullmatch(name[1:], topic)) if name.startswith("^") else name == topic
-
-
-def configured(servers: str, client: Mapping[str, str]) -> dict[str, Any]:
-    """The properties of a client, which writes nothing to stderr: errors are raised."""
-    own: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0, "error_cb": lambda _: None}
-    return {**own, **client}
-
-
-def unreachable(servers: str, error: Exception) -> DataError:
-    """What failed at these brokers, in one sentence."""
-    told: object = error.args[0] if error.args else "no answer"
-    reason = told.str() if isinstance(told, KafkaError) else str(told)
-    return DataError(
-        f"Kafka at {servers} can't be read: {reason.rstrip('.')}. Start it (`tidemark kafka up` "
-        "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS)."
-    )

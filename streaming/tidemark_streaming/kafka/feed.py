@@ -10,12 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import instant
+from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.log import Arrival
 from tidemark.store.rows import SENT, frame
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
+from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
 from tidemark_streaming.kafka.position import Position, Topic
@@ -53,14 +55,15 @@ class KafkaFeed:
         options: the engine's options of the format, such as `timestampFormat`.
         correlation: the header that holds an event's correlation id. Without it, or where a record
             does not have it, that is `topic-partition-offset`.
-        client: more properties of Kafka's client, as librdkafka names them. Take secrets from the
-            environment.
+        client: more properties of Kafka's client, as librdkafka names them. A password is a
+            `secret("env:NAME")` or a `secret("file:PATH")`, which is read when it connects.
         rows: offsets that one arrival brings at most, fewer where the records before were large
             (16 MB in all, by their mean); a backlog becomes many arrivals.
         accept_loss: go on after what is gone.
 
     Raises:
-        DefinitionError: no topic, a start that is none, a column of `RECORD` of another type.
+        DefinitionError: no topic, a start that is none, a column of `RECORD` of another type, a
+            password by its value.
     """
 
     source: Source
@@ -70,7 +73,7 @@ class KafkaFeed:
     format: str = "json"
     options: Mapping[str, str] = field(default_factory=dict)
     correlation: str | None = None
-    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Properties = field(default_factory=dict[str, str | Secret])
     rows: int = 50_000
     accept_loss: bool = False
 
@@ -84,6 +87,7 @@ class KafkaFeed:
             raise DefinitionError(f"{what} takes 1 or more rows at once, not {self.rows}.")
         if self.start not in ("earliest", "latest"):
             instant(self.start)
+        check_secrets(self.client, what)
         check(self.source, what)
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:

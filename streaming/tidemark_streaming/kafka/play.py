@@ -22,7 +22,8 @@ from tidemark.store.log import Arrival, Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
 from tidemark_streaming.ingest import Ingested, furnish, ingest_each
-from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, configured, unreachable
+from tidemark_streaming.kafka.client import PATIENCE, configured, unreachable
+from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.feed import KafkaFeed
 
 PARTITIONS = 3

@@ -16,7 +16,8 @@ from confluent_kafka import (
 )
 
 from tidemark.base.errors import DataError
-from tidemark_streaming.kafka.cluster import READ_COMMITTED, configured, unreachable
+from tidemark_streaming.kafka.client import Brokers, Properties
+from tidemark_streaming.kafka.cluster import READ_COMMITTED
 from tidemark_streaming.kafka.position import Position, Range, spans
 
 SCHEMA = pa.schema(
@@ -58,22 +59,23 @@ class _Record(Protocol):
 class Reader:
     """Reads ranges of offsets. It is of no group that commits: the timeline is its memory."""
 
-    def __init__(self, servers: str, client: Mapping[str, str], group: str) -> None:
-        self._servers = servers
+    def __init__(self, servers: str, client: Properties, group: str) -> None:
+        self._brokers = Brokers(servers, client)
         usual = {
             "group.id": group,
             "isolation.level": READ_COMMITTED,
-            "fetch.wait.max.ms": 50,
+            "fetch.wait.max.ms": "50",
             # By default the next fetch waits a second once 100,000 records lie ready.
-            "fetch.queue.backoff.ms": 5,
+            "fetch.queue.backoff.ms": "5",
         }
         # What reading ranges rests on, whatever else is configured.
-        fixed = {
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-        }
-        self._consumer = Consumer({**usual, **configured(servers, client), **fixed})
+        self._consumer = self._brokers.connect(
+            Consumer,
+            usual,
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="error",
+        )
 
     def read(self, pieces: Sequence[Position]) -> pa.Table:
         """The records of the pieces of a position, with the index of theirs in `chunk`.
@@ -117,11 +119,14 @@ class Reader:
         """The records of these ranges, and some that come after them."""
         ends = {of: ranges[-1][1] for of, ranges in asked.items()}
         self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
+        self._brokers.listen()
         heard = time.monotonic()
         try:
             while ends:
                 first = self._consumer.poll(0.5)
                 if first is None:
+                    if refused := self._brokers.refusal():
+                        raise refused
                     if time.monotonic() - heard > _PATIENCE:
                         raise self._lost(f"no record came in {_PATIENCE:.0f} seconds")
                     continue
@@ -131,6 +136,11 @@ class Reader:
                     error, of = message.error(), _of(record)
                     if error is None:
                         yield record
+                    elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        # The client looks for its group, which nothing here goes by.
+                        continue
+                    elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        raise self._brokers.forbidden(record.topic())
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise self._lost(error.str())
                     # A partition's end may be before the range's for a moment, when another
@@ -143,7 +153,7 @@ class Reader:
             self._consumer.unassign()
 
     def _lost(self, reason: str) -> DataError:
-        return unreachable(self._servers, KafkaException(reason))
+        return self._brokers.unreachable(KafkaException(reason))
 
 
 def _of(record: _Record) -> _Of:

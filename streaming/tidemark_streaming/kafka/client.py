@@ -1,0 +1,212 @@
+"""A client of Kafka: its properties, its secrets, and why the brokers don't take it.
+
+What refuses a client tells its callback within milliseconds, and what it asked then waits until
+its time is out; so the callback's word is what is told.
+"""
+
+import re
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.secret import Secret, check_mode
+
+Properties = Mapping[str, str | Secret]
+"""Properties of a client, as librdkafka names them."""
+
+PATIENCE = 10.0
+"""Seconds after which brokers that don't answer are an error."""
+
+_SECRET = re.compile(r"password|passphrase|secret|key\.pem$")
+_PRIVATE = ("ssl.key.location", "ssl.keystore.location")
+_WHERE = "in the feed's client"
+T = TypeVar("T")
+
+
+def check_secrets(client: Properties, what: str) -> None:
+    """Refuse properties that hold a secret themselves.
+
+    Raises:
+        DefinitionError: a secret that is given by its value; `what` has it.
+    """
+    for name, value in client.items():
+        if _SECRET.search(name) and not isinstance(value, Secret):
+            raise DefinitionError(
+                f"{what} has the value of {name} in its client: say where it is, as "
+                f'"{name}": secret("env:NAME") or secret("file:PATH"), with `from '
+                "tidemark.secret import secret`."
+            )
+
+
+def configured(servers: str, client: Properties) -> dict[str, Any]:
+    """The properties of a client, with its secrets; it writes nothing to stderr: errors are raised.
+
+    Raises:
+        DefinitionError: a secret, or a file that a property names, is not there.
+    """
+    own: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0, "error_cb": lambda _: None}
+    for name, value in client.items():
+        if name.endswith(".location") and isinstance(value, str):
+            _check_file(name, Path(value))
+    return own | {k: v.reveal() if isinstance(v, Secret) else v for k, v in client.items()}
+
+
+class Brokers:
+    """The brokers, as what connects to them learns to know them.
+
+    Args:
+        servers: `host:port`, several separated by commas.
+        client: properties of what connects.
+    """
+
+    def __init__(self, servers: str, client: Properties) -> None:
+        self.servers = servers
+        self._client = client
+        self._complaints: list[KafkaError] = []
+
+    def connect(
+        self, kind: Callable[[dict[str, Any]], T], usual: Properties | None = None, **fixed: object
+    ) -> T:
+        """A client of this kind.
+
+        Args:
+            usual: properties that the client's may replace.
+            fixed: properties that they may not, `_` for `.`.
+
+        Raises:
+            DefinitionError: the properties are not lawful.
+        """
+        told = configured(self.servers, self._client) | {"error_cb": self._complaints.append}
+        told |= {name.replace("_", "."): value for name, value in fixed.items()}
+        try:
+            return kind({**(usual or {}), **told})
+        except KafkaException as error:
+            reason = _reason(error)
+            for value in (v.reveal() for v in self._client.values() if isinstance(v, Secret)):
+                reason = reason.replace(value, "***")
+            raise DefinitionError(
+                f"The client of Kafka at {self.servers} can't be made: {reason}. Correct it "
+                f"{_WHERE}."
+            ) from None
+
+    def listen(self) -> None:
+        """Forget what was complained of so far."""
+        self._complaints.clear()
+
+    def refusal(self) -> DataError | None:
+        """Why the brokers will not take this client, however often it asks; None where they did not
+        say so."""
+        known = (self._refused(each.code(), each.str()) for each in self._complaints)
+        found = next((sentence for sentence in known if sentence), None) or self._mismatch()
+        return None if found is None else self._unread(found)
+
+    def unreachable(self, error: Exception) -> DataError:
+        """What failed at these brokers, in one sentence."""
+        if refused := self.refusal():
+            return refused
+        plain = [c.str() for c in self._complaints if c.code() != KafkaError._ALL_BROKERS_DOWN]
+        return unreachable(self.servers, KafkaException(plain[-1]) if plain else error)
+
+    def forbidden(self, topic: str) -> DataError:
+        """That this client may not read a topic, which for the brokers is the same as that there is
+        none."""
+        return self._unread(
+            f"topic '{topic}' is not there, or {self._user} may not read it. Create it, allow "
+            "that user READ on it (kafka-acls --add --operation Read --topic), or correct the "
+            "feed's topics"
+        )
+
+    def _refused(self, code: int, reason: str) -> str | None:
+        told = re.sub(r"^.*?/\S+: | \(after .*?\)$", "", reason)
+        if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
+            return (
+                f"it refuses {self._user}. Correct sasl.username or sasl.password {_WHERE}, or "
+                "make that user"
+            )
+        if code == KafkaError._AUTHENTICATION:
+            return f"{told}. Correct sasl.mechanism {_WHERE}"
+        if code == KafkaError._SSL and "certificate verify failed" in reason:
+            trusted = self._client.get("ssl.ca.location", "the system's authorities")
+            return (
+                f"its certificate is another host's, or none that {trusted} can vouch for. Set "
+                f"ssl.ca.location {_WHERE} to the file of the authority's certificate"
+            )
+        if "PLAINTEXT broker listener" in reason:
+            return (
+                f"it speaks no TLS, and security.protocol is {self._protocol}. Set that to "
+                f"{self._protocol.replace('SSL', 'PLAINTEXT').removeprefix('_')} {_WHERE}, or "
+                "correct the port"
+            )
+        if code == KafkaError._SSL:
+            return f"{told}. Correct the properties ssl.* {_WHERE}"
+        return None
+
+    def _mismatch(self) -> str | None:
+        """Why brokers end a connection without a word: they speak another protocol."""
+        if {each.code() for each in self._complaints} != {KafkaError._ALL_BROKERS_DOWN}:
+            return None
+        host, _, port = self.servers.partition(",")[0].rpartition(":")
+        if not _speaks_tls(host.strip("[]"), int(port)):
+            return None
+        if "SSL" not in self._protocol:
+            return (
+                f"it speaks TLS, and security.protocol is {self._protocol}. Set that to SSL or "
+                f"SASL_SSL {_WHERE}"
+            )
+        if self._protocol == "SSL":
+            return (
+                "it ends a connection that comes without a user. Set security.protocol to "
+                f"SASL_SSL, and sasl.mechanism, sasl.username and sasl.password, {_WHERE}"
+            )
+        return None
+
+    @property
+    def _protocol(self) -> str:
+        return str(self._client.get("security.protocol", "PLAINTEXT")).upper()
+
+    @property
+    def _user(self) -> str:
+        name = self._client.get("sasl.username")
+        return f"the user '{name}'" if isinstance(name, str) else "this client's user"
+
+    def _unread(self, sentence: str) -> DataError:
+        return DataError(f"Kafka at {self.servers} can't be read: {sentence}.")
+
+
+def unreachable(servers: str, error: Exception) -> DataError:
+    """What failed at these brokers, in one sentence."""
+    return DataError(
+        f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark kafka up` "
+        "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS)."
+    )
+
+
+def _reason(error: Exception) -> str:
+    told: object = error.args[0] if error.args else "no answer"
+    return (told.str() if isinstance(told, KafkaError) else str(told)).rstrip(".")
+
+
+def _check_file(name: str, file: Path) -> None:
+    if name in _PRIVATE:
+        check_mode(file)
+    elif not file.exists() and str(file) != "probe":
+        raise DefinitionError(f"There is no file '{file}', which {name} names {_WHERE}.")
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Whether a server answers TLS, whoever it says that it is."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), timeout=2) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            return True
+    except OSError:
+        return False

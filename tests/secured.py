@@ -1,0 +1,94 @@
+"""A real broker that takes clients by TLS and SCRAM alone, beside a way in for who makes users."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from certificates import Authority
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark_streaming.kafka import broker
+from topics import Topics
+
+MECHANISM = "SCRAM-SHA-512"
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A broker of two doors.
+
+    Args:
+        servers: where it takes clients by TLS and SCRAM.
+        admin: its topics, by the door for who may do everything.
+        authority: who vouches for it.
+    """
+
+    servers: str
+    admin: Topics
+    authority: Authority
+
+    def user(self, name: str, password: str) -> None:
+        """Make a user, who may do nothing yet."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        made = UserScramCredentialUpsertion(name, info, password.encode())
+        self.admin.admin.alter_user_scram_credentials([made])[name].result()
+
+    def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.READ) -> None:
+        """Let a user do something with a topic."""
+        binding = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        self.admin.admin.create_acls([binding])[binding].result()
+
+    def client(self, user: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """The properties of a client, without its password."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": user,
+            "ssl.ca.location": str(self.authority.certificate),
+            **more,
+        }
+
+
+@contextmanager
+def secured(home: Path) -> Iterator[Secured]:
+    """Such a broker, as long as the block lasts."""
+    authority = Authority(home / "certificates")
+    settings = Settings(home=home, kafka_port=free_port())
+    port, controller = free_port(), free_port()
+    told = {
+        "listeners": f"PLAINTEXT://{broker.address(settings)},SASL_SSL://127.0.0.1:{port},"
+        f"CONTROLLER://127.0.0.1:{controller}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
+        "SASL_SSL:SASL_SSL",
+        "sasl.enabled.mechanisms": MECHANISM,
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security"
+        ".scram.ScramLoginModule required;",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.server()),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    try:
+        broker.start(settings, properties=told)
+        yield Secured(f"127.0.0.1:{port}", Topics(broker.address(settings)), authority)
+    finally:
+        broker.process(settings).stop()

@@ -1,0 +1,68 @@
+"""A secret is read where it is, and nowhere else."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from tidemark.base.errors import DefinitionError
+from tidemark.secret import secret
+
+VALUE = "correct horse battery staple"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "secret"
+    made.write_text(f"{VALUE}\n")
+    made.chmod(0o600)
+    return made
+
+
+def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = secret("env:TRIED")
+    with pytest.raises(DefinitionError, match="set the variable TRIED of the environment"):
+        named.reveal()
+    monkeypatch.setenv("TRIED", VALUE)
+    assert named.reveal() == VALUE
+
+
+def test_it_comes_from_a_file_without_the_end_of_its_line(file: Path) -> None:
+    assert secret(f"file:{file}").reveal() == VALUE
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
+def test_a_file_that_others_may_use_is_refused(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    with pytest.raises(DefinitionError, match=f"has the mode {mode:04o}") as raised:
+        secret(f"file:{file}").reveal()
+    assert VALUE not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"), [(b"\n", "is empty"), (b"\xff\xfe", "is not text")]
+)
+def test_a_file_that_holds_none_is_refused(file: Path, content: bytes, sentence: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(DefinitionError, match=sentence):
+        secret(f"file:{file}").reveal()
+    file.unlink()
+    with pytest.raises(DefinitionError, match="can't be read: no such file"):
+        secret(f"file:{file}").reveal()
+
+
+@pytest.mark.parametrize("reference", [VALUE, "env:", "env:A B", "file:", "vault:x"])
+def test_what_is_no_reference_is_refused_and_not_shown(reference: str) -> None:
+    with pytest.raises(DefinitionError, match="never by its value") as raised:
+        secret(reference)
+    assert VALUE not in str(raised.value)
+
+
+def test_nothing_of_it_but_where_it_is_goes_elsewhere(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRIED", VALUE)
+    for one in (secret("env:TRIED"), secret(f"file:{file}")):
+        one.reveal()
+        assert VALUE not in f"{one!r} {one} {vars(one)}"
+        assert VALUE.encode() not in pickle.dumps(one)

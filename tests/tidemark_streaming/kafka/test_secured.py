@@ -1,0 +1,165 @@
+"""Brokers that take a client by TLS and SCRAM alone, and what is said where they don't take it."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin._acl import AclOperation
+
+from certificates import Authority
+from secured import Secured, secured
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.secret import secret
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.kafka import KafkaFeed
+from topics import CLICKS, Topics, clicks
+
+PASSWORD = "the-right-password-of-ann"
+WRONG = "some-wrong-password-of-ann"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker with the user `ann`, who may read the topic `open` and describe `seen`."""
+    with secured(tmp_path_factory.mktemp("secured")) as made:
+        made.user("ann", PASSWORD)
+        for topic in ("open", "seen", "shut"):
+            made.admin.create(name=topic)
+            made.admin.send(topic, clicks(1, 2))
+        made.allow("ann", "open")
+        made.allow("ann", "seen", AclOperation.DESCRIBE)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANN", PASSWORD)
+    monkeypatch.setenv("NOT_ANN", WRONG)
+
+
+def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> KafkaFeed:
+    """A feed by TLS and SCRAM, as `ann`."""
+    client = broker.client("ann", **{"sasl.password": secret(password)})
+    return KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
+
+
+def refused(look: Callable[[], object], within: float = 6) -> str:
+    """The one sentence with which a look ends, soon, and without any secret."""
+    begun = time.monotonic()
+    with pytest.raises((DataError, DefinitionError)) as raised:
+        look()
+    assert time.monotonic() - begun < within
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    assert PASSWORD not in sentence
+    assert WRONG not in sentence
+    return sentence
+
+
+def test_records_come_by_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
+    (commit,) = ingest(warehouse, feed(broker))
+    assert commit.arrivals[0].rows == 2
+
+
+def test_a_password_may_be_in_a_file_of_its_owners(broker: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    file.chmod(0o600)
+    (chunk,) = feed(broker, password=f"file:{file}").pending([])
+    assert chunk.rows == 2
+    file.chmod(0o640)
+    sentence = refused(lambda: feed(broker, password=f"file:{file}").pending([]))
+    assert f"'{file}' has the mode 0640" in sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"sasl.password": secret("env:NOT_ANN")}, "it refuses the user 'ann'. Correct sasl."),
+        ({"sasl.username": "bob"}, "it refuses the user 'bob'. Correct sasl.username"),
+        ({"sasl.mechanism": "SCRAM-SHA-256"}, "supported mechanisms: SCRAM-SHA-512. Correct sasl."),
+        ({"ssl.ca.location": "{other}"}, "or none that {other} can vouch for. Set ssl.ca."),
+        ({"ssl.ca.location": None}, "or none that the system's authorities can vouch for"),
+        ({"ssl.ca.location": "/no/ca.pem"}, "There is no file '/no/ca.pem', which ssl.ca.location"),
+        ({"security.protocol": "PLAINTEXT"}, "it speaks TLS, and security.protocol is PLAINTEXT."),
+        ({"security.protocol": "SASL_PLAINTEXT"}, "it speaks TLS, and security.protocol is SASL_"),
+        ({"security.protocol": "SSL"}, "comes without a user. Set security.protocol to SASL_SSL"),
+        ({"security.protocol": "TLS"}, 'Invalid value "TLS" for configuration property "security.'),
+        ({"sasl.password": None}, "sasl.username and sasl.password must be set. Correct it in"),
+        ({"sasl.password": secret("env:NOBODY")}, "set the variable NOBODY of the environment"),
+        ({"sasl.mechanism": secret("env:ANN")}, "Unsupported SASL mechanism: ***. Correct it in"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_in_seconds(
+    broker: Secured, tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    other = str(Authority(tmp_path, "other").certificate)
+    told = {k: v.format(other=other) if isinstance(v, str) else v for k, v in change.items()}
+    client = broker.client("ann", **{"sasl.password": secret("env:ANN"), **told})
+    client = {name: value for name, value in client.items() if value is not None}
+    wrong = KafkaFeed(CLICKS, ["open"], servers=broker.servers, client=client)
+    assert sentence.format(other=other) in refused(lambda: wrong.pending([]))
+
+
+def test_a_broker_that_speaks_no_tls_is_told(broker: Secured) -> None:
+    wrong = KafkaFeed(CLICKS, ["open"], servers=broker.admin.servers, client=feed(broker).client)
+    told = refused(lambda: wrong.pending([]))
+    assert "it speaks no TLS, and security.protocol is SASL_SSL. Set that to SASL_PLAINTEXT" in told
+
+
+@pytest.mark.parametrize("topic", ["shut", "none"])
+def test_a_topic_that_is_not_allowed_is_told(broker: Secured, topic: str) -> None:
+    told = refused(lambda: feed(broker, topic).pending([]))
+    assert f"topic '{topic}' is not there, or the user 'ann' may not read it" in told
+
+
+def test_a_topic_that_may_be_seen_and_not_read_is_told(
+    warehouse: Warehouse, broker: Secured
+) -> None:
+    told = refused(lambda: list(ingest(warehouse, feed(broker, "seen"))), within=30)
+    assert "topic 'seen' is not there, or the user 'ann' may not read it" in told
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "ssl.key.pem"])
+def test_a_password_by_its_value_is_refused(topics: Topics, name: str) -> None:
+    sentence = refused(lambda: topics.feed("clicks", client={name: PASSWORD}))
+    assert f"has the value of {name} in its client: say where it is" in sentence
+
+
+_TALKATIVE = """
+import sys
+from tidemark.secret import secret
+from tidemark_streaming.kafka.client import configured
+from confluent_kafka.admin import AdminClient
+ca, servers, user = sys.argv[1:]
+client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": user, "ssl.ca.location": ca, "sasl.password": secret("env:ANN"),
+    "debug": "all", "log_level": "7"}
+print(client)
+admin = AdminClient(configured(servers, client))
+print(len(admin.list_topics(timeout=20).topics), "topics")
+"""
+
+
+def test_kafkas_own_log_shows_no_password(broker: Secured) -> None:
+    """Not even where all of it is asked for."""
+    arguments = [str(broker.authority.certificate), broker.servers, "ann"]
+    done = subprocess.run(
+        [sys.executable, "-c", _TALKATIVE, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "sasl.password = [redacted]" in done.stderr
+    assert "Authenticated as ann using SCRAM-SHA-512" in done.stderr
+    assert "secret('env:ANN')" in done.stdout
+    assert PASSWORD not in done.stdout + done.stderr
+
+
+def test_what_python_shows_of_a_feed_is_where_its_password_is(broker: Secured) -> None:
+    shown = repr(feed(broker))
+    assert "secret('env:ANN')" in shown
+    assert PASSWORD not in shown
