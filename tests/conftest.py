@@ -69,7 +69,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         homes = Path(os.environ.pop(HOMES))
         for home in homes.iterdir():
-            for name in ("daemon", "webserver", "kafka"):
+            for name in ("daemon", "webserver", "watch", "kafka"):
                 spark_engine.Managed(home, name).stop()
             spark_engine.stop(Settings(home=home))
         shutil.rmtree(homes, ignore_errors=True)

@@ -26,6 +26,7 @@ from tidemark_assets.stream_jobs import start_job, start_op, stop_job
 from tidemark_streaming import supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
+from tidemark_streaming.noted import note
 from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
 
 LEASE = 4 * EVERY
@@ -60,6 +61,7 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
             renew(_lease(settings, domain), _owner(context.instance), LEASE)
             starting = under_way(context.instance, start.name)
             found = supervisor.look(settings, transforms, known, now, starting=starting)
+            note(settings, domain, found, now)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]

@@ -1,5 +1,5 @@
 """The background processes of a home beside the engine: the orchestrator's web interface and
-daemon, and what is made while the machine is quiet."""
+daemon, the live page, and what is made while the machine is quiet."""
 
 import json
 import os
@@ -25,13 +25,18 @@ _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healt
 
 
 def service(settings: Settings, name: str) -> Managed:
-    """The process `webserver`, `daemon` or `archive`."""
+    """The process `webserver`, `daemon`, `watch` or `archive`."""
     return Managed(settings.home, name)
 
 
 def url(settings: Settings) -> str:
     """Where the web interface is."""
     return f"http://127.0.0.1:{settings.webserver_port}"
+
+
+def watch_url(settings: Settings) -> str:
+    """Where the live page is."""
+    return f"http://127.0.0.1:{settings.watch_port}"
 
 
 def start(settings: Settings, workspace: Path) -> None:
@@ -78,6 +83,33 @@ def await_daemon(settings: Settings) -> None:
     """
     daemon = service(settings, "daemon")
     daemon.await_ready("daemon", lambda: _healthy(settings), START_DEADLINE)
+
+
+def start_watch(settings: Settings) -> None:
+    """Start the live page and the metrics, unless they run; `await_watch` tells when they are
+    ready.
+
+    Raises:
+        EngineError: their port is another program's.
+    """
+    process = service(settings, "watch")
+    at = (settings.watch_port, "live page", "watch_port", "tidemark down")
+    if process.running_at(*at) is None:
+        check_free(settings.watch_port, "watch_port")
+        command = [sys.executable, "-m", "tidemark_streaming.watch"]
+        process.start(command, settings.watch_port, os.environ, Path.cwd())
+
+
+def await_watch(settings: Settings) -> str:
+    """Wait until the live page answers; its address.
+
+    Raises:
+        EngineError: it ended, or is not ready in time.
+    """
+    address = watch_url(settings)
+    watch = service(settings, "watch")
+    watch.await_ready("live page", lambda: _answers(f"{address}/ready"), START_DEADLINE)
+    return address
 
 
 def make_archive(settings: Settings) -> bool:
@@ -129,7 +161,19 @@ def _healthy(settings: Settings) -> bool:
 
 def _get(settings: Settings, path: str = "/server_info") -> Any | None:  # noqa: ANN401
     try:
-        with urllib.request.urlopen(url(settings) + path, timeout=10) as answer:
-            return json.load(answer)
+        return json.loads(_body(url(settings) + path))
     except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError):
         return None
+
+
+def _answers(address: str) -> bool:
+    try:
+        _body(address)
+    except (urllib.error.URLError, TimeoutError, ConnectionError):
+        return False
+    return True
+
+
+def _body(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.read()

@@ -105,6 +105,11 @@ class Settings(BaseSettings):
         "a port from 1 to 65535",
         default=3000,
     )
+    watch_port: Port = _setting(
+        "The port on 127.0.0.1 of the live page and the metrics.",
+        "a port from 1 to 65535",
+        default=3001,
+    )
     kafka_port: Port = _setting(
         "The port on 127.0.0.1 of the broker that `tidemark kafka up` starts.",
         "a port from 1 to 65535",

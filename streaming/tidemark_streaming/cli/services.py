@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 _HIDDEN = ("source", "as_of", "arrived_at")
 """What the JSON has and the tables leave out."""
 
-NAMES = {"webserver": "Dagster web interface", "daemon": "Dagster daemon"}
+NAMES = {
+    "webserver": "Dagster web interface",
+    "daemon": "Dagster daemon",
+    "watch": "live page and metrics",
+}
 BROKER = {"kafka": "Kafka broker"}
 """What `tidemark kafka up` starts: listed where it was."""
 
@@ -31,7 +35,8 @@ def register(app: typer.Typer) -> None:
 
 
 def up() -> None:
-    """Start the engine, Dagster's web interface and its daemon, on this machine only.
+    """Start the engine, Dagster's web interface and its daemon, and the live page with the metrics,
+    on this machine only.
 
     Returns when all are healthy. What runs already is left as it is.
 
@@ -46,12 +51,16 @@ def up() -> None:
         engine.ensure(settings, work.tell)
         work.note = engine.status(settings).address
     services.start(settings, workspace)
+    services.start_watch(settings)
     with step(NAMES["webserver"]) as work:
         work.note = services.await_webserver(settings)
     with step(NAMES["daemon"]):
         services.await_daemon(settings)
+    with step(NAMES["watch"]) as work:
+        work.note = services.await_watch(settings)
     out().print(
-        f"\nTidemark is up: [bold]{services.url(settings)}[/]\n"
+        f"\nTidemark is up: [bold]{services.url(settings)}[/], its live page "
+        f"[bold]{services.watch_url(settings)}[/]\n"
         "`tidemark status` shows where everything is, `tidemark down` stops it."
     )
 
@@ -164,6 +173,8 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
 
     if name == "webserver":
         return services.url(settings)
+    if name == "watch":
+        return services.watch_url(settings)
     return f"127.0.0.1:{record.port}" if name in BROKER and record is not None else None
 
 

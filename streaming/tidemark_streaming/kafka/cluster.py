@@ -37,9 +37,11 @@ class Cluster:
     Args:
         servers: `host:port`, several separated by commas.
         client: more properties of the client.
+        patience: seconds that they have to answer.
     """
 
-    def __init__(self, servers: str, client: Properties) -> None:
+    def __init__(self, servers: str, client: Properties, patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._brokers = Brokers(servers, client)
         isolation = client.get("isolation.level", READ_COMMITTED)
         self._isolation = IsolationLevel[str(isolation).upper()]
@@ -60,7 +62,7 @@ class Cluster:
         found = [t for name in names for t in self._matching(name, there)]
         if not found:
             return {}
-        asked = self._admin.describe_topics(TopicCollection(found), request_timeout=PATIENCE)
+        asked = self._admin.describe_topics(TopicCollection(found), request_timeout=self._patience)
         told = {name: self._result(future, name) for name, future in asked.items()}
         numbers = {name: [p.id for p in topic.partitions] for name, topic in told.items()}
         first, end = self._offsets(numbers, OFFSET_BEGINNING), self._offsets(numbers, OFFSET_END)
@@ -86,7 +88,7 @@ class Cluster:
         spec: Any = known.get(of) or OffsetSpec.for_timestamp(of)
         asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
         told = self._admin.list_offsets(
-            asked, isolation_level=self._isolation, request_timeout=PATIENCE
+            asked, isolation_level=self._isolation, request_timeout=self._patience
         )
         return {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
 
@@ -100,7 +102,7 @@ class Cluster:
             except KafkaException as error:
                 # Takes in what the brokers complained of.
                 self._admin.poll(0)
-                late = time.monotonic() - begun > PATIENCE
+                late = time.monotonic() - begun > self._patience
                 if late or self._brokers.refusal() is not None:
                     raise self._brokers.unreachable(error) from None
 
@@ -111,8 +113,11 @@ class Cluster:
         if name in there:
             return [name]
         # To who may not see it, a topic is not there; only when asked for it, brokers say so.
-        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=PATIENCE)
-        if _code(asked[name].exception(PATIENCE + 1)) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._patience)
+        if (
+            _code(asked[name].exception(self._patience + 1))
+            == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        ):
             raise self._brokers.forbidden(name)
         raise DataError(
             f"There is no topic '{name}' at {self._brokers.servers}; there are: "
@@ -121,7 +126,7 @@ class Cluster:
 
     def _result(self, future: "Future[T]", topic: str) -> T:
         try:
-            return future.result(PATIENCE + 1)
+            return future.result(self._patience + 1)
         except (KafkaException, TimeoutError) as error:
             if _code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._brokers.forbidden(topic) from None

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyspark.errors import PySparkException
@@ -18,7 +18,7 @@ from tidemark.store.rows import SENT, frame
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
 from tidemark_streaming.kafka.client import Properties, check_secrets
-from tidemark_streaming.kafka.cluster import Cluster, matches
+from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.kafka.records import Reader
@@ -113,6 +113,26 @@ class KafkaFeed:
             # Rows that were sent would otherwise be parsed where plans are made, by one thread.
             rows = rows.repartition(TASKS)
         return decoded(rows, self.source, self.options, self.correlation)
+
+    def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
+        """By topic and partition, how many offsets are there that were not brought in.
+
+        Args:
+            stands: the position of the newest arrival; None before the first.
+            patience: seconds that the brokers have to answer.
+
+        Raises:
+            DataError: a topic is not there, or the brokers can't be asked.
+        """
+        at = None if stands is None else position.read(stands)
+        there = Cluster(self._servers, self.client, patience).topics(self.topics)
+        ranges = replace(self, accept_loss=True)._ranges(at, there)
+        return {
+            (name, partition): end - start
+            for name, topic in ranges.items()
+            if name in there
+            for partition, (start, end) in topic.offsets.items()
+        }
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is kept as text."""

@@ -114,7 +114,7 @@ def test_up_starts_nothing_for_a_domain_that_can_t_be_a_code_location(
 def test_status_works_where_nothing_runs_and_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_REMOTE")
     found = json.loads(call("status", "--json").stdout)
-    assert [p["running"] for p in found["processes"]] == [False, False, False]
+    assert [p["running"] for p in found["processes"]] == [False] * 4
     assert found["sources"][0]["arrivals"] == 0
     assert found["assets"][0]["as_of"] == -1
     assert "Nothing is running" in call("status").stderr

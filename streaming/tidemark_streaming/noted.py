@@ -1,0 +1,41 @@
+"""What the supervisor saw last, for who shows streams without asking the engine.
+
+A small file for each domain, beside the wishes: a look replaces it, atomically.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from tidemark.base.settings import Settings
+from tidemark_streaming import wishes
+from tidemark_streaming.supervisor import Stream
+
+STALE = 120_000_000
+"""Microseconds after which a look says nothing of now."""
+
+
+def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: int) -> None:
+    """Put down how the streams of a domain are."""
+    file = _folder(settings) / f"{domain}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    told = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    scratch.write_text(json.dumps(told))
+    scratch.replace(file)
+
+
+def noted(settings: Settings, now: int) -> dict[str, Stream]:
+    """How streams were when they were looked at last, by asset; nothing of a look that is stale."""
+    found: dict[str, Stream] = {}
+    for file in sorted(_folder(settings).glob("[!.]*.json")):
+        told = json.loads(file.read_text())
+        if now - told["at"] <= STALE:
+            found |= {asset: Stream(**stream) for asset, stream in told["streams"].items()}
+    return found
+
+
+def _folder(settings: Settings) -> Path:
+    return wishes.folder(settings) / "noted"

@@ -1,0 +1,26 @@
+"""`python -m tidemark_streaming.watch`: what `tidemark up` starts to watch a home."""
+
+import sys
+from pathlib import Path
+
+import uvicorn
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.settings import Settings
+from tidemark_streaming.watch.app import application
+from tidemark_streaming.watch.sight import Watcher
+
+# Packages in the working folder are found, as commands and the orchestrator find them.
+sys.path.insert(0, str(Path.cwd()))
+try:
+    settings = Settings()
+    watcher = Watcher(settings)
+except TidemarkError as error:
+    sys.exit(str(error))
+uvicorn.run(
+    application(watcher),
+    host="127.0.0.1",
+    port=settings.watch_port,
+    log_level="warning",
+    access_log=False,
+)

@@ -1,0 +1,264 @@
+"""What has happened so far, added up: the arrivals of a source, and the runs of an asset.
+
+Timeline and ledger only grow, so each row is read once. What the counts say is what the tables
+say, from their first row on: they do not begin anew with this process.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.base.instants import INFINITY
+from tidemark.store import ledger
+from tidemark_streaming.watch.tables import Tables
+
+BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+"""Upper bounds of the histograms' buckets, in seconds."""
+
+RECENT = 20_000
+"""Runs of an asset that the page can look back to."""
+
+VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
+STEPS = ("compute", "judge", "commit")
+
+_INSTANT = pa.timestamp("us", "UTC")
+_ARRIVALS = (
+    *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
+    "position",
+)
+_RUNS = (
+    *("asset", "life", "mode", "seq", "from_arrival", "through_arrival", "window_from"),
+    *("started_at", "ended_at", "watermark", "windows", "quarantined", *VERDICTS),
+)
+
+
+class Histogram:
+    """How often which duration was seen, in seconds."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count a duration."""
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self.sum += seconds
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """For each bound, as text, how many were not above it."""
+        names, total, found = [*(f"{b:g}" for b in BOUNDS), "+Inf"], 0, list[tuple[str, int]]()
+        for name, count in zip(names, self._counts, strict=True):
+            total += count
+            found.append((name, total))
+        return found
+
+
+class Arrivals:
+    """The timeline of a source, as far as it was read. Instants are microseconds."""
+
+    def __init__(self, source: str) -> None:
+        self._table = f"{source}_timeline"
+        self._begin(None)
+
+    def _begin(self, life: str | None) -> None:
+        self._life = life
+        self._seen = set[str]()
+        self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
+        self.events, self.bytes = 0, 0
+        self.watermark: int | None = None
+        self.newest_event: int | None = None
+        self.position: str | None = None
+
+    @property
+    def count(self) -> int:
+        """How many arrivals there are."""
+        return len(self.arrived_at)
+
+    def brought(self, after: int, through: int) -> int:
+        """Events of the arrivals with `after` < number <= `through`."""
+        return sum(self.rows[after + 1 : through + 1])
+
+    def read(self, tables: Tables) -> None:
+        """Take in what has come."""
+        tables.kept((self._table, "rows"), [self._table], lambda: self._read(tables))
+
+    def _read(self, tables: Tables) -> None:
+        if (life := tables.life(self._table)) != self._life:
+            self._begin(life)
+        table = tables.appended(self._table, _ARRIVALS, self._seen)
+        for row in [] if table is None else _plain(table.sort_by("arrival")):
+            if row["arrival"] != self.count:
+                continue
+            self.arrived_at.append(row["arrived_at"])
+            # An arrival without an event counts as old as the newest before it.
+            newest = row["max_event_time"]
+            if newest is not None and (self.newest_event is None or newest > self.newest_event):
+                self.newest_event = newest
+            self.event.append(row["arrived_at"] if newest is None else newest)
+            self.rows.append(row["rows"])
+            self.events += row["rows"]
+            self.bytes += row["bytes"]
+            self.watermark, self.position = row["watermark_after"], row["position"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, as the page draws it.
+
+    Args:
+        ended_at: microseconds.
+        seconds: how long it took.
+        rows: events of the arrivals that it took in, each once.
+        lag: how far the watermark was behind the source's clock when it ended, in seconds.
+    """
+
+    ended_at: int
+    mode: str
+    seconds: float
+    rows: int
+    events: int
+    late: int
+    too_late: int
+    lag: float | None
+
+
+@dataclass
+class Runs:
+    """The runs of an asset in one of its lives, added up.
+
+    Args:
+        ended: by mode.
+        counted: events by mode and verdict, once for each of their windows.
+        as_of: the arrival through which all windows are complete; -1 before the first run.
+        watermark: the one after that arrival.
+        seconds: how long they took, by mode.
+        from_arrival, from_event: how long after an arrival, and after its newest event, the run
+            ended that had taken it in. Not of recordings.
+    """
+
+    seq: int = -1
+    ended_at: int | None = None
+    ended: Counter[str] = field(default_factory=Counter)
+    counted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    withheld: int = 0
+    as_of: int = -1
+    watermark: int | None = None
+    seconds: dict[str, Histogram] = field(default_factory=dict)
+    from_arrival: Histogram = field(default_factory=Histogram)
+    from_event: Histogram = field(default_factory=Histogram)
+    recent: deque[Run] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def add(self, row: Mapping[str, Any], arrivals: Arrivals, *, played: bool) -> None:
+        """Take in a row of the ledger.
+
+        Args:
+            arrivals: those of its source.
+            played: whether the source is a recording.
+        """
+        mode, ended, through = row["mode"], row["ended_at"], row["through_arrival"]
+        took = (ended - row["started_at"]) / 1e6
+        self.seq, self.ended_at = row["seq"], ended
+        self.ended[mode] += 1
+        self.withheld += row["quarantined"]
+        self.seconds.setdefault(mode, Histogram()).observe(took)
+        for verdict in VERDICTS:
+            self.counted[mode, verdict] += row[verdict]
+        whole = mode == "incremental" or row["window_from"] is None
+        if whole and through >= self.as_of:
+            self.as_of, self.watermark = through, row["watermark"]
+        known = through < arrivals.count
+        clock = arrivals.arrived_at[through] if played and known and through >= 0 else ended
+        after = row["from_arrival"]
+        if mode == "incremental" and known and not played:
+            for n in range(after + 1, through + 1):
+                self.from_arrival.observe(max(0, ended - arrivals.arrived_at[n]) / 1e6)
+                self.from_event.observe(max(0, ended - arrivals.event[n]) / 1e6)
+        events = sum(row[verdict] for verdict in VERDICTS)
+        self.recent.append(
+            Run(
+                ended_at=ended,
+                mode=mode,
+                seconds=took,
+                rows=arrivals.brought(after, through) if mode == "incremental" else 0,
+                events=events,
+                late=row["late"],
+                too_late=row["too_late"],
+                lag=lag(clock, row["watermark"]),
+            )
+        )
+
+
+class Ledger:
+    """The runs of all assets, as far as the ledger was read."""
+
+    def __init__(self) -> None:
+        self._life: str | None = None
+        self._seen = set[str]()
+        self._runs = dict[str, dict[str, Runs]]()
+
+    def read(
+        self, tables: Tables, arrivals: Mapping[str, Arrivals], played: Mapping[str, bool]
+    ) -> None:
+        """Take in what has come.
+
+        Args:
+            arrivals: by asset, those of its source.
+            played: by asset, whether its source is a recording.
+        """
+        tables.kept(
+            (ledger.TABLE, "rows"), [ledger.TABLE], lambda: self._read(tables, arrivals, played)
+        )
+
+    def _read(
+        self, tables: Tables, arrivals: Mapping[str, Arrivals], played: Mapping[str, bool]
+    ) -> None:
+        if (life := tables.life(ledger.TABLE)) != self._life:
+            self._life, self._seen, self._runs = life, set[str](), {}
+        table = tables.appended(ledger.TABLE, _RUNS, self._seen)
+        known = dict[str, Arrivals]()
+        for row in [] if table is None else _plain(table.sort_by("seq")):
+            name = row["asset"]
+            if name not in arrivals:
+                continue
+            if name not in known:
+                # A run's arrivals were there before it: now they can be read.
+                known[name] = arrivals[name]
+                known[name].read(tables)
+            runs = self._runs.setdefault(name, {}).setdefault(row["life"], Runs())
+            # A compaction writes again what was read before.
+            if row["seq"] > runs.seq:
+                runs.add(row, arrivals[name], played=played[name])
+
+    def of(self, asset: str, state: str | None, own: str | None, *, rolls_up: bool) -> Runs:
+        """The runs of an asset's present life.
+
+        Args:
+            state, own: the identities of its state and of its published table.
+            rolls_up: whether it is a roll-up, which begins anew with either.
+        """
+        life = f"{state}+{own}" if rolls_up else state
+        return self._runs.get(asset, {}).get(life or "", Runs())
+
+
+def lag(clock: int, watermark: int | None) -> float | None:
+    """How far a watermark is behind a clock, in seconds; nothing before the first watermark and
+    after the end of a stream."""
+    if watermark is None or watermark >= INFINITY:
+        return None
+    return max(0, clock - watermark) / 1e6
+
+
+def micros(column: pa.ChunkedArray) -> list[int]:
+    """Instants in microseconds."""
+    return column.cast(_INSTANT).cast(pa.int64()).to_pylist()
+
+
+def _plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows with instants in microseconds."""
+    fields = [f.with_type(pa.int64() if f.type == _INSTANT else f.type) for f in table.schema]
+    return table.cast(pa.schema(fields)).to_pylist()

@@ -1,0 +1,314 @@
+"""The metrics say what the tables say, whatever was folded, dropped or begun anew."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from landing import SOURCE, clock, feed, land, land_some
+from runs import run_all
+from tidemark.base.settings import Settings
+from tidemark.run.runner import backfill
+from tidemark.store.dropping import drop
+from tidemark.store.maintenance import maintain
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming import noted, wishes
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.supervisor import RUNNING, Stream
+from tidemark_streaming.watch import tables
+from tidemark_streaming.watch.metrics import HISTOGRAM, METRICS, exposition
+from tidemark_streaming.watch.sight import Watcher
+from watched.transforms import by_hour, by_minute
+
+ROOT = Path(__file__).parents[3]
+RULES, DASHBOARD = ROOT / "ops/prometheus/rules.yml", ROOT / "ops/grafana/tidemark.json"
+PROMTOOL = shutil.which("promtool")
+NAME = re.compile(r"\btidemark_\w+")
+MATCHER = re.compile(r"(tidemark_\w+)\{([^}]*)\}")
+GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+
+Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def settings(engine: Settings, warehouse: Warehouse, tmp_path: Path) -> Settings:
+    """Of a home with a landing folder of its own, and the domain `watched`."""
+    own = {"database": warehouse.database, "landing": tmp_path, "domains": ("watched",)}
+    return engine.model_copy(update=own)
+
+
+def bring(warehouse: Warehouse, settings: Settings) -> None:
+    for _ in ingest(warehouse, feed(settings.landing / SOURCE.name)):
+        pass
+
+
+def told(watcher: Watcher) -> Values:
+    """The samples of a scrape, by name and labels."""
+    text = exposition(watcher.look()).decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(found: Values, name: str, **labels: str) -> float | None:
+    return found.get((name, frozenset(labels.items())))
+
+
+def summed(found: Values, name: str, **labels: str) -> float:
+    wanted = set(labels.items())
+    return sum(v for (n, given), v in found.items() if n == name and wanted <= given)
+
+
+def settle(settings: Settings) -> None:
+    """Let the tables have been as they are for a while."""
+    for log in Path(settings.warehouse, settings.database).glob("*/_delta_log"):
+        os.utime(log, (time.time() - 60, time.time() - 60))
+
+
+def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Settings) -> None:
+    folder = settings.landing / SOURCE.name
+    land_some(folder, 12)
+    land(folder, "crowd.csv", "at,sensor,value\n" + f"{clock(900)},a,1\n" * 5, 900)
+    land(folder, "end.csv", f"at,sensor,value\n{clock(7200)},b,1\n", 7200)
+    bring(warehouse, settings)
+    made = [*run_all(warehouse, by_minute, limit=7), *run_all(warehouse, by_hour)]
+    found, sight = told(watcher := Watcher(settings)), Glance(settings)
+
+    source = sight.source(SOURCE.name)
+    assert value(found, "tidemark_source_arrivals_total", source="sensors") == 14
+    assert value(found, "tidemark_source_events_total", source="sensors") == source.events
+    unparsed = warehouse.read(SOURCE.log_table).where("unparsed IS NOT NULL").count()
+    told_unparsed = value(found, "tidemark_source_unparsed_events_total", source="sensors")
+    assert told_unparsed == unparsed > 0
+    assert source.watermark is not None
+    mark = value(found, "tidemark_source_watermark_timestamp_seconds", source="sensors")
+    assert mark == source.watermark / 1e6
+    assert mark is not None
+    behind = value(found, "tidemark_source_watermark_lag_seconds", source="sensors")
+    assert behind == pytest.approx(time.time() - mark, abs=60)
+    for transform in (by_minute, by_hour):
+        asset = sight.asset(transform.name, SOURCE.name, transform.keys, transform.allowed_lateness)
+        own, facts = {"asset": transform.name}, [f for f in made if f.asset == transform.name]
+        assert value(found, "tidemark_asset_arrivals_behind", **own) == 13 - asset.as_of == 0
+        assert value(found, "tidemark_asset_published_rows", **own) == asset.windows > 0
+        assert value(found, "tidemark_asset_final_rows", **own) == asset.final
+        assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
+        took = value(found, "tidemark_asset_run_seconds_sum", **own, mode=facts[0].mode)
+        assert took == pytest.approx(sum(f.seconds for f in facts))
+        for verdict in ("on_time", "late", "too_late", "no_event_time"):
+            counted = summed(found, "tidemark_asset_events_total", **own, verdict=verdict)
+            assert counted == sum(getattr(f, verdict) for f in facts), verdict
+        held = value(found, "tidemark_asset_withheld_rows", **own, status="held")
+        assert held == sum(f.quarantined for f in facts)
+    assert value(found, "tidemark_asset_withheld_rows", asset="by_minute", status="held") == 1
+    assert summed(found, "tidemark_asset_events_total", verdict="late") > 0
+    waiting = value(found, "tidemark_asset_open_rows", asset="by_minute")
+    assert waiting == 1, "the last minute has not ended"
+    seen = value(found, "tidemark_asset_arrival_to_published_seconds_count", asset="by_minute")
+    assert seen == 14
+    files = warehouse.path("by_minute")
+    there = list(Path(files).glob("*.parquet"))
+    assert value(found, "tidemark_table_version", table="by_minute") == warehouse.version(
+        "by_minute"
+    )
+    assert 0 < (value(found, "tidemark_table_files", table="by_minute") or 0) <= len(there)
+    assert value(found, "tidemark_watch_troubles") == 0
+    assert value(found, "tidemark_process_up", process="engine") == 1
+
+    # What a compaction writes again was counted before; what a backfill counts is told apart.
+    list(maintain(warehouse))
+    facts = backfill(warehouse, by_minute)
+    again = told(watcher)
+    for name in ("tidemark_source_events_total", "tidemark_source_arrivals_total"):
+        assert summed(again, name) == summed(found, name)
+    for mode, count in (("incremental", 2), ("backfill", 1)):
+        assert value(again, "tidemark_asset_runs_total", asset="by_minute", mode=mode) == count
+    on_time = summed(again, "tidemark_asset_events_total", mode="backfill", verdict="on_time")
+    assert on_time == facts.on_time
+    assert told(Watcher(settings)).keys() == again.keys()
+
+    # An asset that was dropped and made anew is told of from its new beginning.
+    drop(warehouse, by_minute)
+    run_all(warehouse, by_minute)
+    anew = told(watcher)
+    assert value(anew, "tidemark_asset_runs_total", asset="by_minute", mode="incremental") == 1
+    assert value(anew, "tidemark_asset_runs_total", asset="by_minute", mode="backfill") is None
+
+
+def test_what_is_as_it_was_is_not_read_again(
+    warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land_some(settings.landing / SOURCE.name, 3)
+    bring(warehouse, settings)
+    run_all(warehouse, by_minute)
+    monkeypatch.setattr(tables, "REST", 0)
+    settle(settings)
+    watcher, opened = Watcher(settings), list[str]()
+    first = told(watcher)
+    plain = tables.Tables.opened
+
+    def counted(self: tables.Tables, table: str) -> Any:  # noqa: ANN401 (deltalake's table)
+        opened.append(table)
+        return plain(self, table)
+
+    monkeypatch.setattr(tables.Tables, "opened", counted)
+    assert summed(told(watcher), "tidemark_source_events_total") > 0
+    assert opened == []
+    land(settings.landing / SOURCE.name, "more.csv", f"at,sensor,value\n{clock(200)},a,1\n", 300)
+    bring(warehouse, settings)
+    second = told(watcher)
+    assert {"sensors_log", "sensors_timeline"} == set(opened)
+    name = "tidemark_source_events_total"
+    assert summed(second, name) == summed(first, name) + 1
+
+
+def test_what_took_long_rests_before_it_is_read_again(
+    warehouse: Warehouse, settings: Settings
+) -> None:
+    looked = tables.Tables(settings)
+    found = [looked.kept("x", [], lambda: time.sleep(0.2), also=n) for n in range(2)]
+    assert found == [None, None]
+    begun = time.monotonic()
+    looked.kept("x", [], lambda: pytest.fail("read again too soon"), also=3)
+    assert time.monotonic() - begun < 0.1
+
+
+def test_a_home_without_anything_is_told_of(tmp_path: Path) -> None:
+    found = told(Watcher(Settings(home=tmp_path / "home", domains=("watched",))))
+    assert value(found, "tidemark_process_up", process="engine") == 0
+    assert value(found, "tidemark_source_arrivals_total", source="sensors") == 0
+    assert value(found, "tidemark_asset_published_rows", asset="by_hour") == 0
+    assert value(found, "tidemark_source_watermark_lag_seconds", source="sensors") is None
+    assert value(found, "tidemark_watch_troubles") == 0
+
+
+def test_what_can_t_be_read_is_told_and_the_rest_too(
+    warehouse: Warehouse, settings: Settings
+) -> None:
+    land_some(settings.landing / SOURCE.name, 3)
+    bring(warehouse, settings)
+    run_all(warehouse, by_minute)
+    first = next(Path(warehouse.path("by_minute"), "_delta_log").glob("0*.json"))
+    first.write_text("no commit\n")
+    sight = Watcher(settings).look()
+    assert "by_minute" in sight.troubles
+    assert [source.name for source in sight.sources] == ["sensors"]
+    assert [asset.name for asset in sight.assets] == ["by_hour"]
+
+
+def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Settings) -> None:
+    settings = engine.model_copy(update={"database": "streams_told", "domains": ("watched",)})
+    now = time.time_ns() // 1000
+    wish = wishes.wish(settings, "by_minute")
+    try:
+        found = told(Watcher(settings))
+        assert value(found, "tidemark_stream_running", asset="by_minute") == 0
+        stream = Stream(since=wish.since, state=RUNNING, failures=2)
+        noted.note(settings, "watched", {"by_minute": stream}, now)
+        found = told(Watcher(settings))
+        assert value(found, "tidemark_stream_running", asset="by_minute") == 1
+        assert value(found, "tidemark_stream_failures", asset="by_minute") == 2
+        noted.note(settings, "watched", {"by_minute": stream}, now - 2 * noted.STALE)
+        assert value(told(Watcher(settings)), "tidemark_stream_running", asset="by_minute") == 0
+    finally:
+        wishes.withdraw(settings, "by_minute")
+    assert summed(told(Watcher(settings)), "tidemark_stream_running") == 0
+
+
+def test_names_units_and_labels_are_those_of_prometheus() -> None:
+    names = [told.name for told in METRICS]
+    assert len(names) == len(set(names))
+    for metric in METRICS:
+        assert re.fullmatch(r"tidemark_[a-z_]+", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind == "counter"), metric.name
+        assert metric.meaning.endswith("."), metric.name
+        assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: Prometheus itself was not asked")
+def test_prometheus_takes_metrics_and_rules(tmp_path: Path) -> None:
+    text = exposition(Watcher(Settings(home=tmp_path / "home", domains=("watched",))).look())
+    for command, given in (("metrics", text), ("rules", None)):
+        more = [] if given is not None else [RULES]
+        done = subprocess.run(
+            [str(PROMTOOL), "check", command, *more], input=given, capture_output=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def expressions() -> Iterable[tuple[str, str]]:
+    """Where each expression is, and the expression."""
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["alert"], rule["expr"]
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def test_rules_and_dashboard_go_by_metrics_that_there_are() -> None:
+    known = {metric.name: set(metric.labels) for metric in METRICS}
+    for metric in METRICS:
+        if metric.kind == HISTOGRAM:
+            known[f"{metric.name}_bucket"] = {*metric.labels, "le"}
+            del known[metric.name]
+    used = set[str]()
+    for place, expression in expressions():
+        names = set(NAME.findall(expression))
+        assert names <= known.keys(), (place, names - known.keys())
+        for name, matchers in MATCHER.findall(expression):
+            labels = set(re.findall(r"(\w+)=", matchers))
+            assert labels <= known[name], (place, name, labels)
+        there = {label for name in names for label in known[name]}
+        for labels in GROUPING.findall(expression):
+            assert {label.strip() for label in labels.split(",") if label.strip()} <= there, place
+        for opening, closing in ("()", "{}", "[]"):
+            assert expression.count(opening) == expression.count(closing), place
+        used |= names
+    assert len(used) > 20
+
+
+def test_each_alert_leads_to_a_symptom() -> None:
+    headings = re.findall(r"^#+ (.*)$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", h).lower().replace(" ", "-") for h in headings}
+    for group in yaml.safe_load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            document, _, anchor = rule["annotations"]["runbook"].partition("#")
+            assert document == "docs/operations.md"
+            assert anchor in anchors, (rule["alert"], anchor)
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert rule["annotations"]["summary"]
+
+
+def test_the_dashboard_s_variables_are_labels() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    known = {metric.name: metric.labels for metric in METRICS}
+    asked = [v["query"]["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
+    for query in asked:
+        found = re.fullmatch(r"label_values\((\w+), (\w+)\)", query)
+        assert found is not None
+        assert found[2] in known[found[1]]
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len(numbers) == len(set(numbers))
+
+
+def test_every_metric_is_documented() -> None:
+    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
+    table = "\n".join(lines)
+    document = (ROOT / "docs/watching.md").read_text()
+    assert table in document, f"docs/watching.md should have:\n{table}"

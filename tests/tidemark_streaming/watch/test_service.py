@@ -1,0 +1,55 @@
+"""The service that `tidemark up` starts, as a process."""
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark_streaming import services
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+    """A home of its own, with the domain `watched`, also as variables of the environment."""
+    own = {"home": str(tmp_path / "home"), "domains": "watched", "watch_port": str(free_port())}
+    for name, value in own.items():
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    settings = Settings()
+    yield settings
+    services.service(settings, "watch").stop()
+
+
+def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
+    services.start_watch(home)
+    address = services.await_watch(home)
+    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        found = {f.name for f in text_string_to_metric_families(answer.read().decode())}
+    assert {"tidemark_source_events", "tidemark_asset_run_seconds"} <= found
+    watch = services.service(home, "watch")
+    before = watch.running()
+    services.start_watch(home)
+    assert watch.running() == before, "what runs is left as it is"
+    other = home.model_copy(update={"watch_port": free_port()})
+    with pytest.raises(EngineError, match=r"live page of .* runs on port .*TIDEMARK_WATCH_PORT"):
+        services.start_watch(other)
+    assert watch.stop()
+    assert watch.log.read_text() == "", "nothing that it should have said"
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"{address}/metrics", timeout=5)
+
+
+def test_a_domain_that_is_not_there_is_one_sentence(
+    home: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "nowhere")
+    services.start_watch(home)
+    with pytest.raises(EngineError, match="There is no domain package 'nowhere'"):
+        services.await_watch(home)
+    assert "Traceback" not in services.service(home, "watch").log.read_text()
