@@ -34,6 +34,8 @@ from tidemark.store.log import arrivals
 from tidemark.store.warehouse import Place, Warehouse
 
 _STARTS = 4
+_CRASHED = "Python worker exited unexpectedly"
+"""What Spark says of a query whose worker was killed, or took more memory than there is."""
 _RAISED = re.compile(
     r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+"
 )
@@ -101,10 +103,17 @@ def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
 
 def why(failure: PySparkException) -> str:
     """Why a query ended, in one line: what its run raised, of the whole that Spark tells."""
+    if crashed(failure):
+        return "Its Python worker was killed."
     found = _raised(failure)
     if found is None:
         return next(iter(str(failure).strip().splitlines()), type(failure).__name__)
     return found["sentence"] or found[0]
+
+
+def crashed(failure: PySparkException) -> bool:
+    """Whether a query ended because its worker was killed, which says nothing of its definition."""
+    return _CRASHED in str(failure)
 
 
 def outdated(failure: PySparkException) -> bool:

@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,13 @@ from tidemark.base.instants import INFINITY
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
+from tidemark.engine.process import Tell, silent
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
 from tidemark.store.rows import FEW, columns, frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
+from tidemark_streaming.outage import ERRORS, Outage, engine_lost
 
 _MISTAKES = ("22", "42")
 """The SQL states of an expression that can't be computed from the data, or not be understood."""
@@ -72,19 +74,46 @@ def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterat
         yield from _bring(log, log.timeline(), feed, batch)
 
 
-def follow(warehouse: Warehouse, feed: Feed, every: float = LOOK_EVERY) -> Iterator[Ingested]:
+def follow(
+    warehouse: Warehouse,
+    feed: Feed,
+    every: float = LOOK_EVERY,
+    *,
+    again: Callable[[], Warehouse] | None = None,
+    tell: Tell = silent,
+) -> Iterator[Ingested]:
     """Bring in what is pending again and again, and yield after each commit. It does not end.
+
+    A feed's servers that don't answer are waited for, and so is the engine. Meanwhile it stays the
+    source's only ingest.
 
     Args:
         every: seconds between two looks.
+        again: the warehouse by a new session, once the engine is back; without it, an engine that
+            is gone ends this.
+        tell: takes a sentence when something does not answer, and one when it is back.
 
     Raises:
-        ConflictError, DataError, DefinitionError: as `ingest`.
+        ConflictError, DataError, DefinitionError: as `ingest`, where it does not pass by itself.
     """
-    with _opened(warehouse, feed.source) as log:
-        timeline = log.timeline()
+    source, outage = feed.source, Outage(tell)
+    log: Log | None = None
+    timeline: list[Arrival] = []
+    with _lock(warehouse, source):
         while True:
-            yield from _bring(log, timeline, feed, None)
+            try:
+                if log is None:
+                    log = _written(warehouse, source)
+                    timeline = log.timeline()
+                yield from _bring(log, timeline, feed, None)
+                outage.over()
+            except ERRORS as error:
+                if engine_lost(error) and again is None:
+                    raise
+                outage.wait(error)
+                if again is not None and engine_lost(error):
+                    warehouse, log = _reached(again, outage), None
+                continue
             time.sleep(every)
 
 
@@ -183,10 +212,24 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
 def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
     """The source's log, its only writer."""
     with _lock(warehouse, source):
-        log = Log(warehouse, source)
-        log.create()
-        log.recover()
-        yield log
+        yield _written(warehouse, source)
+
+
+def _written(warehouse: Warehouse, source: Source) -> Log:
+    """The source's log, without what another writer left beyond the timeline."""
+    log = Log(warehouse, source)
+    log.create()
+    log.recover()
+    return log
+
+
+def _reached(again: Callable[[], Warehouse], outage: Outage) -> Warehouse:
+    """The warehouse, as soon as there is an engine again."""
+    while True:
+        try:
+            return again()
+        except ERRORS as error:
+            outage.wait(error)
 
 
 def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:

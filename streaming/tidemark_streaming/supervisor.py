@@ -5,9 +5,11 @@ now. It starts nothing itself. A stream that ended, or could not be started, wai
 started again: half a minute, then twice as long each time, up to half an hour. After `TRIES` times
 in a row without a while of steady work it is given up, until somebody starts it.
 
-A stream that ended because its definition has changed is started at once, with the present one,
-and its earlier failures are forgotten. Where that happens again before it has worked steadily, two
-definitions are at odds with each other, and it waits like any other.
+A stream that ended through no fault of its own is started at once: because its definition has
+changed, with the present one; because its worker was killed, or its engine, which comes back with
+it. Its earlier failures are forgotten. Where that happens again before it has worked steadily, two
+definitions are at odds with each other, or it takes more memory than there is, and it waits like
+any other.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -45,7 +47,7 @@ class Stream:
         query, query_run: the ids of the query that runs, or ran last.
         failures: how often in a row it ended or could not be started.
         error: why it ended last, in one line.
-        renewed: whether it was started anew for a changed definition, and was not steady since.
+        renewed: whether it was started anew at once, and was not steady since.
     """
 
     since: int
@@ -64,10 +66,10 @@ class Stream:
 
 
 class Ending(NamedTuple):
-    """Why a stream ended: in one line, and whether its definition was not the newest any more."""
+    """Why a stream ended: in one line, and whether that was through no fault of its own."""
 
     sentence: str
-    outdated: bool = False
+    blameless: bool = False
 
 
 def look(
@@ -97,7 +99,8 @@ def look(
         running = queries.running(settings, before)
         endings = _endings(settings, before, running)
     except EngineError as error:
-        running, endings = {}, dict.fromkeys(before, Ending(str(error)))
+        running = {}
+        endings = {a: Ending(str(error), s.state == RUNNING) for a, s in before.items()}
     return {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
@@ -113,7 +116,7 @@ def _next(
         return _into(replace(stream, query=query.id, query_run=query.run), RUNNING, now)
     if stream.state == STARTING and starting:
         return stream
-    if ending is not None and ending.outdated and not stream.renewed:
+    if ending is not None and ending.blameless and not stream.renewed:
         anew = replace(stream, failures=0, error=ending.sentence, renewed=True)
         return _into(anew, WAITING if starting else STARTING, now)
     if stream.state in (RUNNING, STARTING):
@@ -145,5 +148,6 @@ def _endings(
             # Otherwise the engine that ran it is gone.
             with suppress(PySparkException):
                 if (failure := query.exception()) is not None:
-                    found[asset] = Ending(continuous.why(failure), continuous.outdated(failure))
+                    blameless = continuous.outdated(failure) or continuous.crashed(failure)
+                    found[asset] = Ending(continuous.why(failure), blameless)
     return found

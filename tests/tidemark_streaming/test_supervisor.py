@@ -90,8 +90,8 @@ class Engine:
     def start(self) -> None:
         self.runs, self.ending = self.runs + 1, None
 
-    def end(self, sentence: str, *, outdated: bool) -> None:
-        self.ending = Ending(sentence, outdated)
+    def end(self, sentence: str, *, blameless: bool) -> None:
+        self.ending = Ending(sentence, blameless)
 
     def found(self) -> dict[str, Query]:
         return {} if self.ending else {"one": Query("id", f"run {self.runs}")}
@@ -105,7 +105,7 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
     known = {"one": Stream(wish.since, RUNNING, 0, failures=TRIES - 1)}
-    there.end("It has changed.", outdated=True)
+    there.end("It has changed.", blameless=True)
     known = look(settings, ["one"], known, SECOND)
     told = known["one"]
     assert (told.state, told.failures, told.error) == (STARTING, 0, "It has changed.")
@@ -115,7 +115,7 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
     assert known["one"].state == RUNNING
     # Two definitions at odds with each other are no reason to start for ever.
     for failures in range(1, TRIES + 1):
-        there.end("It has changed again.", outdated=True)
+        there.end("It has changed again.", blameless=True)
         known = look(settings, ["one"], known, 3 * SECOND)
         assert known["one"].state == (WAITING if failures < TRIES else GIVEN_UP)
         assert known["one"].failures == failures
@@ -125,7 +125,7 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
     # After steady work a change is a new one.
     known = {"one": replace(known["one"], state=RUNNING, changed=0, renewed=True)}
     known = look(settings, ["one"], known, STEADY)
-    there.end("It has changed.", outdated=True)
+    there.end("It has changed.", blameless=True)
     assert look(settings, ["one"], known, STEADY + SECOND)["one"].state == STARTING
 
 
@@ -133,7 +133,7 @@ def test_a_changed_definition_waits_for_a_start_that_is_under_way_and_no_longer(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
-    there.end("It has changed.", outdated=True)
+    there.end("It has changed.", blameless=True)
     known = {"one": Stream(wish.since, RUNNING, failures=5)}
     known = look(settings, ["one"], known, SECOND, starting=True)
     assert known["one"].state == WAITING
@@ -144,7 +144,7 @@ def test_a_stream_that_fails_otherwise_waits(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
-    there.end("Its state is of another format.", outdated=False)
+    there.end("Its state is of another format.", blameless=False)
     found = look(settings, ["one"], {"one": Stream(wish.since, RUNNING)}, 0)["one"]
     assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
 

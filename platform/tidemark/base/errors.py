@@ -6,9 +6,19 @@ The CLI prints the sentence without a trace and exits with `exit_code`. Anything
 
 
 class TidemarkError(Exception):
-    """The sentence that the user reads; everything below is a kind of it."""
+    """The sentence that the user reads; everything below is a kind of it.
+
+    Args:
+        sentence: what is wrong, where, and what can be done.
+        passing: whether it may pass by itself, as when a server does not answer just now: who goes
+            on for ever waits, and asks nobody.
+    """
 
     exit_code = 2
+
+    def __init__(self, sentence: str, *, passing: bool = False) -> None:
+        super().__init__(sentence)
+        self.passing = passing
 
 
 class DefinitionError(TidemarkError):

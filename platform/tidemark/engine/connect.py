@@ -31,6 +31,10 @@ USER = "tidemark"
 """Under whose name the sessions are that later processes find again."""
 
 
+_GONE = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
+"""How the conditions begin that the client raises when its session is no more."""
+
+
 class Answer(Enum):
     """What an address said when asked."""
 
@@ -132,13 +136,29 @@ def demand_ready(url: str) -> None:
         raise EngineError(
             f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with "
             "`tidemark up`, or set TIDEMARK_REMOTE to one that runs (with a token it must speak "
-            "TLS, unless its host is called localhost)."
+            "TLS, unless its host is called localhost).",
+            passing=True,
         )
     if answer is Answer.REFUSED:
         raise EngineError(
             f"The engine at {name} refused the token: set TIDEMARK_TOKEN, or the token in "
             "TIDEMARK_REMOTE, to the one with which it was started."
         )
+
+
+def gone(error: Exception) -> bool:
+    """Whether an error of Spark's client says that its engine is gone, or is another one by now."""
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    if isinstance(error, SparkConnectGrpcException):
+        status, condition = error.getGrpcStatusCode(), error.getCondition() or ""
+        lost = status is grpc.StatusCode.UNAVAILABLE
+        return lost or condition.startswith(_GONE)
+    if isinstance(error, PySparkException):
+        return (error.getCondition() or "").startswith(_GONE)
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def probe(url: str, deadline: float = DEADLINE) -> Answer:

@@ -162,7 +162,8 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
     while time.monotonic() - begun < START_DEADLINE:
         record = managed.running()
         if record is None:
-            raise EngineError(f"The engine ended while it started: {managed.last_words()}")
+            said = managed.last_words()
+            raise EngineError(f"The engine ended while it started: {said}", passing=True)
         if probe(url) is not Answer.SILENT:
             demand_ready(url)
             tell(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
@@ -171,7 +172,8 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
     managed.stop(deadline=5)
     raise EngineError(
         f"The engine gave no answer in {START_DEADLINE:.0f} seconds and was stopped: "
-        f"{managed.last_words()}"
+        f"{managed.last_words()}",
+        passing=True,
     )
 
 

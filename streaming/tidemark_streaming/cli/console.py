@@ -42,6 +42,11 @@ def complain(sentence: str) -> None:
     err().print(sentence, markup=False, soft_wrap=True)
 
 
+def warn(sentence: str) -> None:
+    """Say what is as it should not be, or is so no more, while the work goes on."""
+    err().print(sentence, style="yellow", markup=False, soft_wrap=True)
+
+
 def emit(value: object) -> None:
     """Print a result as JSON."""
     typer.echo(json.dumps(value, indent=2, default=str))

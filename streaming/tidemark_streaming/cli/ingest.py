@@ -11,7 +11,7 @@ import typer
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step, warn
 from tidemark_streaming.cli.context import SourceName, bounds, warehouse
 
 if TYPE_CHECKING:
@@ -91,7 +91,11 @@ def command(
     feed = _accepting(inlet.feed(place)) if accept_loss else inlet.feed(place)
     if following or inlet.play is None:
         furnish(store, inlet)
-        commits = follow(store, feed) if following else ingest(store, feed, batch=batch)
+        commits = (
+            follow(store, feed, again=lambda: warehouse(settings), tell=warn)
+            if following
+            else ingest(store, feed, batch=batch)
+        )
     else:
         part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
         commits = replay(store, inlet, place, part, batch=batch)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,7 +10,7 @@ from rich.live import Live
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import err, out, step
+from tidemark_streaming.cli.console import err, out, step, warn
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.live import Look, View
+    from tidemark_streaming.outage import Outage
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the tables."""
@@ -44,13 +46,15 @@ def command(
     """Keep an asset up to date: a Structured Streaming query that runs as arrivals come.
 
     Shows what arrives and what is published until Ctrl-C, which stops the query cleanly. What a
-    query has published does not depend on how it is cut into runs, stopped or started again.
+    query has published does not depend on how it is cut into runs, stopped or started again. One
+    whose engine or worker was killed is started again.
 
     Example: `tidemark stream departures_hourly`, and in another terminal
     `tidemark ingest flights --days 70 --speed 20000`
     """
     from tidemark_streaming import continuous, domains, wishes
     from tidemark_streaming.live import View
+    from tidemark_streaming.outage import ERRORS, Outage
 
     settings = Settings()
     transform = domains.transform(settings, asset)
@@ -62,17 +66,34 @@ def command(
         if not (stopped or wished):
             raise EngineError(f"No stream of '{asset}' is running.")
         return
-    with step(f"start the stream of {asset}"):
-        query = continuous.start(store, transform, arrivals_per_run=arrivals_per_run)
+
+    def start(store: "Warehouse") -> "StreamingQuery":
+        with step(f"start the stream of {asset}"):
+            return continuous.start(store, transform, arrivals_per_run=arrivals_per_run)
+
+    query = start(store)
     if detach:
         wishes.wish(settings, asset, arrivals_per_run)
         out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
         return
+    view, outage = View(settings, transform), Outage(warn)
+
+    def done(look: "Look") -> bool:
+        ended = finished(query, look, until_caught_up)
+        outage.over()
+        return ended
+
     try:
-        view = View(settings, transform)
-        watch(view, lambda look: finished(query, look, until_caught_up))
+        while True:
+            try:
+                watch(view, done)
+                return
+            except ERRORS as error:
+                store, query = _anew(error, outage, lambda: connect(settings, asset), start)
     finally:
-        continuous.stop(store, transform)
+        with suppress(*ERRORS):
+            # An engine that is gone has no stream to stop.
+            continuous.stop(store, transform)
         err().print(f"The stream of '{asset}' has stopped.")
 
 
@@ -94,8 +115,31 @@ def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bo
     if not query.isActive:
         failure = query.exception()
         reason = "it was stopped elsewhere." if failure is None else continuous.why(failure)
-        raise EngineError(f"The stream ended: {reason}")
+        passing = failure is not None and continuous.crashed(failure)
+        raise EngineError(f"The stream ended: {reason}", passing=passing)
     return until_caught_up and look.behind <= 0
+
+
+def _anew(
+    error: Exception,
+    outage: "Outage",
+    connected: "Callable[[], Warehouse]",
+    start: "Callable[[Warehouse], StreamingQuery]",
+) -> "tuple[Warehouse, StreamingQuery]":
+    """The query, started again once what ended it is over.
+
+    Raises:
+        Exception: `error`, where it does not pass by itself.
+    """
+    from tidemark_streaming.outage import ERRORS
+
+    while True:
+        outage.wait(error)
+        try:
+            store = connected()
+            return store, start(store)
+        except ERRORS as next_error:
+            error = next_error
 
 
 def watch(view: "View", done: Callable[["Look"], bool]) -> None:

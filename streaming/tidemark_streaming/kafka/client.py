@@ -49,7 +49,13 @@ def configured(servers: str, client: Properties) -> dict[str, Any]:
     Raises:
         DefinitionError: a secret, or a file that a property names, is not there.
     """
-    own: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0, "error_cb": lambda _: None}
+    own: dict[str, Any] = {
+        "bootstrap.servers": servers,
+        "log_level": 0,
+        "error_cb": lambda _: None,
+        # Ten seconds by default, by which brokers that are back would be noticed too late.
+        "reconnect.backoff.max.ms": 1000,
+    }
     for name, value in client.items():
         if name.endswith(".location") and isinstance(value, str):
             _check_file(name, Path(value))
@@ -179,10 +185,11 @@ class Brokers:
 
 
 def unreachable(servers: str, error: Exception) -> DataError:
-    """What failed at these brokers, in one sentence."""
+    """What failed at these brokers, in one sentence; they may answer later."""
     return DataError(
         f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark kafka up` "
-        "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS)."
+        "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS).",
+        passing=True,
     )
 
 

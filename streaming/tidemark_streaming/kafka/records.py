@@ -15,7 +15,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tidemark.base.errors import DataError
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
 from tidemark_streaming.kafka.position import Position, Range, spans
@@ -128,7 +127,8 @@ class Reader:
                     if refused := self._brokers.refusal():
                         raise refused
                     if time.monotonic() - heard > _PATIENCE:
-                        raise self._lost(f"no record came in {_PATIENCE:.0f} seconds")
+                        silence = f"no record came in {_PATIENCE:.0f} seconds"
+                        raise self._brokers.unreachable(TimeoutError(silence))
                     continue
                 heard = time.monotonic()
                 for message in (first, *self._consumer.consume(_AT_ONCE, timeout=0)):
@@ -142,7 +142,7 @@ class Reader:
                     elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                         raise self._brokers.forbidden(record.topic())
                     elif error.code() != KafkaError._PARTITION_EOF:
-                        raise self._lost(error.str())
+                        raise self._brokers.unreachable(KafkaException(error))
                     # A partition's end may be before the range's for a moment, when another
                     # broker has come to lead it: what is missing is still to come.
                     after = record.offset() + (error is None)
@@ -151,9 +151,6 @@ class Reader:
                         self._consumer.incremental_unassign([TopicPartition(*of)])
         finally:
             self._consumer.unassign()
-
-    def _lost(self, reason: str) -> DataError:
-        return self._brokers.unreachable(KafkaException(reason))
 
 
 def _of(record: _Record) -> _Of:
