@@ -132,7 +132,6 @@ class LandedFeed:
             (F.col("arrival") - first).alias("chunk"),
             "position",
             F.lit("landed").alias("read_from"),
-            F.lit(None).cast("string").alias("unparsed"),
         )
 
     def explain(self, error: PySparkException) -> DataError | None:

@@ -70,7 +70,6 @@ class GeneratedFeed:
             (F.floor(number / self._size) - first).cast("bigint").alias("chunk"),
             (number % self._size).alias("position"),
             F.lit("generated").alias("read_from"),
-            F.lit(None).cast("string").alias("unparsed"),
         )
 
     def explain(self, error: PySparkException) -> DataError | None:

@@ -121,7 +121,6 @@ def ingest(
             "ts": F.timestamp_micros("ts"),
             "price": F.col("value").cast("decimal(10,2)"),
             "read_from": F.lit("memory"),
-            "unparsed": F.lit(None).cast("string"),
         }
     )
     log.append(frame, added)

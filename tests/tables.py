@@ -22,6 +22,7 @@ _TIMELINE = pa.schema(
         "bytes": pa.int64(),
         "position": pa.string(),
         "watermark_state": pa.string(),
+        "dead_letters": pa.int64(),
     }
 )
 _RUNS = pa.schema(
@@ -52,8 +53,9 @@ def arrive(
     last: int,
     newest: int = 0,
     positions: Sequence[str] = (),
+    dead_letters: int = 0,
 ) -> None:
-    """Add arrivals to a source's timeline, each with one event at `newest`."""
+    """Add arrivals to a source's timeline, each with one event at `newest`, and dead letters."""
     rows = [
         {
             "arrival": n,
@@ -64,6 +66,7 @@ def arrive(
             "max_event_time": as_datetime(newest),
             "bytes": 1,
             "position": positions[n - first] if positions else "{}",
+            "dead_letters": dead_letters,
         }
         for n in range(first, last + 1)
     ]

@@ -125,7 +125,7 @@ def test_the_source_of_kafka_shown_runs(engine: Settings, tmp_path: Path) -> Non
         broker.process(settings).stop()
     assert "3 rows" in said or re.search(r"equal", said), said
     assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
-    assert re.search(r"clicks-0-24\|\s*not JSON", said), said
+    assert re.search(r"clicks-0-24\|not JSON *\|It is no JSON object", said), said
 
 
 def test_the_feed_shown_has_no_password_but_where_it_is(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def landing(inlet: Inlet) -> dg.Definitions:
 
     ingest = dg.define_asset_job(
         job,
-        selection=[source.log_table, source.timeline_table],
+        selection=[source.log_table, source.dead_letters_table, source.timeline_table],
         description=f"Brings what has landed for {name} into its log.",
     )
     return dg.Definitions(sensors=[sensor], jobs=[ingest])

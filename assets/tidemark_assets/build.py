@@ -1,10 +1,10 @@
 """Dagster assets, built from definitions that know nothing of Dagster.
 
-A source gives its log and its timeline, which one step brings up to date. A windowed transform
-gives its published windows, its late events and their late loss, which one step computes for any
-range of partitions in a single run. What a definition says becomes metadata of the assets
-(`describe`), and what a run found becomes metadata of their materializations (`report`). How
-either is computed is the platform's business: no rule of it belongs here.
+A source gives its log, its dead letters and its timeline, which one step brings up to date. A
+windowed transform gives its published windows, its late events and their late loss, which one step
+computes for any range of partitions in a single run. What a definition says becomes metadata of the
+assets (`describe`), and what a run found becomes metadata of their materializations (`report`).
+How either is computed is the platform's business: no rule of it belongs here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.quality import results
 from tidemark.run import runner as run
 from tidemark.store.log import Log
-from tidemark_assets import checks, describe, report
+from tidemark_assets import checks, describe, report, undecoded
 from tidemark_assets.describe import Metadata
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import spans
@@ -94,7 +94,8 @@ def _outside(
 
 
 def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefinition:
-    """The log and the timeline of a source: materializing them ingests what is pending."""
+    """The log, the dead letters and the timeline of a source: materializing them ingests what is
+    pending."""
     source = inlet.source
 
     def spec(table: str, description: str, metadata: Metadata) -> dg.AssetSpec:
@@ -120,12 +121,24 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
         describe.timeline(source),
     )
 
-    @dg.multi_asset(name=f"ingest_{source.name}", specs=[log, timeline], pool=ENGINE_POOL)
+    dead_letters = spec(
+        source.dead_letters_table,
+        f"What came of {source.name} and could not be decoded, with its bytes and the reason; "
+        "`tidemark dead-letters` shows it, and brings back what was mended.",
+        describe.dead_letters(),
+    )
+
+    @dg.multi_asset(
+        name=f"ingest_{source.name}",
+        specs=[log, dead_letters, timeline],
+        check_specs=[undecoded.spec(source)],
+        pool=ENGINE_POOL,
+    )
     def bring(
         context: AssetExecutionContext,
         config: IngestConfig,
         tidemark: ResourceParam[TidemarkResource],
-    ) -> Iterator[dg.MaterializeResult[Any]]:
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         with one_sentence():
             warehouse, landing = tidemark.warehouse, tidemark.landing(source)
             if config.play_days:
@@ -140,6 +153,7 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
             found = report.ingested(warehouse, source, arrivals)
         for table, metadata in found.items():
             yield dg.MaterializeResult(asset_key=table, metadata=metadata)
+        yield undecoded.judged(source, arrivals)
 
     return bring
 

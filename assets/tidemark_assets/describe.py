@@ -8,6 +8,7 @@ import dagster as dg
 from tidemark.base.instants import describe as span
 from tidemark.define.definition import Definition
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
 
 Metadata = dict[str, Any]
 
@@ -18,7 +19,7 @@ MEANINGS = {
     "watermark": "The watermark just before the arrival, by which it is judged; null is -infinity",
     "read_from": "Where it was read: file and row",
     "correlation_id": "Its identity, the same whenever it is read",
-    "unparsed": "The text of a row that does not fit the columns, which are null then",
+    "unparsed": "Null; of a row of before there were dead letters, the text that did not fit",
     "watermark_before": "The watermark before the arrival; null is -infinity",
     "watermark_after": "The watermark after the arrival",
     "window_start": "Start of the window, inclusive",
@@ -37,6 +38,8 @@ MEANINGS = {
     "run": "The run that withheld it",
     "lag_seconds": "How far the event was behind the watermark",
     "reason": "too_late, no_event_time, dated_ahead or unparsable",
+    "bytes": "As they came; null where they may not be kept",
+    "dead_letters": "What it brought beside its events that could not be decoded",
     "references": "The versions that the source's references had, by name, as JSON",
     "lost": "Events that came too late for the window",
     "pane": "Number of the firing: 0, 1, 2, … of each window and keys",
@@ -55,6 +58,12 @@ def log(source: Source) -> Metadata:
         "event time": source.event_time,
         "dagster/column_schema": schema(columns, meanings),
     }
+
+
+def dead_letters() -> Metadata:
+    """Metadata of a source's dead letters."""
+    meanings = {**MEANINGS, "reason": "Why it could not be decoded"}
+    return {"dagster/column_schema": schema(DEAD_LETTER_COLUMNS, meanings)}
 
 
 def timeline(source: Source) -> Metadata:

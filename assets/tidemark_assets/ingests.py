@@ -9,7 +9,7 @@ import dagster as dg
 from dagster import ResourceParam, SensorEvaluationContext
 
 from tidemark.define.source import Source
-from tidemark_assets import report
+from tidemark_assets import report, undecoded
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.resources import TidemarkResource
 
@@ -40,6 +40,7 @@ def ingests(source: Source) -> dg.Definitions:
             context.instance.report_runless_asset_event(
                 dg.AssetMaterialization(table, metadata=metadata)
             )
+        context.instance.report_runless_asset_event(undecoded.evaluation(source, new))
         return dg.SkipReason(f"{len(new)} arrivals of '{name}' reported.")
 
     return dg.Definitions(sensors=[sensor])

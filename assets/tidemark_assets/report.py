@@ -56,6 +56,7 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
     return {
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),
+        "dead letters": sum(a.dead_letters for a in arrivals),
         "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
         "watermark now": moment(timeline[-1].after if timeline else None),
         "newest event time": moment(max(newest, default=None)),
@@ -63,8 +64,12 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
 
 
 def sizes(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
-    """The rows of a source's log and of its timeline, by table."""
-    return {source.log_table: sum(a.rows for a in timeline), source.timeline_table: len(timeline)}
+    """The rows of a source's log, of its dead letters and of its timeline, by table."""
+    return {
+        source.log_table: sum(a.rows for a in timeline),
+        source.dead_letters_table: sum(a.dead_letters for a in timeline),
+        source.timeline_table: len(timeline),
+    }
 
 
 def computed(

@@ -10,15 +10,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
+from tidemark.store.dead_letters import dead_letter
 from tidemark.store.log import Arrival
+from tidemark.store.rows import frame
+from tidemark_streaming.text import CORRUPT, Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,15 +63,28 @@ class Feed(Protocol):
         """The rows of `chunks`.
 
         Beside the source's columns: `chunk` BIGINT, index in `chunks`; `position` BIGINT, from 0
-        on in each chunk and growing, the same whenever it is read; `read_from` STRING; `unparsed`
-        STRING, the text of a row that does not fit the source's columns, which are null then.
-        Where the feed knows them, `correlation_id` STRING, null for that of the log's own making,
-        and `bytes` BIGINT, what is added to the sizes that `chunks` tell.
+        on in each chunk and growing, the same whenever it is read; `read_from` STRING. Where some
+        may not fit the source's columns, which are null then, `dead_letter`, as the function of
+        that name makes it. Where the feed knows them, `correlation_id` STRING, null for that of
+        the log's own making, and `bytes` BIGINT, what is added to the sizes that `chunks` tell.
         """
         ...
 
     def explain(self, error: PySparkException) -> DataError | None:
         """What is wrong with the data, when that is what the engine's error says."""
+        ...
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A feed of which some rows may not fit the source's columns."""
+
+    def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        """The rows of dead letters, which may have been mended, as `read` gives them.
+
+        Args:
+            letters: as their table has them, and `chunk`, in each of which `position` counts anew.
+        """
         ...
 
 
@@ -161,7 +178,7 @@ class FileFeed:
     when it is complete: such names, and sub-folders, are left alone. What has been ingested must
     not change; a file that has grown since is refused, because its new rows would be lost.
 
-    A row that can't be parsed is kept as text in `unparsed`. An empty file is a heartbeat.
+    A row that can't be parsed is a dead letter. An empty file is a heartbeat.
 
     Args:
         source: whose events they are.
@@ -201,7 +218,23 @@ class FileFeed:
             "chunk",
             "position",
             F.concat_ws("#", "file", "position").alias("read_from"),
-            "unparsed",
+            "dead_letter",
+        )
+
+    def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        if self.format == "parquet":
+            raise DataError(
+                f"Source '{self.source.name}' comes as Parquet, which is read in whole files: its "
+                "dead letters are of another format, whose feed alone can decode them."
+            )
+        rows = self._format.decode(frame(spark, letters), F.col("bytes").cast("string"))
+        return rows.select(
+            *(F.when(F.isnull("reason"), F.col(f"event.`{c}`")).alias(c) for c in self._columns),
+            "chunk",
+            "position",
+            "read_from",
+            "correlation_id",
+            dead_letter(F.col("reason"), F.col("bytes")),
         )
 
     def explain(self, error: PySparkException) -> DataError | None:
@@ -246,32 +279,32 @@ class FileFeed:
                 f"was ingested ({before} bytes then, {size} now): put new rows in a new file."
             )
 
+    @property
+    def _columns(self) -> list[str]:
+        return list(self.source.columns)
+
+    @property
+    def _format(self) -> Text:
+        return Text("json" if self.format == "json" else "csv", self.source.columns, self.options)
+
     def _text(self, spark: SparkSession, paths: list[str]) -> DataFrame:
-        columns = self.source.columns
-        options = {
-            "enforceSchema": "false",
-            "escape": '"',
-            **{k: str(v).lower() if isinstance(v, bool) else v for k, v in self.options.items()},
-            "mode": "PERMISSIVE",
-            "columnNameOfCorruptRecord": "unparsed",
-        }
-        schema = ", ".join(f"`{n}` {t}" for n, t in {**columns, "unparsed": "STRING"}.items())
-        reader = spark.read.format(self.format).schema(schema).options(**options)
+        columns, form = self._columns, self._format
+        reader = spark.read.format(form.format).schema(form.schema).options(**form.told)
         # The parser looks only at the columns that a query needs, and finds only those malformed:
         # this condition, true of every row, makes it need them all.
         text = [F.col(f"`{c}`").cast("string") for c in columns]
-        unparsed = F.when(F.length(F.concat_ws("", *text)) >= 0, F.col("unparsed"))
+        corrupt = F.when(F.length(F.concat_ws("", *text)) >= 0, F.col(CORRUPT))
         rows = reader.load(paths).select(
             *(F.col(f"`{c}`") for c in columns),
-            unparsed.alias("unparsed"),
+            corrupt.alias(CORRUPT),
             _file().alias("file"),
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("row"),
         )
         order = Window.partitionBy("file").orderBy("block", "row")
         return rows.select(
-            *(F.when(F.isnull("unparsed"), F.col(f"`{c}`")).alias(c) for c in columns),
-            "unparsed",
+            *(F.when(F.isnull(CORRUPT), F.col(f"`{c}`")).alias(c) for c in columns),
+            dead_letter(form.reason(), F.encode(CORRUPT, "UTF-8")),
             "file",
             (F.row_number().over(order) - 1).cast("bigint").alias("position"),
         )
@@ -281,7 +314,7 @@ class FileFeed:
         rows = spark.read.format("parquet").schema(schema).options(**self.options).load(paths)
         return rows.select(
             *(F.col(f"`{c}`") for c in self.source.columns),
-            F.lit(None).cast("string").alias("unparsed"),
+            dead_letter(F.lit(None).cast("string"), F.lit(None)),
             _file().alias("file"),
             F.col("_metadata.row_index").alias("position"),
         )

@@ -111,6 +111,7 @@ class Glance:
                 bytes=r["bytes"],
                 position=r["position"],
                 watermark_state=r["watermark_state"],
+                dead_letters=r.get("dead_letters") or 0,
             )
             for r in rows
         ]

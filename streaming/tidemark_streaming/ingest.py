@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -26,6 +26,7 @@ from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.engine.process import Tell, silent
+from tidemark.store.dead_letters import is_dead
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
 from tidemark.store.rows import FEW, columns, frame
@@ -278,6 +279,7 @@ class _Facts:
     """What the rows of one chunk say."""
 
     rows: int = 0
+    dead_letters: int = 0
     bytes: int = 0
     min_event_time: int | None = None
     max_event_time: int | None = None
@@ -296,7 +298,7 @@ def _facts(
         rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
-    facts = rows.groupBy("chunk", *parts).agg(
+    facts = rows.groupBy("chunk", is_dead(rows).alias("dead"), *parts).agg(
         F.count("*").alias("rows"),
         F.coalesce(F.sum("bytes" if sized else F.lit(0)), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
@@ -305,7 +307,7 @@ def _facts(
     )
     if by is not None:
         told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
-        facts = facts.groupBy("chunk").agg(
+        facts = facts.groupBy("chunk", "dead").agg(
             F.sum("rows"),
             F.sum("bytes"),
             F.min("oldest"),
@@ -323,7 +325,11 @@ def _facts(
         raise DefinitionError(
             f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
         ) from None
-    return {row[0]: _Facts(*row[1:]) for row in found}
+    told = {row[0]: _Facts(row[2], 0, *row[3:]) for row in found if not row[1]}
+    for chunk, _, count, size, *_ in (row for row in found if row[1]):
+        fits = told.get(chunk, _Facts())
+        told[chunk] = replace(fits, dead_letters=count, bytes=fits.bytes + size)
+    return told
 
 
 def _fold(
@@ -354,6 +360,7 @@ def _fold(
             position=chunk.position,
             watermark_state=state,
             references=versions,
+            dead_letters=found.dead_letters,
         )
         arrivals.append(last)
     return arrivals

@@ -126,5 +126,4 @@ def readings_of_arrival(warehouse: Warehouse, number: int):  # noqa: ANN201
         F.lit(number).cast("bigint").alias("arrival"),
         F.lit(0).cast("bigint").alias("position"),
         F.lit("memory").alias("read_from"),
-        F.lit(None).cast("string").alias("unparsed"),
     )

@@ -8,6 +8,7 @@ from support import PER_MINUTE
 from tables import arrive
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
+from tidemark_assets import undecoded
 from tidemark_assets.ingests import ingests
 
 
@@ -31,6 +32,33 @@ def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: 
     assert (second["arrival range"], second["dagster/row_count"]) == ("4 to 5", 6)
     assert (second["arrivals"], second["watermark now"]) == (2, 1.0)
     assert [m["dagster/row_count"] for m in told(instance, "readings_timeline")] == [4, 6]
+
+
+def test_new_dead_letters_are_a_warning_until_arrivals_come_without(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    key = dg.AssetCheckKey(dg.AssetKey("readings_dead_letters"), undecoded.NAME)
+
+    def check() -> tuple[bool, str | None]:
+        [found] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        assert found.event is not None
+        told = found.event.asset_check_evaluation
+        assert told is not None
+        assert told.severity is dg.AssetCheckSeverity.WARN
+        return told.passed, told.description
+
+    arrive(settings, "readings", 0, 0)
+    arrive(settings, "readings", 1, 2, dead_letters=3)
+    ticks.skipped()
+    passed, description = check()
+    assert not passed
+    assert description is not None
+    assert description.startswith("6 could not be decoded, the first in arrival 1: `tidemark dead-")
+    assert told(instance, "readings_dead_letters")[-1]["dagster/row_count"] == 6
+    arrive(settings, "readings", 3, 3)
+    ticks.skipped()
+    assert check() == (True, "All could be decoded.")
 
 
 def test_a_log_that_was_made_anew_is_reported(

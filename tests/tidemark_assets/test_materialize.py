@@ -27,7 +27,7 @@ from tidemark_assets.reporter import windows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.domains import load
 
-LOG = ["flights_log", "flights_timeline"]
+LOG = ["flights_log", "flights_dead_letters", "flights_timeline"]
 WINDOWS = [
     "departures_hourly",
     "departures_hourly_late",
@@ -121,6 +121,7 @@ def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
     assert facts["rows"] == facts["dagster/row_count"]
     assert facts["rows"] == platform.resource.warehouse.read("flights_log").count()
     assert facts["arrival range"] == "0 to 11"
+    assert recorded(platform, "flights_dead_letters")["dagster/row_count"] == 0
     settings, source = platform.resource.settings, departures_hourly.source
     ticks = ticks_of(ingests(source), platform.instance, settings)
     assert ticks.skipped() == "Dagster knows all arrivals of 'flights'."

@@ -38,7 +38,6 @@ class GrowingFeed:
             F.lit(0).cast("bigint").alias("chunk"),
             F.col("id").alias("position"),
             F.lit("growing").alias("read_from"),
-            F.lit(None).cast("string").alias("unparsed"),
         )
 
     def explain(self, error: PySparkException) -> DataError | None:

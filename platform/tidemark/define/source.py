@@ -21,7 +21,11 @@ ARRIVAL_COLUMNS = {
     "correlation_id": "STRING",
     "unparsed": "STRING",
 }
-"""The facts of an event's arrival, kept with it in the log (Spark DDL types)."""
+"""The facts of an event's arrival, kept with it in the log (Spark DDL types).
+
+`unparsed` is null: rows that can't be decoded are dead letters. Rows of before there were any have
+their text there, and null columns.
+"""
 
 RUN_COLUMNS = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
@@ -37,8 +41,8 @@ class Source:
     """A stream of events, ingested into one append-only log.
 
     Args:
-        name: lower-case letters, digits and underscores; names the tables `<name>_log` and
-            `<name>_timeline`.
+        name: lower-case letters, digits and underscores; names the tables `<name>_log`,
+            `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
         event_time: the column that says when an event happened, a `timestamp`.
         watermark: the strategy by which the source's watermark moves.
@@ -123,6 +127,10 @@ class Source:
     @property
     def timeline_table(self) -> str:
         return f"{self.name}_timeline"
+
+    @property
+    def dead_letters_table(self) -> str:
+        return f"{self.name}_dead_letters"
 
 
 def reference_name(reference: str) -> str:

@@ -1,13 +1,15 @@
 """The arrival log: a source's events with the facts of their arrival, and the timeline of arrivals.
 
-Each source has two append-only tables. The *log* has the events: their own columns and, with each,
-the arrival that brought it, its position in it, the processing time, and the watermark just before
-the arrival, which is what the event is judged against for ever. The *timeline* has one row for
-each arrival: 0, 1, 2, … without gaps.
+Each source has three append-only tables. The *log* has the events: their own columns and, with
+each, the arrival that brought it, its position in it, the processing time, and the watermark just
+before the arrival, which is what the event is judged against for ever. The *dead letters* are what
+came in an arrival and could not be decoded. The *timeline* has one row for each arrival: 0, 1, 2,
+… without gaps.
 
-The timeline is the truth about what has arrived. A commit writes the log's rows first and the
-timeline's rows second; rows of the log beyond the timeline's last arrival are what a writer left
-that died in between. Readers don't ask for them, and the next writer removes them.
+The timeline is the truth about what has arrived. A commit writes the log's rows first, then the
+dead letters, and the timeline's rows last; rows of the others beyond the timeline's last arrival
+are what a writer left that died in between. Readers don't ask for them, and the next writer
+removes them.
 """
 
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from tidemark.define.firings import tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.engine.requests import fetch
 from tidemark.store.conditions import Within
+from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS, fitting, rejected
 from tidemark.store.fence import Fence
 from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, frame
 from tidemark.store.warehouse import Warehouse
@@ -44,6 +47,7 @@ _TIMELINE = pa.schema(
         "position": pa.string(),
         "watermark_state": pa.string(),
         "references": pa.string(),
+        "dead_letters": pa.int64(),
     }
 )
 _FILE_BYTES = 32 << 20
@@ -68,6 +72,7 @@ class Arrival:
         position: where the feed stands after it, as JSON.
         watermark_state: what the watermark strategy remembers, as text.
         references: the versions that the source's references had, as JSON.
+        dead_letters: how many rows it brought beside its events that could not be decoded.
     """
 
     arrival: int
@@ -81,6 +86,7 @@ class Arrival:
     position: str
     watermark_state: str | None = None
     references: str = "{}"
+    dead_letters: int = 0
 
     @property
     def ends(self) -> bool:
@@ -89,7 +95,7 @@ class Arrival:
 
 
 class Log:
-    """The log and the timeline of one source.
+    """The log, the dead letters and the timeline of one source.
 
     Any number of readers may use it. A writer calls `recover` once before its first `append`, and
     is refused from the moment at which another writer calls `recover`.
@@ -100,10 +106,11 @@ class Log:
         self.source = source
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
+        self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
 
     def create(self) -> None:
-        """Create both tables, unless they are there.
+        """Create the tables, unless they are there.
 
         Raises:
             DefinitionError: the log that is there has other columns than the source.
@@ -118,10 +125,19 @@ class Log:
         made = self.warehouse.create(
             self.source.log_table, _ddl(columns), f"Events of {name} with the facts of arrival."
         )
+        kept = self.warehouse.create(
+            self.source.dead_letters_table,
+            _ddl(DEAD_LETTER_COLUMNS),
+            f"What came of {name} and could not be decoded.",
+        )
         if not made:
             self._check_columns(columns)
-        if not (begun and made) and self.warehouse.version(self.source.timeline_table) == 0:
-            self.warehouse.enter(self.source.timeline_table, self.source.log_table)
+        if not begun:
+            # One of before there were dead letters.
+            self.warehouse.widen(self.source.timeline_table, _TIMELINE)
+        whole = begun and made and kept
+        if not whole and self.warehouse.version(self.source.timeline_table) == 0:
+            self.warehouse.enter(*self._tables)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
         """The arrivals with `after` < number <= `through`, in order."""
@@ -191,28 +207,35 @@ class Log:
         """
         # The timeline first: once it is fenced, the rows beyond it can't become part of it.
         self._timeline_fence.take()
-        last, beyond = self.last(), self.warehouse.greatest(self.source.log_table, "arrival")
+        last = self.last()
         known = -1 if last is None else last.arrival
-        left = beyond is not None and beyond > known
-        self._log_fence.take(removing=f"arrival > {known}" if left else None)
+        for fence in (self._log_fence, self._dead_fence):
+            beyond = self.warehouse.greatest(fence.table, "arrival")
+            left = beyond is not None and beyond > known
+            fence.take(removing=f"arrival > {known}" if left else None)
 
     def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> None:
-        """Add whole arrivals: the log's rows in one commit, then the timeline's in another.
+        """Add whole arrivals: the log's rows in one commit, the dead letters in another, then the
+        timeline's.
 
         Args:
-            rows: the events of all these arrivals: the source's columns, `arrival`, `position`,
-                `read_from` and `unparsed`, and `correlation_id`, where they bring their own. The
-                other facts are taken from `arrivals`.
+            rows: what all these arrivals brought: the source's columns, `arrival`, `position` and
+                `read_from`; `correlation_id`, where they bring their own; `dead_letter`, where
+                some could not be decoded. The other facts are taken from `arrivals`.
             arrivals: the arrivals in order, following the timeline's last one.
 
         Raises:
             ConflictError: another writer has taken over; what was written is without effect.
         """
         try:
+            told = self._with_facts(frame(self.warehouse.spark, rows), arrivals)
             if count := sum(a.rows for a in arrivals):
-                told = self._with_facts(frame(self.warehouse.spark, rows), arrivals)
-                self._log_fence.append(fetch(told) if count <= FEW else told)
-            # Whoever takes over fences the timeline before the log: this commit vouches for both.
+                events = self._events(fitting(told), _files(arrivals)[-1] + 1)
+                self._log_fence.append(fetch(events) if count <= FEW else events)
+            if count := sum(a.dead_letters for a in arrivals):
+                dead = rejected(told)
+                self._dead_fence.append(fetch(dead) if count <= FEW else dead.coalesce(1))
+            # Whoever takes over fences the timeline before the others: this commit vouches for all.
             self._timeline_fence.append(_rows(arrivals))
         except ConflictError:
             raise ConflictError(
@@ -221,28 +244,36 @@ class Log:
             ) from None
 
     def _with_facts(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-        """`rows` as the log's columns, in a few files that each hold a range of arrivals."""
-        files = _files(arrivals)
+        """`rows` with the facts of their arrival, and `_file`, the one of the log to be in."""
         facts = self.warehouse.spark.createDataFrame(
-            [(a.arrival, a.arrived_at, a.before, f) for a, f in zip(arrivals, files, strict=True)],
-            "arrival BIGINT, arrived_at BIGINT, watermark BIGINT, file INT",
+            [
+                (a.arrival, a.arrived_at, a.before, f)
+                for a, f in zip(arrivals, _files(arrivals), strict=True)
+            ],
+            "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
         )
         identity = F.concat_ws(":", F.lit(self.source.name), "arrival", "position")
         if "correlation_id" in rows.columns:
             identity = F.coalesce("correlation_id", identity)
-        table = rows.join(F.broadcast(facts), "arrival")
-        count = files[-1] + 1
-        table = table.coalesce(1) if count == 1 else table.repartitionById(count, "file")
-        return table.sortWithinPartitions("arrival", "position").select(
-            *(F.col(f"`{c}`") for c in self.source.columns),
-            "arrival",
-            "position",
-            F.timestamp_micros("arrived_at").alias("arrived_at"),
-            F.timestamp_micros("watermark").alias("watermark"),
-            "read_from",
-            identity.alias("correlation_id"),
-            "unparsed",
+        return rows.join(F.broadcast(facts), "arrival").withColumns(
+            {
+                "arrived_at": F.timestamp_micros("_clock"),
+                "watermark": F.timestamp_micros("_watermark"),
+                "correlation_id": identity,
+                "unparsed": F.lit(None).cast("string"),
+            }
         )
+
+    def _events(self, rows: DataFrame, files: int) -> DataFrame:
+        """Rows as the log's columns, in a few files that each hold a range of arrivals."""
+        rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
+        columns = [*self.source.columns, *ARRIVAL_COLUMNS]
+        return rows.sortWithinPartitions("arrival", "position").select(*(f"`{c}`" for c in columns))
+
+    @property
+    def _tables(self) -> tuple[str, ...]:
+        source = self.source
+        return (source.timeline_table, source.log_table, source.dead_letters_table)
 
     def _check_columns(self, columns: dict[str, str]) -> None:
         schema = self.warehouse.spark.createDataFrame([], _ddl(columns)).schema
@@ -264,7 +295,11 @@ def arrivals(rows: DataFrame) -> list[Arrival]:
 
 def _arrivals(rows: pa.Table) -> list[Arrival]:
     """The arrivals of a timeline's rows, by their numbers."""
+    if "dead_letters" not in rows.column_names:
+        # One of before there were dead letters, which no ingest has opened since.
+        rows = rows.append_column("dead_letters", pa.nulls(rows.num_rows, pa.int64()))
     plain = [pc.cast(rows[f.name], pa.int64() if f.type == _INSTANT else f.type) for f in _TIMELINE]
+    plain[-1] = pc.fill_null(plain[-1], 0)
     return sorted(
         (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),
         key=attrgetter("arrival"),

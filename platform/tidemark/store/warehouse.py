@@ -118,6 +118,13 @@ class Warehouse:
             self.catalog.enter(table)
         return made
 
+    def widen(self, table: str, schema: pa.Schema) -> None:
+        """Add those columns of `schema` to a table that it lacks; its rows have nulls there."""
+        there = set(self.schema(table).names)
+        lacking = [field for field in schema if field.name not in there]
+        if lacking:
+            self.committer.widen(table, pa.schema(lacking))
+
     def enter(self, *tables: str) -> None:
         """Enter those of some tables that are there into the catalog, unless they are in it: who
         created them may have been killed in between."""

@@ -15,6 +15,7 @@ from tidemark.base.errors import EngineError, TidemarkError
 from tidemark_streaming.cli import (
     compute,
     correct,
+    dead_letters,
     demo,
     ingest,
     kafka,
@@ -62,7 +63,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, verify, quarantine, marts, maintain),
-    *(kafka, simulate),
+    *(dead_letters, kafka, simulate),
 )
 for module in modules:
     module.register(app)

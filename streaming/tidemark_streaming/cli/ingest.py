@@ -99,7 +99,7 @@ def command(
     else:
         part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
         commits = replay(store, inlet, place, part, batch=batch)
-    began, count, events = time.monotonic(), 0, 0
+    began, count, events, dead = time.monotonic(), 0, 0, 0
     first: Arrival | None = None
     last: Arrival | None = None
     if following:
@@ -112,8 +112,10 @@ def command(
             first, last = first or commit.arrivals[0], commit.arrivals[-1]
             count += len(commit.arrivals)
             events += sum(a.rows for a in commit.arrivals)
+            dead += sum(a.dead_letters for a in commit.arrivals)
             work.at(commit.done, commit.pending)
-            work.note = f"{count:,} arrivals, {events:,} events"
+            letters = f", {dead:,} dead letters" if dead else ""
+            work.note = f"{count:,} arrivals, {events:,} events{letters}"
             if following:
                 work.tell(f"follow {source}: {work.note}")
     if not count and not json:
@@ -122,6 +124,7 @@ def command(
         "source": source,
         "arrivals": count,
         "events": events,
+        "dead_letters": dead,
         "first_arrival": None if first is None else first.arrival,
         "last_arrival": None if last is None else last.arrival,
         "watermark": None if last is None else iso(last.after),

@@ -7,6 +7,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.source import Source
+from tidemark.store.dead_letters import dead_letter
+from tidemark_streaming.text import Text
 
 RECORD = {
     "kafka_topic": "STRING",
@@ -23,6 +25,9 @@ RECORD = {
 `kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
 `CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
 """
+
+KEPT = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers")
+"""What a dead letter keeps of a record, beside its value."""
 
 
 def check(source: Source, what: str) -> None:
@@ -46,29 +51,24 @@ def decoded(
 ) -> DataFrame:
     """Records, as `records.SCHEMA` has them, as the rows that a feed reads.
 
-    A value that is no JSON object of the source's columns is kept as text in `unparsed`, and the
-    columns are null then.
+    A value that is no JSON object of the source's columns is a dead letter, with its bytes as they
+    came.
 
     Args:
         options: the engine's options of JSON.
         correlation: the header that holds an event's correlation id.
     """
-    text = F.col("value").cast("string")
-    # One column more than the source has, for the text that does not fit it.
     payload = {n: t for n, t in source.columns.items() if n not in RECORD}
-    fields = ", ".join(f"`{n}` {t}" for n, t in {**payload, "_corrupt": "STRING"}.items())
-    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
-    rows = rows.withColumn("event", F.from_json(text, fields, told))
-    unparsed = F.coalesce("event._corrupt", F.when(F.isnull("event"), text))
+    rows = Text("json", payload, options).decode(rows, F.col("value").cast("string"))
     place = F.concat_ws("-", "topic", "partition", "offset")
-    return rows.withColumn("unparsed", unparsed).select(
-        *(F.when(F.isnull("unparsed"), _column(n, t)).alias(n) for n, t in source.columns.items()),
+    return rows.select(
+        *(F.when(F.isnull("reason"), _column(n, t)).alias(n) for n, t in source.columns.items()),
         "chunk",
         "position",
         place.alias("read_from"),
-        "unparsed",
         F.coalesce(_header(correlation), place).alias("correlation_id"),
         (_size("key") + _size("value")).alias("bytes"),
+        dead_letter(F.col("reason"), F.col("value"), **{c: F.col(c) for c in KEPT}),
     )
 
 

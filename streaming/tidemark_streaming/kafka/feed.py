@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,7 +22,7 @@ from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
 from tidemark_streaming.kafka.position import Position, Topic
-from tidemark_streaming.kafka.records import Reader
+from tidemark_streaming.kafka.records import SCHEMA, Reader
 
 BYTES = 16 << 20
 """The size of an arrival, about: its records are in memory once."""
@@ -41,8 +42,8 @@ class KafkaFeed:
 
     Only records of committed transactions are read. Offsets without a record, which compaction
     removed, are passed over. A record without a value, a tombstone, is an event whose columns are
-    null. One that can't be parsed is kept as text in `unparsed`. What an arrival could not bring
-    because it is gone is an error that says which offsets, until that loss is accepted.
+    null. One that can't be decoded is a dead letter. What an arrival could not bring because it is
+    gone is an error that says which offsets, until that loss is accepted.
 
     Args:
         source: whose events they are. Its columns that are in `RECORD` are what Kafka says of the
@@ -134,8 +135,13 @@ class KafkaFeed:
             for partition, (start, end) in topic.offsets.items()
         }
 
+    def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+        values = {f.name: letters["bytes" if f.name == "value" else f.name] for f in SCHEMA}
+        records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
+        return decoded(frame(spark, records), self.source, self.options, self.correlation)
+
     def explain(self, error: PySparkException) -> DataError | None:
-        """Nothing: what does not fit the columns is kept as text."""
+        """Nothing: what does not fit the columns is a dead letter."""
         return None
 
     def _ranges(self, at: Position | None, there: Position) -> Position:

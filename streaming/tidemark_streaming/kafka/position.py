@@ -40,9 +40,10 @@ def written(position: Position) -> str:
 
 def read(text: str) -> Position:
     """The position of that JSON; of one that another kind of feed has written, no topic."""
+    told = json.loads(text)
     return {
         name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
-        for name, topic in json.loads(text).items()
+        for name, topic in (told.items() if isinstance(told, dict) else ())
         if isinstance(topic, dict)
     }
 

@@ -40,10 +40,7 @@ class MemoryFeed:
         schema = ", ".join([*names, "chunk BIGINT", "position BIGINT"])
         return spark.createDataFrame(rows, schema).withColumns(
             {c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants}
-            | {
-                "read_from": F.concat_ws("#", "chunk", "position"),
-                "unparsed": F.lit(None).cast("string"),
-            }
+            | {"read_from": F.concat_ws("#", "chunk", "position")}
         )
 
     def explain(self, error: PySparkException) -> DataError | None:

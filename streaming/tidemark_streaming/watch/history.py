@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidemark.base.instants import INFINITY
 from tidemark.store import ledger
+from tidemark_streaming.kafka import position
 from tidemark_streaming.watch.tables import Tables
 
 BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
@@ -103,7 +104,10 @@ class Arrivals:
             self.rows.append(row["rows"])
             self.events += row["rows"]
             self.bytes += row["bytes"]
-            self.watermark, self.position = row["watermark_after"], row["position"]
+            self.watermark = row["watermark_after"]
+            # What came by other ways says nothing of topics, as a replay of dead letters.
+            if position.read(row["position"]):
+                self.position = row["position"]
 
 
 @dataclass(frozen=True)

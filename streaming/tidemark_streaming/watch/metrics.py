@@ -112,15 +112,9 @@ METRICS: tuple[Told, ...] = (
     _source("arrivals_total", COUNTER, "Arrivals in the timeline.", lambda s: s.arrivals.count),
     _source("bytes_total", COUNTER, "Bytes that were read.", lambda s: s.arrivals.bytes),
     _source(
-        "unparsed_events_total",
-        COUNTER,
-        "Events that did not fit the source's columns; their text is in the log.",
-        lambda s: s.unparsed,
-    ),
-    _source(
         "dead_letters",
         GAUGE,
-        "Rows in the source's table of dead letters, where there is one.",
+        "What came and could not be decoded: rows of the source's table of dead letters.",
         lambda s: s.dead_letters,
     ),
     _source(

@@ -28,9 +28,6 @@ from tidemark_streaming.watch.tables import Listing, Tables, instant, total
 SHOWN = 5
 """Withheld windows of an asset that are told one by one, the newest."""
 
-DEAD_LETTERS = "_dead_letters"
-"""How the table of a source ends that has what could not be decoded."""
-
 T = TypeVar("T")
 
 
@@ -42,7 +39,6 @@ class SourceSight:
         played: whether it is a recording: its clock is that of its newest arrival, and not the
             wall's.
         clock: what the watermark is measured against.
-        unparsed: rows that did not fit its columns; None where that is not told.
         dead_letters: rows that could not be decoded; None where there is no table of them.
         backlog: what waits in Kafka; None of a source of files.
     """
@@ -51,7 +47,6 @@ class SourceSight:
     played: bool
     arrivals: Arrivals
     clock: int
-    unparsed: int | None
     dead_letters: int | None
     backlog: Backlog | None
 
@@ -241,7 +236,7 @@ class Watcher:
         """The tables that there may be."""
         found = [ledger.TABLE, results.TABLE]
         for source in self._sources.values():
-            found += [source.log_table, source.timeline_table, f"{source.name}{DEAD_LETTERS}"]
+            found += [source.log_table, source.timeline_table, source.dead_letters_table]
         for transform in self._transforms.values():
             found += transform.tables
         return list(dict.fromkeys(found))
@@ -256,16 +251,13 @@ class Watcher:
         clock, played = now, self._played(name)
         if played and arrivals.count:
             clock = max(arrivals.arrived_at[-1], arrivals.newest_event or 0)
-        log = tables.listing(source.log_table)
-        parsed = tables.nulls(source.log_table, "unparsed")
-        dead = tables.listing(f"{name}{DEAD_LETTERS}")
+        dead = tables.listing(source.dead_letters_table)
         feed = self._feeds.get(name)
         return SourceSight(
             name=name,
             played=played,
             arrivals=arrivals,
             clock=clock,
-            unparsed=None if log is None or parsed is None else log.rows - parsed,
             dead_letters=None if dead is None else dead.rows,
             backlog=None if feed is None else self._backlogs.backlog(feed, arrivals.position),
         )

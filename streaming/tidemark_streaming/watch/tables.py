@@ -91,10 +91,6 @@ class Tables:
         """How large a table is; None where there is none."""
         return self.kept((table, "listing"), [table], lambda: self._listing(table))
 
-    def nulls(self, table: str, column: str) -> int | None:
-        """How many rows have nothing in a column, as the files' statistics tell."""
-        return self.kept((table, column), [table], lambda: self._nulls(table, column))
-
     def read(
         self, table: str, columns: Sequence[str] | None, above: tuple[str, int] | None = None
     ) -> pa.Table | None:
@@ -157,15 +153,6 @@ class Tables:
         listed = pa.table(opened.get_add_actions(flatten=True))
         size, rows = total(listed["size_bytes"]), total(listed["num_records"])
         return Listing(listed.num_rows, size, rows, opened.version())
-
-    def _nulls(self, table: str, column: str) -> int | None:
-        opened = self.opened(table)
-        if opened is None:
-            return None
-        listed = pa.table(opened.get_add_actions(flatten=True))
-        name = f"null_count.{column}"
-        told = name in listed.column_names and not listed[name].null_count
-        return total(listed[name]) if told else None
 
 
 def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":

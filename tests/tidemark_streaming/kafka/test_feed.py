@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
@@ -21,6 +22,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
 from tidemark.engine.connect import address
 from tidemark.store.log import Arrival, Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.dead_letters import replay
 from tidemark_streaming.feed import FileFeed
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import RECORD, KafkaFeed
@@ -93,6 +95,7 @@ import json
 import sys
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.dead_letters import replay
 from tidemark_streaming.feed import FileFeed
 from tidemark_streaming.ingest import ingest
 from topics import Topics
@@ -323,16 +326,55 @@ def test_what_compaction_removed_is_passed_over(warehouse: Warehouse, topics: To
     assert bring(warehouse, topics.feed(name)) == []
 
 
-def test_what_does_not_fit_is_kept_as_text(warehouse: Warehouse, topics: Topics) -> None:
+BAD = {
+    b"gibberish": "It is no JSON object.",
+    b'"text"': "It is no JSON object.",
+    b"[1]": "It is no JSON object.",
+    b"": "It is no JSON object.",
+    b"\xff\x00{}": "It is no JSON object.",
+    b'{"at": "yesterday", "n": 1}': "The field 'at' is no TIMESTAMP.",
+    b'{"n": "x"}': "The field 'n' is no INT.",
+}
+
+
+def test_what_does_not_fit_is_a_dead_letter(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create()
-    bad = [b"gibberish", b'"text"', b"[1]", b"", b'{"at": "yesterday", "n": 1}', b'{"n": "x"}']
-    topics.send(name, [*bad, None, b'{"n": 7, "other": 1}', *clicks(8)])
-    (arrival,) = bring(warehouse, topics.feed(name))
+    topics.send(name, [*BAD, None], headers={"trace": b"t"}, key=b"k", at=T0)
+    topics.send(name, [b'{"n": 7, "other": 1}', *clicks(8)])
+    (arrival,) = bring(warehouse, topics.feed(name, correlation="trace"))
     rows = warehouse.read(CLICKS.log_table).orderBy("position").collect()
-    assert arrival.rows == len(rows) == len(bad) + 3
-    assert [r.unparsed for r in rows] == [*(b.decode() for b in bad), None, None, None]
-    assert all(r.at is None and r.n is None for r in rows[: len(bad) + 1])
-    assert [(r.n, r.at is None) for r in rows[-2:]] == [(7, True), (8, False)]
+    assert (arrival.rows, arrival.dead_letters) == (len(rows), len(BAD)) == (3, len(BAD))
+    assert [(r.n, r.at is None) for r in rows] == [(None, True), (7, True), (8, False)]
+    found = warehouse.take(CLICKS.dead_letters_table).sort_by("position").to_pylist()
+    assert {r["bytes"]: r["reason"] for r in found} == BAD
+    assert [(r["topic"], r["partition"], r["offset"]) for r in found] == [
+        (name, 0, n) for n in range(len(BAD))
+    ]
+    last = found[-1]
+    assert (last["key"], last["headers"]) == (b"k", [{"key": "trace", "value": b"t"}])
+    assert (last["timestamp"].timestamp(), last["timestamp_type"]) == (T0, "CreateTime")
+    assert (last["read_from"], last["correlation_id"]) == (f"{name}-0-{len(BAD) - 1}", "t")
+
+
+def test_a_mended_letter_is_the_record_that_it_was(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create(partitions=2)
+    topics.send(name, [b'{"n": "x"}'], 1, {"trace": b"t"}, key=b"k", at=T0)
+    feed = topics.feed(name, correlation="trace")
+    bring(warehouse, feed)
+    letters = warehouse.take(CLICKS.dead_letters_table)
+    place = letters.column_names.index("bytes")
+    mended = letters.set_column(place, "bytes", pa.array(clicks(3), pa.binary()))
+    assert replay(warehouse, feed, mended).brought == 1
+    (row,) = warehouse.read(CLICKS.log_table).collect()
+    assert (row.n, row.arrival, row.position) == (3, 1, 0)
+    assert (row.kafka_topic_partition, row.kafka_offset) == (f"{name}-1", 0)
+    assert (bytes(row.kafka_key), row.kafka_timestamp.timestamp()) == (b"k", T0)
+    assert [(h.key, bytes(h.value)) for h in row.kafka_headers] == [("trace", b"t")]
+    assert (row.read_from, row.correlation_id) == (f"{name}-1-0", "t")
+    # The topic goes on where it was.
+    topics.send(name, clicks(4), 1)
+    bring(warehouse, feed)
+    assert numbers(warehouse) == [3, 4]
 
 
 def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(

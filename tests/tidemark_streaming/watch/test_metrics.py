@@ -89,9 +89,8 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     source = sight.source(SOURCE.name)
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 14
     assert value(found, "tidemark_source_events_total", source="sensors") == source.events
-    unparsed = warehouse.read(SOURCE.log_table).where("unparsed IS NOT NULL").count()
-    told_unparsed = value(found, "tidemark_source_unparsed_events_total", source="sensors")
-    assert told_unparsed == unparsed > 0
+    dead = warehouse.read(SOURCE.dead_letters_table).count()
+    assert value(found, "tidemark_source_dead_letters", source="sensors") == dead > 0
     assert source.watermark is not None
     mark = value(found, "tidemark_source_watermark_timestamp_seconds", source="sensors")
     assert mark == source.watermark / 1e6
@@ -169,7 +168,7 @@ def test_what_is_as_it_was_is_not_read_again(
     land(settings.landing / SOURCE.name, "more.csv", f"at,sensor,value\n{clock(200)},a,1\n", 300)
     bring(warehouse, settings)
     second = told(watcher)
-    assert {"sensors_log", "sensors_timeline"} == set(opened)
+    assert {"sensors_log", "sensors_dead_letters", "sensors_timeline"} == set(opened)
     name = "tidemark_source_events_total"
     assert summed(second, name) == summed(first, name) + 1
 

@@ -93,6 +93,10 @@ class Committer(Protocol):
         """Create a table; whether nobody else had."""
         ...
 
+    def widen(self, table: str, columns: pa.Schema) -> None:
+        """Add columns to a table, which are null in its rows."""
+        ...
+
     def head(self, table: str) -> Head | None:
         """Where a table stands; None where there is none."""
         ...

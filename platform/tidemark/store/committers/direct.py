@@ -90,6 +90,10 @@ class Direct:
                 return False
         return True
 
+    def widen(self, table: str, columns: pa.Schema) -> None:
+        with translated(f"write table '{table}'"):
+            self._tables.afresh(table).alter.add_columns(delta_schema(columns).fields)
+
     def head(self, table: str) -> Head | None:
         try:
             opened = self._tables.now(table)

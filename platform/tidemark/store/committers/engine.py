@@ -69,6 +69,12 @@ class Engine:
             return False
         return True
 
+    def widen(self, table: str, columns: pa.Schema) -> None:
+        fields = spark_schema(delta_schema(columns)).fields
+        ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
+        with translated(f"write table '{table}'"):
+            self._spark.sql(f"ALTER TABLE delta.`{self._path(table)}` ADD COLUMNS ({ddl})")
+
     def head(self, table: str) -> Head | None:
         place = f"delta.`{self._path(table)}`"
         try:

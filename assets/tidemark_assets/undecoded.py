@@ -1,0 +1,48 @@
+"""A check that warns when dead letters came: rows of a source that could not be decoded."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from tidemark.define.source import Source
+from tidemark.store.log import Arrival
+
+NAME = "no_new_dead_letters"
+
+
+def spec(source: Source) -> dg.AssetCheckSpec:
+    """The check of a source's dead letters."""
+    return dg.AssetCheckSpec(
+        NAME,
+        asset=source.dead_letters_table,
+        description="Whether all that the newest arrivals brought could be decoded. A warning: "
+        "what could not is kept, and comes back when it is mended.",
+    )
+
+
+def judged(source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
+    """What a step finds of the arrivals that it brought."""
+    return dg.AssetCheckResult(asset_key=source.dead_letters_table, **_found(source, arrivals))
+
+
+def evaluation(source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckEvaluation:
+    """The same of arrivals that came in by other ways."""
+    key = dg.AssetKey(source.dead_letters_table)
+    return dg.AssetCheckEvaluation(asset_key=key, **_found(source, arrivals))
+
+
+def _found(source: Source, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    letters = {a.arrival: a.dead_letters for a in arrivals if a.dead_letters}
+    count = sum(letters.values())
+    told = "All could be decoded."
+    if letters:
+        told = f"{count:,} could not be decoded, the first in arrival {min(letters)}: "
+        told += f"`tidemark dead-letters list {source.name}` says why."
+    return {
+        "check_name": NAME,
+        "passed": not count,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "metadata": {"dead letters": count, "arrivals with some": len(letters)},
+        "description": told,
+    }

@@ -1,0 +1,65 @@
+"""Dead letters: rows that came and could not be decoded, with their bytes and the reason.
+
+A feed gives each row that it reads a `dead_letter`, which is null where the row fits the source's
+columns. The log takes the rows that fit, and the table `<source>_dead_letters` the others: they
+have a place in the same arrival, which the positions of the log's rows leave out.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+_TOLD = {
+    "reason": "STRING",
+    "bytes": "BINARY",
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "timestamp_type": "STRING",
+    "key": "BINARY",
+    "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+}
+
+DEAD_LETTER_COLUMNS = {
+    "arrival": "BIGINT",
+    "position": "BIGINT",
+    "arrived_at": "TIMESTAMP",
+    "read_from": "STRING",
+    "correlation_id": "STRING",
+    **_TOLD,
+}
+"""The columns of a table of dead letters.
+
+`reason` is a sentence, without the row's values. `bytes` are as they came; null where they may not
+be kept. What follows is what a broker says of a record, null where there was none.
+"""
+
+_FITS = "dead_letter IS NULL"
+
+
+def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
+    """What a feed says of a row that does not fit; null where `reason` is.
+
+    Args:
+        content: the row's bytes.
+        record: what a broker says of it, by the names in `DEAD_LETTER_COLUMNS`.
+    """
+    told = {"reason": reason, "bytes": content, **record}
+    fields = [told.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
+    return F.when(reason.isNotNull(), F.struct(*fields)).alias("dead_letter")
+
+
+def is_dead(rows: DataFrame) -> Column:
+    """Whether a row of a feed is a dead letter."""
+    return F.isnotnull("dead_letter") if "dead_letter" in rows.columns else F.lit(False)
+
+
+def fitting(rows: DataFrame) -> DataFrame:
+    """The rows of a feed that fit the source's columns."""
+    return rows.where(_FITS) if "dead_letter" in rows.columns else rows
+
+
+def rejected(rows: DataFrame) -> DataFrame:
+    """The dead letters among the rows of an arrival, as their table has them."""
+    own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]
+    return rows.where(f"NOT ({_FITS})").select(*own, "dead_letter.*")

@@ -1,0 +1,294 @@
+"""`tidemark dead-letters`: what came and could not be decoded, and how it comes back.
+
+Looking costs the engine nothing and works when it is down; replaying goes through it.
+"""
+
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, emit, err, facts, out, step
+from tidemark_streaming.cli.context import SourceName, warehouse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Letters = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[LETTER]...", help="Which: ARRIVAL:POSITION, as in 3:17."),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Only letters with this text in their reason."),
+]
+Whole = Annotated[bool, typer.Option("--all", help="Every letter that has not come back.")]
+
+SHOWN = 10
+STILL = 1
+"""The exit code where some letters still can't be decoded."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="What came and could not be decoded: see it, and bring it back when it is mended."
+    "\n\nExample: `tidemark dead-letters list clicks`",
+)
+
+
+def register(to: typer.Typer) -> None:
+    """Add the commands."""
+    to.add_typer(app, name="dead-letters")
+
+
+@app.command("list")
+def list_(source: SourceName, json: Json = False) -> None:
+    """Count the dead letters of a source, by day, topic and reason.
+
+    Example: `tidemark dead-letters list clicks`
+    """
+    rows = _counted(_standing(source, content=False))
+    if json:
+        emit(rows)
+        return
+    if not rows:
+        err().print(f"'{source}' has no dead letters.")
+        return
+    total = sum(row["letters"] for row in rows)
+    table = Table(title=f"{source}: {total:,} dead letters", title_justify="left")
+    for name in ("day", "topic", "reason", "letters", "came back", "first"):
+        table.add_column(name)
+    for row in rows:
+        counts = (f"{row['letters']:,}", f"{row['replayed']:,}")
+        table.add_row(row["day"], row["topic"] or NONE, row["reason"], *counts, row["first"])
+    out().print(table)
+
+
+@app.command("show")
+def show(
+    source: SourceName,
+    letters: Letters = None,
+    reason: Reason = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show so many at most, the newest.")] = SHOWN,
+    json: Json = False,
+) -> None:
+    """Show dead letters whole: where they came from, why they are here, and their bytes.
+
+    Bytes that are text in UTF-8 are shown as text, others in hexadecimal.
+
+    Example: `tidemark dead-letters show clicks 3:17`
+    """
+    chosen = _chosen(source, letters, reason)
+    rows = [_plain(row) for row in chosen.slice(max(chosen.num_rows - limit, 0)).to_pylist()]
+    if json:
+        emit(rows)
+        return
+    if not rows:
+        err().print(f"'{source}' has no such dead letter.")
+    for row in rows:
+        title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
+        out().print(facts(title, {name: value for name, value in row.items() if value is not None}))
+
+
+@app.command("replay")
+def replay(
+    source: SourceName,
+    letters: Letters = None,
+    reason: Reason = None,
+    whole: Whole = False,
+    file: Annotated[
+        Path | None,
+        typer.Option("--with", metavar="FILE", help="The mended bytes of the one letter."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--through",
+            metavar="COMMAND",
+            help="A shell command that mends each: bytes on stdin, mended ones on stdout.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Decode dead letters anew, and bring those that fit now into the log, as a new arrival.
+
+    They are decoded as they are, by the source as it is now, or mended by --with or --through.
+    A letter comes back once: what came back before is passed over. Those that still do not fit
+    stay where they are, and the exit code is 1.
+
+    Example: `tidemark dead-letters replay clicks 3:17 --with mended.json`
+    """
+    if whole == bool(letters or reason):
+        raise DefinitionError(
+            "Say which letters to replay: as ARRIVAL:POSITION, by --reason, or --all by itself."
+        )
+    if file is not None and command is not None:
+        raise DefinitionError("Letters are mended by --with or by --through, not by both.")
+    import pyarrow.dataset as ds
+
+    from tidemark_streaming import dead_letters, domains
+
+    settings = Settings()
+    inlet = domains.inlet(settings, source)
+    chosen = _chosen(source, letters, reason)
+    waiting = chosen.filter(ds.field("replayed_by").is_null())
+    if letters and not waiting.num_rows:
+        told = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
+        by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in told.items())
+        raise DataError(f"These dead letters of '{source}' came back already: {by}.")
+    mended = _mended(waiting, file, command)
+    store = warehouse(settings)
+    with step(f"replay dead letters of {source}") as work:
+        done = dead_letters.replay(store, inlet.feed(settings.landing / source), mended)
+        work.note = f"{done.brought:,} came back, {len(done.refused):,} still can't be decoded"
+    refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
+    if json:
+        arrivals = [a.arrival for a in done.arrivals]
+        emit({"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused})
+    else:
+        for letter, why in list(refused.items())[:SHOWN]:
+            err().print(f"{letter}: {why}", markup=False)
+    if refused:
+        raise typer.Exit(STILL)
+
+
+def _standing(source: str, *, content: bool = True) -> "pa.Table":
+    """The dead letters of a source of the domains."""
+    from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
+    from tidemark_streaming import dead_letters, domains
+    from tidemark_streaming.glance import Glance
+
+    settings = Settings()
+    domains.inlet(settings, source)
+    columns = list(DEAD_LETTER_COLUMNS) if content else dead_letters.BRIEF
+    return dead_letters.standing(Glance(settings), source, columns)
+
+
+def _chosen(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
+    """Those letters, of all that a source has.
+
+    Raises:
+        DataError: there is no such letter.
+        DefinitionError: a letter is not written as one.
+    """
+    import pyarrow as pa
+
+    from tidemark_streaming.dead_letters import places
+
+    found = _standing(source)
+    if reason is not None:
+        found = found.filter(
+            pa.array([reason in told for told in found["reason"].to_pylist()], pa.bool_())
+        )
+    if not letters:
+        return found
+    wanted = [_place(letter) for letter in letters]
+    there = places(found)
+    if unknown := [n for n, place in zip(letters, wanted, strict=True) if place not in there]:
+        raise DataError(
+            f"'{source}' has no dead letter {unknown[0]}: `tidemark dead-letters list {source}` "
+            "says which there are."
+        )
+    return found.take([there.index(place) for place in dict.fromkeys(wanted)])
+
+
+def _mended(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
+    """Letters with their bytes mended, as a user asked.
+
+    Raises:
+        DataError: the file can't be read, the command failed, or bytes were not kept.
+        DefinitionError: a file for more than one letter.
+    """
+    import pyarrow as pa
+
+    if file is not None and letters.num_rows != 1:
+        raise DefinitionError(f"--with mends one letter, and {letters.num_rows:,} are chosen.")
+    content: list[bytes | None] = letters["bytes"].to_pylist()
+    if file is not None:
+        try:
+            content = [file.read_bytes()]
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise DataError(f"File '{file}' can't be read: {why}.") from None
+    names = [_name(row) for row in letters.select(["arrival", "position"]).to_pylist()]
+    for name, value in zip(names, content, strict=True):
+        if value is None:
+            raise DataError(
+                f"The bytes of dead letter {name} were not kept: replay it with a file, --with."
+            )
+    if command is not None:
+        content = [_through(command, n, v or b"") for n, v in zip(names, content, strict=True)]
+    place = letters.column_names.index("bytes")
+    return letters.set_column(place, "bytes", pa.array(content, pa.binary()))
+
+
+def _through(command: str, letter: str, content: bytes) -> bytes:
+    """What a shell command makes of a letter's bytes."""
+    done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise DataError(
+            f"The command that mends failed at dead letter {letter} with exit code "
+            f"{done.returncode}: {(said or ['no word'])[-1].rstrip('.')}; nothing was replayed."
+        )
+    return done.stdout
+
+
+def _counted(letters: "pa.Table") -> list[dict[str, Any]]:
+    """How many letters there are, by day, topic and reason."""
+    groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
+    for row in letters.to_pylist():
+        groups[f"{row['arrived_at']:%Y-%m-%d}", row["topic"], row["reason"]].append(row)
+    return [
+        {
+            "day": day,
+            "topic": topic,
+            "reason": reason,
+            "letters": len(rows),
+            "replayed": sum(row["replayed_by"] is not None for row in rows),
+            "first": _name(rows[0]),
+        }
+        for (day, topic, reason), rows in groups.items()
+    ]
+
+
+def _place(letter: str) -> tuple[int, int]:
+    arrival, colon, position = letter.partition(":")
+    if not (colon and arrival.isdecimal() and position.isdecimal()):
+        raise DefinitionError(f"'{letter}' is no dead letter: write ARRIVAL:POSITION, as in 3:17.")
+    return int(arrival), int(position)
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['arrival']}:{row['position']}"
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A letter as one reads it, and as JSON has it."""
+    told = {name: value for name, value in row.items() if name not in ("arrival", "position")}
+    headers = {h["key"]: _readable(h["value"]) for h in row["headers"] or ()}
+    return {
+        "letter": _name(row),
+        **told,
+        "arrived_at": row["arrived_at"].isoformat(),
+        "timestamp": row["timestamp"] and row["timestamp"].isoformat(),
+        "bytes": _readable(row["bytes"]),
+        "key": _readable(row["key"]),
+        "headers": headers or None,
+    }
+
+
+def _readable(content: bytes | None) -> str | None:
+    """Bytes as text, where they are that, or in hexadecimal."""
+    if content is None:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return f"0x{content.hex()}"
+    return text if text.isprintable() or text.strip().isprintable() else f"0x{content.hex()}"
