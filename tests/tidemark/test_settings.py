@@ -53,7 +53,26 @@ def test_a_bucket_can_hold_the_warehouse() -> None:
 
 
 def test_the_token_is_not_shown() -> None:
-    assert "abc" not in repr(Settings(token="abc"))
+    assert "abc" not in repr(Settings(token="abc", remote="sc://host:15002/;token=abc"))
+    with pytest.raises(DefinitionError, match="remote") as raised:
+        Settings(remote="http://host:15002/;token=abc;use_ssl=true")
+    assert "http://host:15002/;token=***;use_ssl=true" in str(raised.value)
+
+
+@pytest.mark.parametrize("told", ['token = "abc"', 'remote = "sc://host:15002/;token=abc"'])
+def test_a_file_with_a_token_is_its_owners_alone(tmp_path: Path, told: str) -> None:
+    file = tmp_path / "tidemark.toml"
+    file.write_text(told)
+    file.chmod(0o644)
+    with pytest.raises(DefinitionError, match=r"tidemark.toml' has the mode 0644"):
+        Settings()
+    file.chmod(0o600)
+    assert Settings().home == tmp_path / ".tidemark"
+    file.write_text('token = "file:~/token"')
+    file.chmod(0o644)
+    token = Settings().token
+    assert token is not None
+    assert token.get_secret_value() == "file:~/token"
 
 
 @pytest.mark.parametrize(

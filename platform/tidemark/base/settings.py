@@ -21,6 +21,7 @@ from pydantic_settings import (
 )
 
 from tidemark.base.errors import DefinitionError
+from tidemark.base.secret import check_mode
 
 FILE = "tidemark.toml"
 PREFIX = "TIDEMARK_"
@@ -42,6 +43,7 @@ def _no_memory(options: str) -> str:
 
 Folder = Annotated[Path, AfterValidator(_absolute)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+_SECRET = re.compile(r"(token=)[^;]*")
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 
 
@@ -71,6 +73,7 @@ class Settings(BaseSettings):
         "an address such as sc://host:15002",
         default=None,
         pattern=r"^sc://[^/;]+",
+        repr=False,
     )
     engine_port: Port = _setting(
         "The port on 127.0.0.1 of the engine that Tidemark starts.",
@@ -95,9 +98,9 @@ class Settings(BaseSettings):
         default=True,
     )
     token: SecretStr | None = _setting(
-        "The secret shared by engine and clients; by default one is made in the file `token` of "
-        "the home.",
-        "letters, digits, '-', '_' and '.'",
+        "The secret shared by engine and clients, or the file that holds it and is its owner's "
+        "alone; by default one is made in the file `token` of the home.",
+        "letters, digits, '-', '_' and '.', or file:PATH",
         default=None,
     )
     webserver_port: Port = _setting(
@@ -161,7 +164,7 @@ class Settings(BaseSettings):
         validate_default=True,
     )
 
-    TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+")
+    TOKEN: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9._-]+|file:.+")
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 (pydantic's own signature)
         try:
@@ -182,7 +185,18 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, _File(settings_cls)
+
+
+class _File(TomlConfigSettingsSource):
+    """The file of settings, which is its owner's alone if it holds a secret."""
+
+    def __call__(self) -> dict[str, Any]:
+        told = super().__call__()
+        given = (str(told.get("token", "file:")), str(told.get("remote", "")))
+        if not given[0].startswith("file:") or _SECRET.search(given[1]):
+            check_mode(Path(FILE))
+        return told
 
 
 def _sentence(error: ErrorDetails) -> str:
@@ -190,7 +204,7 @@ def _sentence(error: ErrorDetails) -> str:
     if name not in Settings.model_fields:
         known = ", ".join(Settings.model_fields)
         return f"There is no setting '{name}' (in {FILE}): the settings are {known}."
-    given = error["input"]
+    given = _SECRET.sub(r"\1***", str(error["input"])) if name == "remote" else error["input"]
     # An item of a list: the list as given says more than the item's place in it.
     return _wrong(name, repr(str(given) if isinstance(given, Path) else given))
 

@@ -6,6 +6,7 @@ wrong token looks to it like a server that may come yet: so ask first, with a de
 
 import atexit
 import logging
+import os
 import socket
 import time
 import warnings
@@ -13,19 +14,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
+from tidemark.base.tls import NO_TLS, distrusted, speaks_tls
 from tidemark.engine.rules import exclude_unsafe
 from tidemark.engine.token import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client import DefaultChannelBuilder
 
 DEADLINE = 8.0
 """Seconds that an engine has to answer."""
+
+AUTHORITIES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+"""The variable by which gRPC, in any process, knows whom to trust."""
 
 USER = "tidemark"
 """Under whose name the sessions are that later processes find again."""
@@ -50,7 +57,7 @@ def address(settings: Settings) -> str:
         return f"sc://localhost:{settings.engine_port}/;token={token_of(settings)}"
     if settings.token is None or ";token=" in settings.remote:
         return settings.remote
-    return _with(settings.remote, "token", settings.token.get_secret_value())
+    return _with(settings.remote, "token", token_of(settings))
 
 
 def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
@@ -130,8 +137,14 @@ def _leave(spark: "SparkSession", release: bool) -> None:
 
 def demand_ready(url: str) -> None:
     """Raise the sentence that says why the engine at `url` can't be used, if it can't."""
-    answer = probe(url)
     name = url.partition("/;")[0]
+    builder = _builder(url)
+    check_trusted(builder, name)
+    answer = probe(url)
+    if answer is Answer.SILENT and not builder.secure and speaks_tls(*_place(builder), 1):
+        raise EngineError(
+            f"The engine at {name} speaks TLS: say so in TIDEMARK_REMOTE, as {name}/;use_ssl=true."
+        )
     if answer is Answer.SILENT:
         raise EngineError(
             f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with "
@@ -161,6 +174,68 @@ def gone(error: Exception) -> bool:
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 
+def check_trusted(builder: "DefaultChannelBuilder", name: str) -> None:
+    """Refuse an engine that is asked by TLS and can't be trusted.
+
+    Args:
+        name: its address without a secret.
+
+    Raises:
+        EngineError: another authority vouches for it, its certificate is another host's, it speaks
+            no TLS, or there is no file of authorities.
+    """
+    if not builder.use_ssl and (builder.token is None or builder.host == "localhost"):
+        return
+    import grpc
+
+    own = Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem"
+    file = Path(os.environ.get(AUTHORITIES) or own)
+    try:
+        reason = distrusted(*_place(builder), file, ["h2"])
+    except OSError as error:
+        raise EngineError(
+            f"{AUTHORITIES} names '{file}', which is no file of certificates: "
+            f"{(error.strerror or str(error)).lower()}."
+        ) from None
+    if reason == NO_TLS:
+        raise EngineError(
+            f"The engine at {name} speaks no TLS, which is asked of it by use_ssl=true, or by a "
+            "token where its host is not called localhost: correct TIDEMARK_REMOTE, or put a proxy "
+            "that speaks TLS before it."
+        )
+    if reason is not None:
+        raise EngineError(
+            f"The engine at {name} is not trusted ({reason}): set {AUTHORITIES} to the file of the "
+            "certificate of who vouches for it, or correct the host in TIDEMARK_REMOTE."
+        )
+
+
+def _builder(url: str) -> "DefaultChannelBuilder":
+    """The channel of an address.
+
+    Raises:
+        EngineError: it is no Spark Connect address.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    try:
+        builder = DefaultChannelBuilder(url)
+        _ = builder.session_id
+    except (PySparkException, ValueError) as error:
+        raise EngineError(
+            f"'{url.partition('/;')[0]}' is not a Spark Connect address ({error}): "
+            "write it as sc://host:port/;name=value."
+        ) from None
+    return builder
+
+
+def _place(builder: "DefaultChannelBuilder") -> tuple[str, int]:
+    """Where the engine listens."""
+    host, _, port = builder.endpoint.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 def probe(url: str, deadline: float = DEADLINE) -> Answer:
     """Ask the engine at `url` for its version, under the session that `url` names, if any.
 
@@ -168,8 +243,6 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
         EngineError: `url` is not a Spark Connect address.
     """
     import grpc
-    from pyspark.errors import PySparkException
-    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.proto import (
         AnalyzePlanRequest,
         ReleaseSessionRequest,
@@ -177,15 +250,9 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
         UserContext,
     )
 
-    try:
-        builder = DefaultChannelBuilder(url)
-        session_id = builder.session_id
-    except (PySparkException, ValueError) as error:
-        raise EngineError(
-            f"'{url.partition('/;')[0]}' is not a Spark Connect address ({error}): "
-            "write it as sc://host:port/;name=value."
-        ) from None
-    if builder.host == "localhost" and not listening(int(builder.endpoint.rpartition(":")[2])):
+    builder = _builder(url)
+    session_id = builder.session_id
+    if builder.host == "localhost" and not listening(_place(builder)[1]):
         # A refused connection is certain at once, where a channel would try until the deadline.
         return Answer.SILENT
     user = UserContext(user_id=builder.userId or "")

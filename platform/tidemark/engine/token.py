@@ -6,13 +6,19 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from tidemark.base.secret import read, secret
 from tidemark.base.settings import Settings
 
 
 def token_of(settings: Settings) -> str:
-    """The token of the settings, else that of the home, which is made on first use."""
+    """The token of the settings, else that of the home, which is made on first use.
+
+    Raises:
+        DefinitionError: it is in a file that others may read, or that is not there.
+    """
     if settings.token is not None:
-        return settings.token.get_secret_value()
+        given = settings.token.get_secret_value()
+        return secret(given).reveal() if given.startswith("file:") else given
     file = settings.home / "token"
     if not file.exists():
         settings.home.mkdir(parents=True, exist_ok=True)
@@ -27,4 +33,4 @@ def token_of(settings: Settings) -> str:
                 os.link(scratch, file)
         finally:
             scratch.unlink()
-    return file.read_text().strip()
+    return read(file)

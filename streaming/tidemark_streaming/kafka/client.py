@@ -5,8 +5,6 @@ its time is out; so the callback's word is what is told.
 """
 
 import re
-import socket
-import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.secret import Secret, check_mode
+from tidemark.base.tls import speaks_tls
 
 Properties = Mapping[str, str | Secret]
 """Properties of a client, as librdkafka names them."""
@@ -157,7 +156,7 @@ class Brokers:
         if {each.code() for each in self._complaints} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
         host, _, port = self.servers.partition(",")[0].rpartition(":")
-        if not _speaks_tls(host.strip("[]"), int(port)):
+        if not speaks_tls(host.strip("[]"), int(port)):
             return None
         if "SSL" not in self._protocol:
             return (
@@ -203,17 +202,3 @@ def _check_file(name: str, file: Path) -> None:
         check_mode(file)
     elif not file.exists() and str(file) != "probe":
         raise DefinitionError(f"There is no file '{file}', which {name} names {_WHERE}.")
-
-
-def _speaks_tls(host: str, port: int) -> bool:
-    """Whether a server answers TLS, whoever it says that it is."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        with (
-            socket.create_connection((host, port), timeout=2) as connection,
-            context.wrap_socket(connection, server_hostname=host),
-        ):
-            return True
-    except OSError:
-        return False

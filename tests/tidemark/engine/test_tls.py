@@ -1,0 +1,146 @@
+"""An engine behind TLS, as it is elsewhere: who is trusted, and what is said where it is not."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from certificates import Authority
+from tidemark import engine as spark_engine
+from tidemark.base.errors import EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import AUTHORITIES
+from tidemark.engine.token import token_of
+from tls_proxy import tls_before
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def proxy(engine: Settings, authority: Authority) -> Iterator[int]:
+    """The port of a proxy before the tests' engine."""
+    with tls_before(engine.engine_port, authority.server()) as port:
+        yield port
+
+
+@pytest.fixture(autouse=True)
+def _trusting(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(AUTHORITIES, str(authority.certificate))
+
+
+def refused(settings: Settings) -> str:
+    """The sentence with which an engine is refused, soon and without its token."""
+    begun = time.monotonic()
+    with pytest.raises(EngineError) as raised:
+        spark_engine.ensure(settings)
+    assert time.monotonic() - begun < 10
+    sentence = str(raised.value)
+    assert "\n" not in sentence
+    if settings.token is not None:
+        assert settings.token.get_secret_value() not in sentence
+    return sentence
+
+
+_ASKING = """
+import time
+from tidemark import engine
+from tidemark.base.settings import Settings
+settings = Settings()
+engine.ensure(settings)
+print(engine.session(settings).range(7).count(), "rows", flush=True)
+input()
+"""
+
+
+def test_an_engine_is_asked_by_tls_with_a_token_that_nobody_sees(
+    engine: Settings, proxy: int, tmp_path: Path
+) -> None:
+    token = tmp_path / "token-of-the-engine"
+    token.touch(0o600)
+    token.write_text(token_of(engine))
+    env = os.environ | {
+        "TIDEMARK_HOME": str(tmp_path / "home"),
+        "TIDEMARK_REMOTE": f"sc://localhost:{proxy}/;use_ssl=true",
+        "TIDEMARK_TOKEN": f"file:{token}",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", _ASKING],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        lines = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
+        rest, errors = process.communicate("\n", timeout=60)
+    assert told == "7 rows\n", errors
+    assert token_of(engine) not in "\n".join([*lines, told, rest, errors])
+    files = [f for f in (tmp_path / "home").rglob("*") if f.is_file()]
+    assert [f for f in files if token_of(engine).encode() in f.read_bytes()] == []
+
+
+def test_a_wrong_token_is_told_through_tls_too(
+    engine: Settings, proxy: int, tmp_path: Path
+) -> None:
+    """By another process, as gRPC reads only once whom a process trusts."""
+    env = os.environ | {
+        "TIDEMARK_HOME": str(tmp_path),
+        "TIDEMARK_REMOTE": f"sc://localhost:{proxy}/;use_ssl=true",
+        "TIDEMARK_TOKEN": "some-wrong-token",
+    }
+    tidemark = str(Path(sys.executable).with_name("tidemark"))
+    done = subprocess.run(
+        [tidemark, "run", "departures_hourly"], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert f"The engine at sc://localhost:{proxy} refused the token" in said
+    assert "some-wrong-token" not in said + done.stdout
+
+
+def test_an_engine_that_another_authority_vouches_for_is_refused(
+    proxy: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(
+        home=tmp_path, remote=f"sc://localhost:{proxy}/;use_ssl=true", token="t0k3n"
+    )
+    monkeypatch.setenv(AUTHORITIES, str(Authority(tmp_path, "other").certificate))
+    assert "is not trusted (self-signed certificate in certificate chain)" in refused(settings)
+    monkeypatch.delenv(AUTHORITIES)
+    assert f"set {AUTHORITIES} to the file of the certificate of who" in refused(settings)
+    monkeypatch.setenv(AUTHORITIES, str(tmp_path / "none.pem"))
+    assert "which is no file of certificates: no such file" in refused(settings)
+
+
+def test_an_engine_by_another_name_is_refused(
+    engine: Settings, authority: Authority, tmp_path: Path
+) -> None:
+    with tls_before(engine.engine_port, authority.server("engine.example")) as port:
+        remote = f"sc://localhost:{port}/;use_ssl=true"
+        sentence = refused(Settings(home=tmp_path, remote=remote))
+    assert "Hostname mismatch, certificate is not valid for 'localhost'" in sentence
+
+
+def test_an_engine_that_speaks_no_tls_is_told(engine: Settings, tmp_path: Path) -> None:
+    for remote in (
+        f"sc://localhost:{engine.engine_port}/;use_ssl=true",
+        f"sc://127.0.0.1:{engine.engine_port}",
+    ):
+        assert "speaks no TLS, which is asked of it by use_ssl=true, or by a token" in refused(
+            Settings(home=tmp_path, remote=remote, token="t0k3n")
+        )
+
+
+def test_an_engine_that_speaks_tls_unasked_is_told(proxy: int, tmp_path: Path) -> None:
+    sentence = refused(Settings(home=tmp_path, remote=f"sc://localhost:{proxy}"))
+    assert f"speaks TLS: say so in TIDEMARK_REMOTE, as sc://localhost:{proxy}/;use_ssl" in sentence
