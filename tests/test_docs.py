@@ -113,6 +113,9 @@ def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
     assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+4620\.0", said), said
     assert "All code locations passed validation" in said
     assert "STEP_SUCCESS" in said
+    said = followed("docs/tracing.md", tmp_path, env)
+    assert "late, admitted" in said
+    assert "published revision" in said
 
 
 def test_the_source_of_kafka_shown_runs(engine: Settings, tmp_path: Path) -> None:

@@ -31,6 +31,11 @@ class Domains:
     transforms: Mapping[str, Definition]
 
 
+def source(settings: Settings, name: str) -> Source:
+    """The source of that name; a DefinitionError that lists all if there is none."""
+    return _find("source", name, load(settings.domains).sources)
+
+
 def inlet(settings: Settings, source: str) -> Inlet:
     """The way in of the source of that name; a DefinitionError that lists all if there is none."""
     return _find("source", source, load(settings.domains).inlets)

@@ -150,6 +150,17 @@ class Marts:
             new += views
         return found
 
+    def readers(self, table: str) -> dict[str, list[str]]:
+        """The marts that read a table of Tidemark's, by themselves or through others, each with the
+        views on the way that read the table themselves."""
+        found = {node["name"]: self._ways(node, table) for node in self._marts()}
+        return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}
+
+    def relation(self, name: str) -> str:
+        """The table or view that dbt makes of a model, as the engine's catalog names it."""
+        (node,) = (node for node in self._models() if node["name"] == name)
+        return node["relation_name"]
+
     def build(
         self, address: str, names: Sequence[str], *, full_refresh: bool = False
     ) -> list[Outcome]:
@@ -209,6 +220,20 @@ class Marts:
                 "optional"
             ):
                 yield source["identifier"]
+
+    def _ways(self, node: Mapping[str, Any], table: str) -> set[str]:
+        """The views by which a node reads a table; an empty name where it does so itself."""
+        found = set[str]()
+        for parent in node["depends_on"]["nodes"]:
+            source = self.manifest["sources"].get(parent)
+            if source is None:
+                model = self.manifest["nodes"][parent]
+                virtual = model["config"]["materialized"] == "view"
+                ways = self._ways(model, table)
+                found |= {model["name"] if virtual and not way else way for way in ways}
+            elif (source["schema"], source["identifier"]) == (self._settings.database, table):
+                found.add("")
+        return found
 
     def _parse(self) -> None:
         place = self.target.parent

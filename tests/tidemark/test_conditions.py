@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Is, Within
 
 NUMBERS = Within("n", ((0, 10), (20, 30)), instants=False)
 
@@ -46,3 +46,17 @@ def test_an_instant_that_was_cut_may_be_a_little_more() -> None:
     assert bound.may_hold(file(at, at))
     assert not bound.holds(file(at, at))
     assert Within("n", ((0, second + 1000),)).holds(file(at, at))
+
+
+def test_a_text_may_be_between_what_a_file_has() -> None:
+    def texts(low: str | None, high: str | None) -> dict[str, Any]:
+        return {"min.id": low, "max.id": high, "null_count.id": 0}
+
+    bound = Is("id", "flights:12:3")
+    assert bound.may_hold(texts("flights:12:0", "flights:12:7"))
+    assert bound.may_hold(texts(None, None))
+    assert bound.may_hold({})
+    assert not bound.may_hold(texts("flights:13:0", "flights:9:7"))
+    assert not bound.may_hold(texts("a", "b"))
+    # Statistics may tell of a long text's beginning alone.
+    assert not bound.holds(texts("flights:12:3", "flights:12:3"))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.ingest import replay
+from tidemark_streaming.mart_rows import resting_on
 from tidemark_streaming.marts import Marts, run
 
 FIRST, STAGING, MART = "2013-01-01", "stg_departures_by_carrier", "daily_punctuality"
@@ -167,6 +169,26 @@ def failure(result: dg.ExecuteInProcessResult) -> str:
 def test_a_mart_counts_what_the_log_holds(platform: Platform) -> None:
     assert len(platform.mart()) > 20
     assert platform.mart() == platform.counted()
+
+
+def test_the_rows_of_marts_that_rest_on_a_window_are_told_where_dbt_tells_them(
+    platform: Platform,
+) -> None:
+    # Two in the morning of the 2nd in UTC is the evening of the 1st in New York.
+    rows = platform.warehouse.read(departures_by_carrier.table)
+    row = rows.where("window_start = '2013-01-02T02:00:00Z'").orderBy("carrier").first()
+    assert row is not None
+    marts, window = Marts(platform.settings), row.asDict()
+    found = resting_on(platform.warehouse, marts, departures_by_carrier, window)
+    told = {mart.mart: mart for mart in found}
+    assert set(told) == {"asset_reliability", MART, "delay_by_weather"}
+    assert told["asset_reliability"].by is None
+    by = {"day": date(2013, 1, 1), "origin": row.origin, "carrier": row.carrier}
+    assert told[MART].by == by
+    (mine,) = told[MART].rows
+    assert mine.items() >= by.items()
+    # It was not built.
+    assert told["delay_by_weather"].by is None
 
 
 def test_a_late_event_of_a_published_window_reaches_the_mart_and_other_days_stay(

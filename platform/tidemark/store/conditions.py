@@ -1,7 +1,8 @@
-"""Conditions on a table's rows that files can be passed over by: a column lies in some ranges.
+"""Conditions on a table's rows that files can be passed over by: a column lies in some ranges, or
+is a text.
 
 Every file of a Delta table tells the least and the greatest value of its columns. A condition is
-written three ways from the same ranges: for the engine, for Arrow, and for a table's list of files.
+written three ways from the same values: for the engine, for Arrow, and for a table's list of files.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,29 @@ import pyarrow.compute as pc
 from tidemark.base.instants import EPOCH
 from tidemark.engine.varying import varying_sql
 from tidemark.store.ranges import Ranges
+
+
+class Condition(Protocol):
+    """What is asked of a row."""
+
+    def sql(self) -> str:
+        """For the engine."""
+        ...
+
+    def expression(self) -> pc.Expression:
+        """For Arrow."""
+        ...
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        """Whether a file, as `get_add_actions(flatten=True)` lists it, may have such rows.
+
+        Without statistics it may hold anything.
+        """
+        ...
+
+    def holds(self, file: Mapping[str, Any]) -> bool:
+        """Whether all rows of a file are such, as far as its statistics tell."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,7 +57,6 @@ class Within:
     instants: bool = True
 
     def sql(self) -> str:
-        """For the engine."""
         name = f"`{self.column}`"
         each = [
             f"({name} >= {self._literal(start)} AND {name} < {self._literal(end)})"
@@ -42,7 +65,6 @@ class Within:
         return f"({' OR '.join(each)})" if each else "TRUE"
 
     def expression(self) -> pc.Expression:
-        """For Arrow."""
         field = pc.field(self.column)
         each = [
             (field >= self._scalar(start)) & (field < self._scalar(end))
@@ -51,15 +73,10 @@ class Within:
         return reduce(or_, each) if each else pc.scalar(True)
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Whether a file, as `get_add_actions(flatten=True)` lists it, may have such rows.
-
-        Without statistics it may hold anything.
-        """
         told = self._bounds(file)
         return told is None or any(told[0] < end and start <= told[1] for start, end in self.ranges)
 
     def holds(self, file: Mapping[str, Any]) -> bool:
-        """Whether all rows of a file are such, as far as its statistics tell."""
         told, nulls = self._bounds(file), file.get(f"null_count.{self.column}")
         return not self.ranges or (
             told is not None
@@ -84,6 +101,34 @@ class Within:
     def _scalar(self, value: int) -> pa.Scalar:
         number = pa.scalar(value, pa.int64())
         return number.cast(pa.timestamp("us", "UTC")) if self.instants else number
+
+
+@dataclass(frozen=True)
+class Is:
+    """A column of text is this one.
+
+    Args:
+        column: null is no text.
+        text: compared to the character.
+    """
+
+    column: str
+    text: str
+
+    def sql(self) -> str:
+        escaped = self.text.replace("\\", "\\\\").replace("'", "\\'")
+        return f"(`{self.column}` = '{escaped}')"
+
+    def expression(self) -> pc.Expression:
+        return pc.field(self.column) == pc.scalar(self.text)
+
+    def may_hold(self, file: Mapping[str, Any]) -> bool:
+        low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
+        return low is None or high is None or low <= self.text <= high
+
+    def holds(self, file: Mapping[str, Any]) -> bool:
+        # Statistics of a long text are of its beginning alone.
+        return False
 
 
 def started(ranges: Ranges) -> Within:

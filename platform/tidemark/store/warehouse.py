@@ -21,7 +21,7 @@ from tidemark.engine.planning import Planner, Planning
 from tidemark.store.catalog import Catalog
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
 FORMAT = 2
@@ -167,7 +167,7 @@ class Warehouse:
         """Whether the table is there."""
         return self.head(table) is not None
 
-    def read(self, table: str, *bounds: Within) -> DataFrame:
+    def read(self, table: str, *bounds: Condition) -> DataFrame:
         """The table's rows as they are now, for the engine; those within all of the bounds.
 
         Raises:
@@ -176,7 +176,9 @@ class Warehouse:
         self._demand(table)
         return self.committer.read(table, *bounds)
 
-    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """The same in memory; some of the columns, or all."""
         self._demand(table)
         return self.committer.take(table, *bounds, columns=columns)
@@ -224,7 +226,7 @@ class Warehouse:
         """How many rows are held; of windows, which all have `events`."""
         return self.pick(rows, "events").num_rows
 
-    def at_most(self, table: str, *bounds: Within) -> int | None:
+    def at_most(self, table: str, *bounds: Condition) -> int | None:
         """How many rows at most are within all of the bounds; None where that is not told without
         asking."""
         self._demand(table)

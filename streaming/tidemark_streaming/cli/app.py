@@ -25,6 +25,7 @@ from tidemark_streaming.cli import (
     services,
     simulate,
     stream,
+    trace,
     verify,
 )
 from tidemark_streaming.cli.console import complain
@@ -63,7 +64,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, verify, quarantine, marts, maintain),
-    *(dead_letters, kafka, simulate),
+    *(dead_letters, kafka, simulate, trace),
 )
 for module in modules:
     module.register(app)

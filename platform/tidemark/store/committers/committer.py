@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
 
@@ -123,7 +123,7 @@ class Committer(Protocol):
         A commit of just these takes the files as they are, where it can."""
         ...
 
-    def at_most(self, table: str, *bounds: Within) -> int | None:
+    def at_most(self, table: str, *bounds: Condition) -> int | None:
         """How many rows at most are within all of these bounds; None where that is not told without
         asking."""
         ...
@@ -173,11 +173,13 @@ class Committer(Protocol):
         """Some columns, in memory, of rows that were computed aside."""
         ...
 
-    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         """The rows within all of these bounds, in memory; some of their columns, or all."""
         ...
 
-    def read(self, table: str, *bounds: Within) -> DataFrame:
+    def read(self, table: str, *bounds: Condition) -> DataFrame:
         """The same for the engine."""
         ...
 

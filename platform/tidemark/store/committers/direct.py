@@ -30,7 +30,7 @@ from tidemark.store.committers.leftovers import vacuum, written
 from tidemark.store.committers.merging import for_datafusion, merged
 from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Condition
 from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame
 
@@ -133,7 +133,7 @@ class Direct:
         self._asides[found] = files
         return found
 
-    def at_most(self, table: str, *bounds: Within) -> int | None:
+    def at_most(self, table: str, *bounds: Condition) -> int | None:
         return listed.at_most(self._tables.now(table), bounds)
 
     def append(
@@ -222,10 +222,12 @@ class Direct:
         schema = as_fetched(rows.schema)
         return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
 
-    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         return listed.load(self._tables.now(table), bounds, columns)
 
-    def read(self, table: str, *bounds: Within) -> DataFrame:
+    def read(self, table: str, *bounds: Condition) -> DataFrame:
         return listed.frame_of(
             self._spark, self._tables.path(table), self._tables.now(table), bounds
         )

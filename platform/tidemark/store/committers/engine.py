@@ -20,7 +20,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import fetch
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import SMALL
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Condition
 from tidemark.store.refusals import translated
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
 
@@ -121,7 +121,7 @@ class Engine:
             rows.write.parquet(path)
             return self._spark.read.schema(rows.schema).parquet(path)
 
-    def at_most(self, table: str, *bounds: Within) -> int | None:
+    def at_most(self, table: str, *bounds: Condition) -> int | None:
         return None
 
     def append(
@@ -194,11 +194,13 @@ class Engine:
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         return fetch(rows.select(*columns))
 
-    def take(self, table: str, *bounds: Within, columns: Sequence[str] | None = None) -> pa.Table:
+    def take(
+        self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
+    ) -> pa.Table:
         rows = self.read(table, *bounds)
         return fetch(rows if columns is None else rows.select(*columns))
 
-    def read(self, table: str, *bounds: Within) -> DataFrame:
+    def read(self, table: str, *bounds: Condition) -> DataFrame:
         found = self._spark.read.format("delta").load(self._path(table))
         for bound in bounds:
             found = found.where(bound.sql())

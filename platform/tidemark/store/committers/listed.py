@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.store.committers.staged import file_system
-from tidemark.store.conditions import Within
+from tidemark.store.conditions import Condition
 from tidemark.store.rows import SENT, arrow_schema, frame, spark_schema
 
 _MANY_FILES = 400
@@ -25,7 +25,7 @@ _File = Mapping[str, Any]
 """A file as the table's log lists it, with its statistics."""
 
 
-def at_most(opened: DeltaTable, bounds: Sequence[Within]) -> int:
+def at_most(opened: DeltaTable, bounds: Sequence[Condition]) -> int:
     """How many rows at most are within the bounds."""
     return sum(file["num_records"] for file in _files(opened, bounds))
 
@@ -42,14 +42,14 @@ def greatest(opened: DeltaTable, column: str) -> int | None:
 
 
 def load(
-    opened: DeltaTable, bounds: Sequence[Within], columns: Sequence[str] | None = None
+    opened: DeltaTable, bounds: Sequence[Condition], columns: Sequence[str] | None = None
 ) -> pa.Table:
     """The rows within the bounds, in memory; of all columns by default."""
     return _load(opened, _files(opened, bounds), bounds, columns)
 
 
 def frame_of(
-    spark: SparkSession, path: str, opened: DeltaTable, bounds: Sequence[Within]
+    spark: SparkSession, path: str, opened: DeltaTable, bounds: Sequence[Condition]
 ) -> DataFrame:
     """The rows within the bounds, for the engine, which sees the table at a path."""
     files = _files(opened, bounds)
@@ -83,7 +83,7 @@ def changes(opened: DeltaTable, since: int) -> pa.Table:
 def _load(
     opened: DeltaTable,
     files: Sequence[_File],
-    bounds: Sequence[Within],
+    bounds: Sequence[Condition],
     columns: Sequence[str] | None = None,
 ) -> pa.Table:
     schema = arrow_schema(opened.schema())
@@ -98,7 +98,7 @@ def _load(
     return found.to_table(columns=columns and [*columns], filter=condition)
 
 
-def _files(opened: DeltaTable, bounds: Sequence[Within]) -> list[_File]:
+def _files(opened: DeltaTable, bounds: Sequence[Condition]) -> list[_File]:
     """The table's files that may hold rows within the bounds."""
     listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
     return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]

@@ -1,0 +1,333 @@
+"""Trace: what became of one event, from its arrival to every row that it is in.
+
+An event is found in the log by its correlation id, and then followed by the functions that runs
+go by: it is prepared and judged from the log again, which gives what every run has given, and the
+rows of its windows are looked up. Where a trigger decides which events are in a row, and for panes,
+the windows are counted anew with one aggregate: how many times they hold the event itself.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import BEGINNING, INFINITY, instant
+from tidemark.compute import rollups, slot
+from tidemark.compute.pane import as_of, finished, judged, recounted
+from tidemark.compute.pane_table import panes
+from tidemark.define import aggregates as agg
+from tidemark.define import verdict as judge
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import RollUp
+from tidemark.define.source import Source
+from tidemark.define.trigger import Trigger
+from tidemark.engine.planning import Planning
+from tidemark.engine.requests import fetch
+from tidemark.store.asset import Asset
+from tidemark.store.conditions import Is, Within
+from tidemark.store.coverage import Coverage
+from tidemark.store.log import Arrival, Log
+from tidemark.store.ranges import Ranges
+from tidemark.store.rows import FEW
+from tidemark.store.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+
+NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
+"""What an asset has done with an event: it never ran, has yet to take the arrival in, its
+preparation left the event out (of a roll-up: no window of its base counts it), or has judged it."""
+
+_HELD = "traced"
+"""The aggregate that counts the event."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as the log has it.
+
+    Args:
+        arrival: the arrival that brought it, whose `before` is the watermark that it is judged by.
+        position: its place in the arrival, which no other event has.
+        read_from: where it was read: a file and line, or a topic, partition and offset.
+        dead_letter: why it could not be decoded; None of an event, which is in the log.
+        columns: the source's own; none of a dead letter.
+    """
+
+    source: str
+    correlation_id: str
+    arrival: Arrival
+    position: int
+    read_from: str | None
+    dead_letter: str | None
+    columns: Row
+
+
+@dataclass(frozen=True)
+class Place:
+    """An event in one window and for one combination of keys.
+
+    Args:
+        start, end: of the window, microseconds; None without an event time. Of a session, the
+            event's own, until it is merged into a published one.
+        verdict: a word of `verdict.VERDICTS`.
+        counts: whether it counts: it is in time, or a backfill or correction took it in.
+        row: what is published of the window, if anything.
+        in_row: whether the event is in that.
+        withheld: what is in quarantine of the window, with why; None where nothing is.
+        panes: the window's panes that the event is in, in order.
+        late: what the late table has of it.
+    """
+
+    start: int | None
+    end: int | None
+    keys: Row
+    verdict: str
+    counts: bool
+    row: Row | None = None
+    in_row: bool = False
+    withheld: Row | None = None
+    panes: Sequence[Row] = ()
+    late: Row | None = None
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of an event in one asset.
+
+    Args:
+        follows: the asset that a roll-up follows.
+        state: one of `NOT_RUN`, `NOT_YET`, `LEFT_OUT` and `PLACED`.
+        watermark: of the source, as far as the asset has got; microseconds.
+    """
+
+    asset: str
+    follows: str | None
+    state: str
+    watermark: int | None = None
+    places: Sequence[Place] = field(default=())
+
+
+def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[Event]:
+    """The events of a source that bear a correlation id, and dead letters that do, in the order in
+    which they came.
+
+    Both tables are searched by that column alone, and only the arrivals of what was found are read.
+    """
+    log = Log(warehouse, source)
+    last = log.last() if warehouse.exists(source.timeline_table) else None
+    if last is None:
+        return
+    named = Is("correlation_id", correlation_id)
+    known = Within("arrival", ((0, last.arrival + 1),), instants=False)
+    tables = filter(warehouse.exists, (source.log_table, source.dead_letters_table))
+    numbers = {
+        (number, table)
+        for table in tables
+        for number in warehouse.take(table, known, named, columns=["arrival"])[
+            "arrival"
+        ].to_pylist()
+    }
+    for number, table in sorted(numbers):
+        (arrival,) = log.timeline(number - 1, number)
+        alone = Within("arrival", ((number, number + 1),), instants=False)
+        for row in warehouse.take(table, alone, named).sort_by("position").to_pylist():
+            dead = table == source.dead_letters_table
+            yield Event(
+                source=source.name,
+                correlation_id=correlation_id,
+                arrival=arrival,
+                position=row["position"],
+                read_from=row["read_from"],
+                dead_letter=row["reason"] if dead else None,
+                columns={} if dead else {name: row[name] for name in source.columns},
+            )
+
+
+def follow(warehouse: Warehouse, transforms: Sequence[Definition], event: Event) -> list[Fate]:
+    """What became of an event in each of the assets on its source, a roll-up after its base; of a
+    dead letter nothing: it is no event."""
+    fates: dict[str, Fate] = {}
+    if event.dead_letter is not None:
+        return []
+    few = event.arrival.rows <= FEW
+    with warehouse.planning(Planning.of(few)):
+        for transform in sorted(transforms, key=lambda t: t.follows is not None):
+            if transform.source.name == event.source:
+                base = fates.get(transform.follows or "")
+                fates[transform.name] = _fate(Asset(warehouse, transform), event, base)
+    return list(fates.values())
+
+
+def _fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
+    transform = asset.transform
+    commit = asset.state.at(asset.published())
+    if commit.seq < 0:
+        return Fate(transform.name, transform.follows, NOT_RUN)
+    coverage = rollups.covered_by(transform, commit)
+    watermark = coverage.at.watermark
+    # What a correction counts though it came too late counts in the roll-up, too.
+    taken_in = base is not None and any(
+        p.counts and p.verdict == judge.VERDICTS[judge.TOO_LATE] for p in base.places
+    )
+    rows = _judged(asset, event, coverage, complete=taken_in)
+    told = fetch(
+        rows.select(
+            *transform.by_window, "verdict", "admitted", coverage.pick("arrival").alias("through")
+        ).distinct()
+    )
+    seen = [r for r in _plain(told) if r["through"] >= event.arrival.arrival]
+    state = PLACED if seen else NOT_YET if told.num_rows else LEFT_OUT
+    if not told.num_rows and event.arrival.arrival > coverage.through:
+        state = NOT_YET
+    places = [_place(asset, event, coverage, row) for row in seen]
+    return Fate(transform.name, transform.follows, state, watermark, places)
+
+
+def _judged(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
+    """The event in each of its windows: with `by_window`, `verdict` and `admitted`."""
+    own, number = asset.counting, event.arrival.arrival
+    rows = judged(asset.log, own, number - 1, number, complete=complete)
+    rows = rows.where(F.col("position") == event.position)
+    if not isinstance(asset.transform, RollUp):
+        return rows
+    placed = slot.slotted(rows, own, asset.log, None)
+    return rollups.larger(asset.warehouse, asset.transform, placed, coverage)
+
+
+def _place(asset: Asset, event: Event, coverage: Coverage, row: Row) -> Place:
+    """An event in a window that was judged, with what the tables have of that."""
+    warehouse, transform = asset.warehouse, asset.transform
+    keys = {key: row[key] for key in transform.keys}
+    place = Place(
+        start=_micros(row["window_start"]),
+        end=_micros(row["window_end"]),
+        keys=keys,
+        verdict=judge.VERDICTS[row["verdict"]],
+        counts=row["admitted"],
+    )
+    if row["verdict"] in (judge.TOO_LATE, judge.NO_EVENT_TIME):
+        place = replace(place, late=_late(asset, event, place))
+    if row["verdict"] == judge.TOO_LATE and not place.counts:
+        place = replace(place, counts=_taken_in(asset, event, place))
+    if place.start is None or place.end is None:
+        return place
+    published = _of_window(warehouse, transform, transform.table, place)
+    withheld = _of_window(warehouse, transform, transform.quarantine_table, place)
+    newest = (published or withheld or [None])[0]
+    place = replace(place, row=next(iter(published), None), withheld=next(iter(withheld), None))
+    if newest is None or not place.counts:
+        return place
+    fired = newest["as_of"] >= event.arrival.arrival
+    found: list[Row] = []
+    if transform.trigger != Trigger() or transform.accumulation is not None:
+        # Which firing an event joins is told by all events of its window.
+        ranges = _whole(transform, newest)
+        complete = place.verdict == judge.VERDICTS[judge.TOO_LATE]
+        fired, found = _fired(asset, event, coverage, ranges, place, complete=complete)
+    there = place.row is not None and place.row["as_of"] >= event.arrival.arrival
+    return replace(place, in_row=there and fired, panes=found)
+
+
+def _fired(
+    asset: Asset,
+    event: Event,
+    coverage: Coverage,
+    ranges: Ranges,
+    place: Place,
+    *,
+    complete: bool,
+) -> tuple[bool, list[Row]]:
+    """Whether a firing of its window has taken the event in, and the published panes that did."""
+    itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
+    held = {_HELD: agg.count(where=itself)}
+    own = replace(asset.counting, aggregates=held, expectations=())
+    stored = recounted(asset.log, own, coverage, ranges, complete=complete)
+    at = as_of(coverage)
+    windows = _plain(fetch(finished(stored, own, asset.log, at).where(f"{_HELD} > 0")))
+    mine = [w for w in windows if {key: w[key] for key in own.keys} == place.keys]
+    table = own.panes_table
+    if own.accumulation is None or not asset.warehouse.exists(table):
+        return bool(mine), []
+    which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
+    counted = panes(stored, own, asset.log, at).where(f"{_HELD} > 0").select(*which)
+    there = {tuple(row.values()) for row in _plain(fetch(counted))}
+    bound = Within("window_start", ranges)
+    rows = _plain(asset.warehouse.take(table, bound))
+    kept = [row for row in rows if tuple(row[name] for name in which) in there]
+    kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
+    return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
+
+
+def _whole(transform: Definition, row: Row) -> Ranges:
+    """The starts that tell all of a window: of a session, of everything that may be in it."""
+    start, end = instant(row["window_start"]), instant(row["window_end"])
+    return ((start, end if transform.window.merges else start + 1),)
+
+
+def _late(asset: Asset, event: Event, place: Place) -> Row | None:
+    """What the late table has of an event for a window."""
+    table = asset.counting.late_table
+    if not asset.warehouse.exists(table):
+        return None
+    number = event.arrival.arrival
+    alone = Within("arrival", ((number, number + 1),), instants=False)
+    rows = _plain(asset.warehouse.take(table, alone, Is("correlation_id", event.correlation_id)))
+    mine = (
+        row
+        for row in rows
+        if row["position"] == event.position
+        and _micros(row["window_start"]) == place.start
+        and {key: row[key] for key in place.keys} == place.keys
+    )
+    return next(mine, None)
+
+
+def _taken_in(asset: Asset, event: Event, place: Place) -> bool:
+    """Whether a backfill or a correction counts an event that came too late: it counts all such
+    events of the window that had come by then."""
+    merges = asset.transform.window.merges
+    assert place.start is not None
+    assert place.end is not None
+    rows = asset.state.read(() if merges else ((place.start, place.start + 1),))
+    rows = rows.where((F.col("verdict") == judge.TOO_LATE) & F.col("admitted"))
+    if merges:
+        starts, ends = F.unix_micros("window_start"), F.unix_micros("window_end")
+        rows = rows.where((starts <= place.start) & (ends >= place.end))
+    for key, value in place.keys.items():
+        rows = rows.where(F.col(f"`{key}`").eqNullSafe(F.lit(value)))
+    (newest,) = fetch(rows.agg(F.max("last_arrival").alias("newest")))["newest"].to_pylist()
+    return newest is not None and newest >= event.arrival.arrival
+
+
+def _of_window(
+    warehouse: Warehouse, transform: Definition, table: str, place: Place
+) -> list[dict[str, Any]]:
+    """The rows of a place's window and keys in a table of windows; of a session that holds it."""
+    if not warehouse.exists(table):
+        return []
+    assert place.start is not None
+    assert place.end is not None
+    after = place.start + 1
+    bounds = [Within("window_start", ((place.start, after),))]
+    if transform.window.merges:
+        before = Within("window_start", ((BEGINNING, after),))
+        bounds = [before, Within("window_end", ((place.end, INFINITY),))]
+    else:
+        bounds.append(Within("window_end", ((place.end, place.end + 1),)))
+    rows = warehouse.take(table, *bounds)
+    for key, value in place.keys.items():
+        none = value is None
+        rows = rows.filter(pc.field(key).is_null() if none else pc.field(key) == pc.scalar(value))
+    return _plain(rows)
+
+
+def _plain(rows: pa.Table) -> list[dict[str, Any]]:
+    return rows.to_pylist()
+
+
+def _micros(at: Any) -> int | None:  # noqa: ANN401 (a row's value)
+    return None if at is None else instant(at)

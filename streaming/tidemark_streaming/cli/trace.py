@@ -1,0 +1,264 @@
+"""`tidemark trace`: one event, from where it came from to every row that it is in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.tree import Tree
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import as_datetime, iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.context import warehouse
+
+if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
+    from tidemark.store.warehouse import Warehouse
+    from tidemark.verify.trace import Event, Fate, Place
+    from tidemark_streaming.mart_rows import MartRows
+
+MOST = 20
+"""Events of one correlation id that are followed."""
+
+SHOWN = 3
+"""Rows of a mart that are listed."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("trace")(command)
+
+
+def command(
+    correlation_id: Annotated[
+        str, typer.Argument(help="As the log and the late tables have it in `correlation_id`.")
+    ],
+    source: Annotated[
+        str | None, typer.Option(help="Look in this source's log alone; in all, if left.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Follow one event to every window, pane, late row and mart that it is in.
+
+    Tells where it came from, the arrival that brought it and the watermark that it was judged by,
+    and for each asset on its source how it was judged and which rows hold it. An id that several
+    events bear is followed for each of them.
+
+    Example: `tidemark trace flights:0:17`
+    """
+    from tidemark.verify import trace
+    from tidemark_streaming import domains
+
+    settings = Settings()
+    known = domains.load(settings.domains)
+    sources = [domains.source(settings, source)] if source else [*known.sources.values()]
+    store = warehouse(settings)
+    with step(f"find {correlation_id}") as work:
+        found = [
+            event
+            for one in sources
+            for event in islice(trace.find(store, one, correlation_id), MOST + 1)
+        ]
+        work.note = f"{len(found)} found" if len(found) <= MOST else f"more than {MOST}"
+    if not found:
+        names = ", ".join(f"'{one.name}'" for one in sources)
+        raise DataError(
+            f"No event bears the correlation id '{correlation_id}' in what has arrived of {names}."
+        )
+    if len(found) > MOST:
+        err().print(f"More than {MOST} events bear this id: the first {MOST} are followed.")
+    told: list[dict[str, Any]] = []
+    for event in found[:MOST]:
+        with step(f"follow it from arrival {event.arrival.arrival} of {event.source}"):
+            fates = trace.follow(store, [*known.transforms.values()], event)
+            rows = _marts(settings, store, known.transforms, fates)
+        if json:
+            told.append(_plain(event, fates, rows))
+        else:
+            out().print(_drawn(event, fates, rows))
+    if json:
+        emit(told)
+
+
+def _marts(
+    settings: Settings,
+    store: "Warehouse",
+    transforms: Mapping[str, "Definition"],
+    fates: Sequence["Fate"],
+) -> dict[tuple[str, int], list["MartRows"]]:
+    """What marts have of the published windows that an event is in, by asset and place."""
+    from tidemark_streaming import mart_rows
+    from tidemark_streaming.marts import Marts, present
+
+    if not present(settings):
+        return {}
+    project = Marts(settings)
+    return {
+        (fate.asset, n): [*mart_rows.resting_on(store, project, transforms[fate.asset], place.row)]
+        for fate in fates
+        for n, place in enumerate(fate.places)
+        if place.in_row and place.row is not None
+    }
+
+
+def _plain(
+    event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
+) -> dict[str, Any]:
+    """An event and what became of it, for scripts."""
+    came = event.arrival
+    return {
+        "correlation_id": event.correlation_id,
+        "source": event.source,
+        "arrival": came.arrival,
+        "position": event.position,
+        "read_from": event.read_from,
+        "arrived_at": iso(came.arrived_at),
+        "watermark": iso(came.before),
+        "dead_letter": event.dead_letter,
+        "event": dict(event.columns),
+        "assets": [
+            {
+                "asset": fate.asset,
+                "follows": fate.follows,
+                "state": fate.state,
+                "watermark": iso(fate.watermark),
+                "places": [
+                    asdict(place)
+                    | {"start": iso(place.start), "end": iso(place.end)}
+                    | {"marts": [asdict(m) for m in marts.get((fate.asset, n), [])]}
+                    for n, place in enumerate(fate.places)
+                ],
+            }
+            for fate in fates
+        ],
+    }
+
+
+def _drawn(
+    event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
+) -> Tree:
+    """The same as a tree."""
+    came = event.arrival
+    tree = Tree(f"[bold]{escape(event.correlation_id)}[/]")
+    origin = tree.add(
+        f"arrival [bold]{came.arrival}[/] of {event.source}, position {event.position}"
+    )
+    origin.add(f"[dim]read from[/] {escape(event.read_from or NONE)}")
+    origin.add(f"[dim]arrived[/] {iso(came.arrived_at)}")
+    origin.add(f"[dim]judged by the watermark[/] {iso(came.before) or '-infinity'}")
+    if event.dead_letter is None:
+        origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
+    else:
+        place = f"{came.arrival} position {event.position}"
+        origin.add(f"[red]a dead letter[/]: {escape(event.dead_letter)}")
+        origin.add(f"`tidemark dead-letters show {event.source}` has its bytes (arrival {place})")
+    for fate in fates:
+        follows = f" [dim]rolls up {fate.follows}[/]" if fate.follows else ""
+        branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
+        if not fate.places:
+            branch.add(_absence(fate))
+        for n, place in enumerate(fate.places):
+            where = branch.add(_heading(place))
+            for line in _lines(fate, place):
+                where.add(line)
+            for mart in marts.get((fate.asset, n), []):
+                where.add(_mart(mart))
+    return tree
+
+
+def _absence(fate: "Fate") -> str:
+    from tidemark.verify import trace
+
+    said = {
+        trace.NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
+        trace.NOT_YET: f"has not taken the arrival in yet: `tidemark run {fate.asset}`",
+        trace.LEFT_OUT: "left out: its preparation gives no row for the event"
+        if fate.follows is None
+        else f"left out: it counts in no window of {fate.follows}",
+    }
+    return said[fate.state]
+
+
+def _heading(place: "Place") -> str:
+    keys = ", ".join(f"{key}={value}" for key, value in place.keys.items())
+    colour = {"on_time": "green", "late": "yellow"}.get(place.verdict, "red")
+    verdict = f"[{colour}]{place.verdict.replace('_', ' ')}[/]"
+    if place.verdict == "late":
+        verdict += ", admitted"
+    elif place.verdict == "too_late":
+        verdict += ", counted by a correction" if place.counts else ", not counted"
+    if place.start is None or place.end is None:
+        return f"no window {escape(keys)}: {verdict}"
+    return f"{_at(place.start)} to {_at(place.end)} {escape(keys)}: {verdict}"
+
+
+def _lines(fate: "Fate", place: "Place") -> Iterator[str]:
+    """What the tables have of a place."""
+    if place.late is not None:
+        lag = place.late["lag_seconds"]
+        behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
+        table = fate.follows or fate.asset
+        yield f"in [bold]{table}_late[/]: {place.late['reason']}{behind}"
+    row = place.row
+    if place.start is None or place.end is None:
+        return
+    if row is not None:
+        held = "" if place.in_row else "without it, " if place.counts else "without it for good, "
+        final = "final" if row["final"] else "not final yet"
+        quality = f", {row['quality']}" if row["quality"] else ""
+        yield (
+            f"published {held}revision {row['revision']}, {row['timing']}, {final}{quality}: "
+            + escape(_values(_measures(place, row)))
+        )
+    elif place.counts and place.withheld is None:
+        mark = iso(fate.watermark) or "-infinity"
+        yield f"waits for its window to fire: the watermark is at {mark}"
+    if place.withheld is not None:
+        failed = "; ".join(
+            f"{f['expectation']}: {f['observed']}"
+            for f in place.withheld["failed"]
+            if f["level"] == "error"
+        )
+        yield f"[red]withheld[/] ({place.withheld['status']}): {escape(failed)}"
+    for pane in place.panes:
+        kind = "retraction in pane" if pane["retraction"] else "pane"
+        last = ", the last" if pane["last"] else ""
+        yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
+
+
+def _measures(place: "Place", row: Mapping[str, Any]) -> dict[str, Any]:
+    """A published row's values, without what is told of it otherwise."""
+    away = {"window_start", "window_end", *place.keys, "revision", "timing", "final", "quality"}
+    return {k: v for k, v in row.items() if k not in away | {"as_of", "seq", "last_arrival"}}
+
+
+def _mart(found: "MartRows") -> str:
+    if found.by is None:
+        return f"mart [bold]{found.mart}[/] reads this table"
+    by = escape(_values(found.by))
+    if not found.rows:
+        return f"mart [bold]{found.mart}[/] has no row of {by} yet: `tidemark marts {found.mart}`"
+    if len(found.rows) > SHOWN:
+        return f"mart [bold]{found.mart}[/]: {len(found.rows)} rows of {by}"
+    rows = "; ".join(
+        _values({k: v for k, v in row.items() if k not in found.by}) for row in found.rows
+    )
+    return f"mart [bold]{found.mart}[/], {by}: {escape(rows)}"
+
+
+def _values(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={_text(value)}" for name, value in row.items())
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return NONE if value is None else str(value)
+
+
+def _at(micros: int) -> str:
+    return f"{as_datetime(micros):%Y-%m-%d %H:%M:%S}".removesuffix(":00")

@@ -1,0 +1,87 @@
+"""Which rows of marts rest on a window: told by dbt's manifest, and by dbt's own views.
+
+A mart that reads a published table through a view has the columns of its rows from there: so the
+view is asked what it makes of the window, and the mart for the rows with the same values in the
+columns that tell them apart. Of a mart that reads the table in another way it is known only that
+it does.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+
+from tidemark.define.definition import RESERVED, Definition
+from tidemark.engine.requests import fetch
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.marts import Marts
+
+MOST = 50
+"""Rows of a mart that are told."""
+
+
+@dataclass(frozen=True)
+class MartRows:
+    """What a mart has of a window.
+
+    Args:
+        mart: its name.
+        by: the values that its rows for the window have; None where that is not known.
+        rows: these rows, `MOST` of them at most; none where it was not built since.
+    """
+
+    mart: str
+    by: Mapping[str, Any] | None = None
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+def resting_on(
+    warehouse: Warehouse, marts: Marts, transform: Definition, row: Mapping[str, Any]
+) -> Iterator[MartRows]:
+    """The marts that read an asset's published table, with their rows for one of its rows."""
+    for mart, views in marts.readers(transform.table).items():
+        try:
+            rows = warehouse.spark.table(marts.relation(mart))
+            there = set(rows.columns)
+        except AnalysisException:
+            # It was not built yet.
+            yield MartRows(mart)
+            continue
+        made = (_made_of(warehouse, marts.relation(v), there, transform, row) for v in views)
+        by = next((found for found in made if found is not None), None)
+        if by is None:
+            yield MartRows(mart)
+            continue
+        for name, value in by.items():
+            rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(value)))
+        yield MartRows(mart, by, fetch(rows.limit(MOST)).to_pylist())
+
+
+def _made_of(
+    warehouse: Warehouse,
+    view: str,
+    there: set[str],
+    transform: Definition,
+    row: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """What a view makes of a row in the columns that a mart's rows are told apart by; None where
+    that tells no time of the mart's.
+
+    Args:
+        there: the mart's columns.
+    """
+    told_apart = there - {*transform.aggregates, *RESERVED}
+    try:
+        rows = warehouse.spark.table(view)
+        for name in ("window_start", *transform.keys):
+            rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(row[name])))
+        shared = [c for c in rows.columns if c in told_apart]
+    except AnalysisException:
+        # It does not keep the window.
+        return None
+    if not set(shared) - {*transform.keys}:
+        return None
+    found = rows.select(*shared).distinct().limit(1).collect()
+    return found[0].asDict() if found else None
