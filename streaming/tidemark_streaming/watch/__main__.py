@@ -18,7 +18,7 @@ try:
 except TidemarkError as error:
     sys.exit(str(error))
 uvicorn.run(
-    application(watcher),
+    application(settings, watcher),
     host="127.0.0.1",
     port=settings.watch_port,
     log_level="warning",

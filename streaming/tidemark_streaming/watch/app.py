@@ -4,19 +4,25 @@ One thread looks at the tables; whoever asks within a second of another gets the
 """
 
 import asyncio
+import json
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tidemark_streaming.watch import metrics
+from tidemark.base.settings import Settings
+from tidemark_streaming.watch import metrics, page
 from tidemark_streaming.watch.sight import Sight, Watcher
 
 FRESH = 0.9
 """Seconds for which a sight is as good as a new one."""
+
+STATIC = Path(__file__).parent / "static"
 
 
 class Sights:
@@ -38,7 +44,7 @@ class Sights:
         return self._last[1]
 
 
-def application(watcher: Watcher) -> Starlette:
+def application(settings: Settings, watcher: Watcher) -> Starlette:
     """The service of a home."""
     sights = Sights(watcher)
 
@@ -46,8 +52,34 @@ def application(watcher: Watcher) -> Starlette:
         body = metrics.exposition(await sights.now())
         return Response(body, media_type=metrics.CONTENT_TYPE)
 
+    async def state(request: Request) -> Response:
+        asked = request.query_params.get("span", "")
+        span = int(asked) if asked in map(str, page.SPANS) else None
+        sight = await sights.now()
+        told = page.state(sight, settings.database, settings.webserver_port, span)
+        at = told.pop("at")
+        body = json.dumps(told, separators=(",", ":"))
+        # What has not changed is not sent again.
+        tag = f'"{zlib.crc32(body.encode()):08x}"'
+        headers = {"etag": tag, "cache-control": "no-cache", "x-at": str(at)}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type="application/json", headers=headers)
+
     async def ready(_: Request) -> Response:
         await sights.now()
         return PlainTextResponse("ready\n")
 
-    return Starlette(routes=[Route("/metrics", exposed), Route("/ready", ready)])
+    def file(name: str) -> Route:
+        path = "/" if name == "index.html" else f"/{name}"
+        headers = {"cache-control": "no-cache"}
+        return Route(path, lambda _: FileResponse(STATIC / name, headers=headers))
+
+    return Starlette(
+        routes=[
+            *(file(name) for name in ("index.html", "watch.css", "watch.js")),
+            Route("/state", state),
+            Route("/metrics", exposed),
+            Route("/ready", ready),
+        ]
+    )

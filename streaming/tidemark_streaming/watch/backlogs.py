@@ -45,13 +45,15 @@ class Backlogs:
         """
         name = feed.source.name
         asked = self._asked.get(name)
+        if asked is not None and asked[1].done():
+            self._known[name] = asked[1].result()
         if asked is None or (asked[1].done() and time.monotonic() - asked[0] > EVERY):
-            future = self._pool.submit(_ask, feed, position)
-            self._asked[name] = asked = (time.monotonic(), future)
+            asked = (time.monotonic(), self._pool.submit(_ask, feed, position))
+            self._asked[name] = asked
         if name not in self._known:
             wait([asked[1]], 2 * PATIENCE)
-        if asked[1].done():
-            self._known[name] = asked[1].result()
+            if asked[1].done():
+                self._known[name] = asked[1].result()
         nothing = Backlog({}, f"Kafka at {feed.servers or 'kafka_servers'} has not answered yet.")
         return self._known.get(name, nothing)
 

@@ -117,8 +117,9 @@ class Run:
     Args:
         ended_at: microseconds.
         seconds: how long it took.
-        rows: events of the arrivals that it took in, each once.
-        lag: how far the watermark was behind the source's clock when it ended, in seconds.
+        rows: events that came new: of an increment those of its arrivals, each once; of a roll-up
+            those that it merged; of others none.
+        watermark: the one that it has reached.
     """
 
     ended_at: int
@@ -128,7 +129,7 @@ class Run:
     events: int
     late: int
     too_late: int
-    lag: float | None
+    watermark: int | None
 
 
 @dataclass
@@ -176,7 +177,6 @@ class Runs:
         if whole and through >= self.as_of:
             self.as_of, self.watermark = through, row["watermark"]
         known = through < arrivals.count
-        clock = arrivals.arrived_at[through] if played and known and through >= 0 else ended
         after = row["from_arrival"]
         if mode == "incremental" and known and not played:
             for n in range(after + 1, through + 1):
@@ -188,11 +188,11 @@ class Runs:
                 ended_at=ended,
                 mode=mode,
                 seconds=took,
-                rows=arrivals.brought(after, through) if mode == "incremental" else 0,
+                rows=_brought(row, arrivals, events),
                 events=events,
                 late=row["late"],
                 too_late=row["too_late"],
-                lag=lag(clock, row["watermark"]),
+                watermark=row["watermark"],
             )
         )
 
@@ -255,6 +255,14 @@ def lag(clock: int, watermark: int | None) -> float | None:
     if watermark is None or watermark >= INFINITY:
         return None
     return max(0, clock - watermark) / 1e6
+
+
+def _brought(row: Mapping[str, Any], arrivals: Arrivals, events: int) -> int:
+    if row["mode"] == "rollup":
+        return events
+    if row["mode"] != "incremental":
+        return 0
+    return arrivals.brought(row["from_arrival"], row["through_arrival"])
 
 
 def micros(column: pa.ChunkedArray) -> list[int]:

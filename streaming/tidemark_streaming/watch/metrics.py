@@ -139,7 +139,7 @@ METRICS: tuple[Told, ...] = (
         "watermark_lag_seconds",
         GAUGE,
         "How far the watermark is behind the source's clock: the wall's, or, of a recording that "
-        "is played, that of its newest arrival.",
+        "is played, its newest event.",
         lambda s: s.lag,
     ),
     Told(

@@ -36,8 +36,7 @@ class SourceSight:
     """How far a source is. Instants are microseconds.
 
     Args:
-        played: whether it is a recording: its clock is that of its newest arrival, and not the
-            wall's.
+        played: whether it is a recording: its clock is its newest event, and not the wall's.
         clock: what the watermark is measured against.
         dead_letters: rows that could not be decoded; None where there is no table of them.
         backlog: what waits in Kafka; None of a source of files.
@@ -97,7 +96,7 @@ class Span:
     @classmethod
     def of(cls, transform: Definition, watermark: int | None) -> "Span":
         """The span of an asset."""
-        period, gap = transform.window.period, transform.window.joins
+        period, gap = transform.window.closing_every, transform.window.joins
         step = max(period or gap, 1_000_000)
         at = 0 if watermark is None or watermark >= INFINITY else watermark
         return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)
@@ -249,8 +248,8 @@ class Watcher:
         source, tables, arrivals = self._sources[name], self._tables, self._arrivals[name]
         arrivals.read(tables)
         clock, played = now, self._played(name)
-        if played and arrivals.count:
-            clock = max(arrivals.arrived_at[-1], arrivals.newest_event or 0)
+        if played and arrivals.newest_event is not None:
+            clock = arrivals.newest_event
         dead = tables.listing(source.dead_letters_table)
         feed = self._feeds.get(name)
         return SourceSight(

@@ -160,6 +160,10 @@ class Cumulating(Window):
     def period(self) -> int:
         return self.size
 
+    @property
+    def closing_every(self) -> int:
+        return self.step
+
     def slice_start(self, time: Column) -> Column:
         """The start of the slice that holds an instant: where a window last ended."""
         return floor_to(time, self.step, self.offset)

@@ -40,6 +40,11 @@ class Window(ABC):
         return None
 
     @property
+    def closing_every(self) -> int | None:
+        """How far the ends of windows that follow each other are apart; otherwise as `period`."""
+        return self.period
+
+    @property
     def slicing(self) -> "Slicing | None":
         """How windows that overlap share their work; None where they do not."""
         return None

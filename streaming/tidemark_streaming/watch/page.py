@@ -1,0 +1,160 @@
+"""What the live page shows, as JSON: instants are milliseconds, as browsers count them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.base.instants import BEGINNING, INFINITY, describe
+from tidemark_streaming.watch.history import Run, lag
+from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
+
+SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
+"""Seconds that the charts look back, and may be asked for."""
+
+POINTS = 60
+"""Points of a chart."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The wall clock's part of the charts: `POINTS` spans of `step` seconds, the last of which
+    ends at `end`, in seconds."""
+
+    end: int
+    step: int
+
+    @classmethod
+    def of(cls, sight: Sight, span: int | None) -> "Axis":
+        """That of a span; by default the least in whose newer half some run has ended."""
+        ended = [a.runs.ended_at for a in sight.assets if a.runs.ended_at is not None]
+        age = (sight.at - max(ended)) / 1e6 if ended else 0
+        chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
+        step, now = chosen // POINTS, sight.at // 1_000_000
+        return cls((now // step + 1) * step, step)
+
+    def points(self, runs: Sequence[Run]) -> list[list[Run]]:
+        """The runs that ended in each of the spans, of runs in their order."""
+        found: list[list[Run]] = [[] for _ in range(POINTS)]
+        for run in reversed(runs):
+            back = (self.end * 1_000_000 - run.ended_at - 1) // (self.step * 1_000_000)
+            if back >= POINTS:
+                break
+            if back >= 0:
+                found[POINTS - 1 - back].append(run)
+        return found
+
+
+def state(sight: Sight, database: str, dagster: int, span: int | None = None) -> dict[str, Any]:
+    """The whole page.
+
+    Args:
+        dagster: the port of its web interface.
+        span: one of `SPANS`; chosen by when runs ended last, if left.
+    """
+    axis = Axis.of(sight, span)
+    services = sight.services
+    return {
+        "at": sight.at // 1000,
+        "database": database,
+        "dagster": dagster,
+        "end": axis.end * 1000,
+        "step": axis.step * 1000,
+        "processes": dict(services.up),
+        "disk": {"free": services.disk_free, "size": services.disk_size},
+        "troubles": dict(sight.troubles),
+        "sources": [_source(source) for source in sight.sources],
+        "streams": [_stream(asset, sight, axis) for asset in sight.assets],
+    }
+
+
+def _source(source: SourceSight) -> dict[str, Any]:
+    arrivals, backlog = source.arrivals, source.backlog
+    waiting = {} if backlog is None else backlog.waiting
+    return {
+        "name": source.name,
+        "played": source.played,
+        "clock": source.clock // 1000,
+        "watermark": _millis(arrivals.watermark),
+        "ended": arrivals.watermark == INFINITY,
+        "arrivals": arrivals.count,
+        "events": arrivals.events,
+        "arrived": _millis(arrivals.arrived_at[-1]) if arrivals.count else None,
+        "newest": _millis(arrivals.newest_event),
+        "deadLetters": source.dead_letters or 0,
+        "kafka": None
+        if backlog is None
+        else {
+            "trouble": backlog.trouble,
+            "waiting": [[topic, n, count] for (topic, n), count in sorted(waiting.items())],
+        },
+    }
+
+
+def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
+    definition, runs, span = asset.definition, asset.runs, asset.span
+    points, wanted = axis.points(runs.recent), sight.services.streams.get(asset.name)
+    mark = _millis(runs.watermark)
+    return {
+        "name": asset.name,
+        "source": asset.source.name,
+        "follows": definition.follows,
+        "windows": str(definition.window),
+        "lateness": describe(definition.allowed_lateness),
+        "state": None if wanted is None else wanted.state,
+        "failures": 0 if wanted is None else wanted.failures,
+        "error": None if wanted is None else wanted.error,
+        "watermark": mark,
+        "ended": runs.watermark == INFINITY,
+        "finalBefore": None if mark is None else mark - definition.allowed_lateness // 1000,
+        "behind": asset.behind,
+        "runs": sum(runs.ended.values()),
+        "lastRun": _millis(runs.ended_at),
+        "published": asset.published,
+        "final": asset.final,
+        "open": asset.open,
+        "held": asset.held,
+        "late": _verdict(asset, "late"),
+        "tooLate": _verdict(asset, "too_late"),
+        "rate": [_sum(r.rows for r in p) / axis.step if p else None for p in points],
+        "seconds": [max((r.seconds for r in p), default=None) for p in points],
+        "lateShare": [_share(p, "late") for p in points],
+        "tooLateShare": [_share(p, "too_late") for p in points],
+        "lag": [_lag(p[0], asset.source) if p else None for p in points],
+        "axis": {
+            "start": span.start // 1000,
+            "end": span.end // 1000,
+            "step": span.step // 1000,
+            "together": span.together,
+        },
+        "bars": [[w.end // 1000, w.final, w.ended, w.open, w.withheld] for w in asset.windows],
+        "withheld": [
+            {"start": w.start // 1000, "keys": w.keys, "why": w.why} for w in asset.withheld
+        ],
+    }
+
+
+def _lag(run: Run, source: SourceSight) -> float | None:
+    """How far a run's watermark was behind when it ended; of a recording, behind what has arrived
+    by now, which tells how it catches up."""
+    return lag(source.clock if source.played else run.ended_at, run.watermark)
+
+
+def _verdict(asset: AssetSight, verdict: str) -> int:
+    counted = asset.runs.counted.items()
+    return sum(count for (mode, v), count in counted if v == verdict and mode == "incremental")
+
+
+def _share(runs: Sequence[Run], verdict: str) -> float | None:
+    """The part of the runs' events that have a verdict."""
+    events = _sum(r.events for r in runs)
+    return _sum(getattr(r, verdict) for r in runs) / events if events else None
+
+
+def _sum(numbers: Iterable[int]) -> int:
+    return sum(numbers)
+
+
+def _millis(instant: int | None) -> int | None:
+    return (
+        None if instant is None or instant >= INFINITY or instant <= BEGINNING else instant // 1000
+    )

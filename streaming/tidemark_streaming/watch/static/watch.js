@@ -1,0 +1,261 @@
+"use strict";
+// Asks the service once a second what there is, and draws it. Nothing is kept here but what was
+// told last: a page that is opened later shows the same.
+
+const SPANS = [["", "auto"], ["300", "5 min"], ["900", "15 min"], ["3600", "1 h"], ["21600", "6 h"],
+  ["86400", "1 day"], ["604800", "7 days"]];
+const $ = (id) => document.getElementById(id);
+const text = (value) => String(value).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
+const count = (n) => n.toLocaleString("en");
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+let told = null, tag = null, ahead = 0, lost = null;
+
+function rate(n) {
+  if (n === null) return "–";
+  return n >= 100 ? count(Math.round(n)) : n >= 10 ? n.toFixed(0) : n.toFixed(n >= 1 ? 1 : 2);
+}
+
+function seconds(s) {
+  if (s === null || s === undefined) return "–";
+  if (s === 0) return "0 s";
+  if (s < 1) return `${Math.round(s * 1000)} ms`;
+  if (s < 60) return `${s.toFixed(s < 10 ? 1 : 0)} s`;
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const first = units.findIndex(([, size]) => s >= size);
+  const [[a, large], [b, small]] = units.slice(first, first + 2);
+  const rest = Math.floor((s % large) / small);
+  return `${count(Math.floor(s / large))} ${a}${rest && s < 100 * large ? ` ${rest} ${b}` : ""}`;
+}
+
+function share(part) {
+  if (part === null) return "–";
+  return part === 0 ? "0 %" : part < 0.001 ? "< 0.1 %" : `${(part * 100).toFixed(1)} %`;
+}
+
+function size(bytes) {
+  const power = Math.min(4, Math.floor(Math.log10(Math.max(bytes, 1)) / 3));
+  return `${(bytes / 1000 ** power).toFixed(power > 2 ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
+const day = (ms) => new Date(ms).toISOString().slice(0, 10);
+const clock = (ms, exact) => new Date(ms).toISOString().slice(11, exact ? 19 : 16);
+const instant = (ms) => (ms === null ? "–" : `${day(ms)} ${clock(ms)}`);
+const now = () => Date.now() + ahead;
+const source = (stream) => told.sources.find((s) => s.name === stream.source);
+
+// What a watermark is measured against: the wall's clock, or a recording's newest event.
+function lagOf(watermark, from) {
+  if (watermark === null) return null;
+  return Math.max(0, (from.played ? from.clock : now()) - watermark) / 1000;
+}
+
+const last = (points) => points.findLast((p) => p !== null) ?? null;
+const dagster = (path) => `${location.protocol}//${location.hostname}:${told.dagster}${path}`;
+
+// Bars on the wall's clock, the newest at the right; each of `series` is stacked on the one before.
+function plot(said, series, classes) {
+  const n = series[0].length;
+  const stacked = series[0].map((_, i) => sum(series.map((s) => s[i] ?? 0)));
+  const most = Math.max(...stacked, 1e-9);
+  let drawn = "";
+  for (let i = 0; i < n; i++) {
+    let below = 0;
+    series.forEach((points, k) => {
+      if (points[i] === null) return;
+      const height = Math.max((points[i] / most) * 36, k === 0 && stacked[i] > 0 ? 1 : 0);
+      drawn += `<rect class="${classes[k]}" x="${i + 0.12}" y="${39 - below - height}" width="0.76" height="${height}"/>`;
+      below += height;
+    });
+  }
+  return `<div class="plot"><svg viewBox="0 0 ${n} 40" preserveAspectRatio="none" role="img" aria-label="${text(said)}">
+    <path class="base" d="M0 39.5H${n}"/>${drawn}</svg></div>`;
+}
+
+const looksBack = () => seconds((told.streams[0].rate.length * told.step) / 1000);
+const most = (series) => Math.max(...series[0].map((_, i) => sum(series.map((s) => s[i] ?? 0))), 0);
+
+function chart(name, value, series, classes, write) {
+  const top = most(series);
+  const said = `${name}: ${value} last, ${write(top)} at most in the last ${looksBack()}`;
+  return `<div class="chart"><div class="head"><span class="faint">${name}</span><b>${value}</b></div>
+    ${plot(said, series, classes)}
+    <div class="foot"><span>−${looksBack()}</span><span>${top ? `top ${write(top)}` : ""}</span><span>now</span></div></div>`;
+}
+
+// Windows by their ends on the axis of event time: they open at the right, and become final
+// as the watermark passes them.
+function windows(stream) {
+  const { start, end, step, together } = stream.axis;
+  const head = `<div class="head"><span><b>${count(stream.open)}</b> <span class="faint">open</span></span>
+    <span><b>${count(stream.published - stream.final)}</b> <span class="faint">may change</span></span>
+    <span><b>${count(stream.final)}</b> <span class="faint">final</span></span>
+    <span class="${stream.held ? "bad-text" : ""}"><b>${count(stream.held)}</b> ${stream.held ? "✕ " : ""}<span class="faint">withheld</span></span></div>`;
+  if (stream.watermark === null) {
+    const why = stream.ended ? "The stream has ended: every window is closed." : "No window yet.";
+    return `<div class="chart windows">${head}<p class="faint">${why}</p></div>`;
+  }
+  const most = Math.max(...stream.bars.map((b) => b[1] + b[2] + b[3] + b[4]), 1);
+  const x = (at) => ((at - start) / (end - start)) * 1000;
+  const width = (step / (end - start)) * 1000;
+  let drawn = "";
+  for (const [at, ...parts] of stream.bars) {
+    let below = 0;
+    parts.forEach((rows, k) => {
+      if (!rows) return;
+      const height = Math.max((rows / most) * 50, 3), left = x(at) - width + width * 0.08, y = 56 - below - height;
+      const kind = ["final", "ended", "open", "withheld"][k];
+      drawn += `<rect class="w-${kind}" x="${left}" y="${y}" width="${width * 0.84}" height="${height}"/>`;
+      if (kind === "withheld") {
+        drawn += `<path class="cross" d="M${left} ${y}l${width * 0.84} ${height}m0 ${-height}l${-width * 0.84} ${height}"/>`;
+      }
+      below += height;
+    });
+  }
+  const line = (kind, at) => (at > start && at <= end ? `<path class="${kind}" d="M${x(at)} 0V57"/>` : "");
+  const label = (at) => (step >= 86400000 ? day(at) : `${day(at).slice(5)} ${clock(at)}`);
+  const said = `Windows by their end, from ${instant(start)} to ${instant(end)}: ${stream.open} open, ` +
+    `${stream.published - stream.final} published that may change, ${stream.final} final, ${stream.held} withheld`;
+  return `<div class="chart windows">${head}
+    <div class="plot"><svg viewBox="0 0 1000 58" preserveAspectRatio="none" role="img" aria-label="${text(said)}">
+    <path class="base" d="M0 57H1000"/>${drawn}${line("last", stream.finalBefore)}${line("mark", stream.watermark)}</svg></div>
+    <div class="foot"><span>${label(start)}${together ? `, by ${seconds(step / 1000)}` : ""}</span><span class="at">${label(stream.watermark)}</span><span>${label(end)}</span></div></div>`;
+}
+
+function standing(stream) {
+  if (told.troubles[stream.name]) return ["bad", `✕ can't be read: ${told.troubles[stream.name]}`];
+  const marks = { running: ["good", "● streaming"], starting: ["warn", "◔ starting"], waiting: ["bad", "✕ ended, waits to start again"],
+    "given up": ["bad", "✕ given up"], "engine down": ["bad", "✕ the engine is down"], unknown: ["warn", "? no supervisor looks"] };
+  if (stream.state) return marks[stream.state] ?? ["warn", stream.state];
+  if (!stream.runs) return ["idle", "not run yet"];
+  return ["idle", stream.behind ? `${count(stream.behind)} arrivals behind` : "up to date, no stream"];
+}
+
+function row(stream) {
+  const from = source(stream), [tone, said] = standing(stream);
+  const lag = stream.ended ? null : lagOf(stream.watermark, from);
+  const shownLag = stream.ended ? "ended" : lag === null ? "–" : seconds(lag);
+  const kind = `${stream.windows} · ${stream.follows ? `of ${stream.follows}` : `of ${stream.source}`}`;
+  const errors = stream.error && stream.state !== "running" ? ` title="${text(stream.error)}"` : "";
+  const lateNow = last(stream.lateShare.map((v, i) => (v === null ? null : v + (stream.tooLateShare[i] ?? 0))));
+  return `<div class="name"><a href="${dagster(`/assets/${stream.name}`)}">${text(stream.name)}</a>
+      <small title="${text(kind)}">${text(kind)}</small><span class="state ${tone}"${errors}>${text(said)}</span></div>
+    <div class="lag"><div><b>${shownLag}</b> <small>${from.played ? "behind newest" : "behind now"}</small></div>
+      ${plot(`lag of the watermark: ${shownLag}, ${seconds(most([stream.lag]))} at most in the last ${looksBack()}`, [stream.lag], ["bar"])}
+      <small>${stream.behind && stream.state ? `${count(stream.behind)} arrivals behind` : instant(stream.watermark)}</small></div>
+    ${windows(stream)}
+    ${chart("events/s", rate(last(stream.rate)), [stream.rate], ["bar"], rate)}
+    ${chart("run time", seconds(last(stream.seconds)), [stream.seconds], ["bar"], seconds)}
+    ${chart("late + too late", share(lateNow), [stream.lateShare, stream.tooLateShare], ["late", "toolate"], share)}`;
+}
+
+function verdict() {
+  const wanted = told.streams.filter((s) => s.state), down = wanted.filter((s) => s.state !== "running");
+  const bad = [], warn = [];
+  if (lost) bad.push(`the service does not answer since ${clock(lost, true)}`);
+  if (wanted.length && !told.processes.engine) bad.push("the engine is down");
+  else {
+    const unseen = down.filter((s) => s.state === "unknown").length;
+    if (unseen) warn.push(`no supervisor looks after ${unseen} ${unseen === 1 ? "stream" : "streams"}`);
+    down.filter((s) => s.state !== "unknown").forEach((s) => (s.state === "starting" ? warn : bad).push(`stream ${s.name}: ${s.state}`));
+  }
+  Object.entries(told.troubles).forEach(([name, why]) => bad.push(`${name} can't be read: ${why}`));
+  told.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: brokers don't answer`));
+  if (told.disk.free / told.disk.size < 0.1) bad.push(`the disk has ${size(told.disk.free)} left`);
+  const held = sum(told.streams.map((s) => s.held));
+  if (held) warn.push(`${count(held)} ${held === 1 ? "window is" : "windows are"} withheld`);
+  told.sources.filter((s) => s.deadLetters).forEach((s) => warn.push(`${count(s.deadLetters)} dead letters of ${s.name}`));
+  const all = [...bad, ...warn], tone = bad.length ? "bad" : warn.length ? "warn" : "good";
+  const mark = { bad: "✕", warn: "▲", good: "✓" }[tone];
+  const more = all.length > 3 ? ` and ${all.length - 3} more` : "";
+  $("verdict").className = tone;
+  const words = `${mark} ${all.length ? all.slice(0, 3).join(" · ") + more : "All is well"}`;
+  if ($("verdict").textContent !== words) $("verdict").textContent = words;
+}
+
+function totals() {
+  const wanted = told.streams.filter((s) => s.state);
+  const waiting = told.sources.flatMap((s) => (s.kafka ? s.kafka.waiting.map((w) => w[2]) : []));
+  const counting = told.streams.filter((s) => !s.follows), newest = {};
+  counting.forEach((s) => { newest[s.source] = Math.max(newest[s.source] ?? 0, last(s.rate) ?? 0); });
+  const slowest = Math.max(...told.streams.map((s) => last(s.seconds) ?? 0), 0);
+  const shown = [
+    [rate(sum(Object.values(newest))), "events/s, newest"],
+    [count(sum(told.sources.map((s) => s.events))), "events in the logs"],
+    [`${wanted.filter((s) => s.state === "running").length} of ${wanted.length}`, "streams run", wanted.some((s) => s.state !== "running")],
+    [count(Math.max(0, ...told.streams.filter((s) => s.runs).map((s) => s.behind))), "arrivals behind, at most"],
+    ...(told.sources.some((s) => s.kafka) ? [[count(sum(waiting)), "records wait in Kafka"]] : []),
+    [seconds(slowest || null), "newest run, slowest"],
+    [count(sum(told.streams.map((s) => s.open))), "windows open"],
+    [count(sum(told.streams.map((s) => s.held))), "withheld"],
+    [size(told.disk.free), "free on the disk", told.disk.free / told.disk.size < 0.1],
+  ];
+  $("totals").innerHTML = shown.map(([n, what, bad]) => `<div class="total${bad ? " bad" : ""}"><b>${n}</b><span>${what}</span></div>`).join("");
+}
+
+function withheld() {
+  const all = told.streams.flatMap((s) => s.withheld.map((w) => ({ ...w, asset: s.name })));
+  all.sort((a, b) => b.start - a.start);
+  const rows = all.slice(0, 5).map((w) => `<tr><td><a href="${dagster(`/assets/${w.asset}_quarantine`)}">${text(w.asset)}</a></td>
+    <td>${instant(w.start)}</td><td>${text(w.keys)}</td><td>${text(w.why)}</td></tr>`);
+  $("withheld").innerHTML = rows.length
+    ? `<table><thead><tr><th>asset</th><th>window</th><th>keys</th><th>failed, with what was observed</th></tr></thead><tbody>${rows.join("")}</tbody></table>`
+    : `<p class="faint">Nothing is withheld.</p>`;
+}
+
+function sources() {
+  const rows = told.sources.map((s) => {
+    const lag = s.ended ? "ended" : seconds(lagOf(s.watermark, s));
+    const waits = s.kafka === null ? "files" : s.kafka.trouble
+      ? `<span class="bad-text" title="${text(s.kafka.trouble)}">✕ brokers don't answer</span>`
+      : s.kafka.waiting.map(([topic, n, waiting]) => `${text(topic)}-${n}: ${count(waiting)}`).join("<br>") || "0";
+    return `<tr><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
+      <td class="n">${count(s.arrivals)}</td><td>${instant(s.watermark)}</td><td>${lag}</td><td>${waits}</td><td class="n">${count(s.deadLetters)}</td></tr>`;
+  });
+  const up = Object.entries(told.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");
+  $("sources").innerHTML = `<table><thead><tr><th>source</th><th class="n">events</th><th class="n">arrivals</th><th>watermark</th><th>behind</th>
+    <th>waits in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
+}
+
+const EMPTY = `<div class="empty"><p>Nothing has arrived yet.</p>
+  <p><code>tidemark demo</code> streams real flights, <code>tidemark ingest SOURCE</code> brings in what is yours;</p>
+  <p>then <code>tidemark stream ASSET</code>, and its windows open here.</p></div>`;
+
+function draw() {
+  $("clock").textContent = `${clock(now(), true)} UTC`;
+  if (told === null) return;
+  $("database").textContent = told.database;
+  verdict(); totals(); withheld(); sources();
+  const main = $("streams"), focused = document.activeElement?.getAttribute?.("href");
+  if (!told.sources.some((s) => s.arrivals)) { main.innerHTML = EMPTY; $("idle").innerHTML = ""; return; }
+  const seen = told.streams.filter((s) => s.runs || s.state || told.troubles[s.name]);
+  const idle = told.streams.filter((s) => !seen.includes(s)).map((s) => `<a href="${dagster(`/assets/${s.name}`)}">${text(s.name)}</a>`);
+  seen.sort((a, b) => Boolean(b.state) - Boolean(a.state));
+  main.innerHTML = seen.map((s) => `<article class="stream ${standing(s)[0]}" data-asset="${text(s.name)}" aria-label="${text(s.name)}">${row(s)}</article>`).join("");
+  $("idle").innerHTML = idle.length ? `Not run yet: ${idle.join(", ")}. <code>tidemark run ASSET</code> takes in what has arrived.` : "";
+  // What had the focus is another element now, and keeps it.
+  if (focused) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+async function ask() {
+  if (document.hidden) return;
+  const span = new URLSearchParams(location.search).get("span") ?? "";
+  try {
+    const answer = await fetch(`/state?span=${span}`, { headers: tag ? { "if-none-match": tag } : {}, signal: AbortSignal.timeout(10000) });
+    ahead = Number(answer.headers.get("x-at")) - Date.now();
+    if (answer.status === 200) { told = await answer.json(); tag = answer.headers.get("etag"); }
+    lost = null;
+  } catch { lost ??= now(); }
+}
+
+async function turn() { await ask(); draw(); setTimeout(turn, 1000); }
+
+$("spans").innerHTML += SPANS.map(([value, name]) => `<label><input type="radio" name="span" value="${value}">${name}</label>`).join("");
+const chosen = new URLSearchParams(location.search).get("span") ?? "";
+($("spans").querySelector(`input[value="${CSS.escape(chosen)}"]`) ?? $("spans").querySelector("input")).checked = true;
+$("spans").addEventListener("change", (event) => {
+  history.replaceState(null, "", event.target.value ? `?span=${event.target.value}` : "/");
+  tag = null;
+  ask().then(draw);
+});
+turn();

@@ -1,0 +1,196 @@
+"""The live page as people see it: the real service, real runs, a headless browser.
+
+Screenshots go to `.screenshots` in the root, which git ignores: look at them.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+from pyspark.sql import SparkSession
+
+from commands import surround
+from landing import SOURCE, clock, feed, land, land_some
+from runs import run_all
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark.store.log import Arrival, Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming import services
+from tidemark_streaming.ingest import ingest
+from watched.transforms import by_minute
+
+CHROMIUM = shutil.which("chromium")
+SCREENSHOTS = Path(__file__).parents[2] / ".screenshots"
+FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+SIZES = ((1920, 1080), (1280, 800))
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium here: the live page was not tried in a browser"
+)
+
+
+@pytest.fixture(scope="module")
+def settings(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """Of a database of its own, with the domain `watched`."""
+    own = {
+        # Of a home of its own too: its service is not that of the engine's home.
+        "home": tmp_path_factory.mktemp("home"),
+        "database": f"page_{uuid4().hex[:12]}",
+        "landing": tmp_path_factory.mktemp("landing"),
+        "domains": ("watched",),
+        "watch_port": free_port(),
+    }
+    return engine.model_copy(update=own)
+
+
+@pytest.fixture(scope="module")
+def page(settings: Settings) -> Iterator[Page]:
+    """A browser's page on the service."""
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        surround(patch, settings)
+        patch.setenv("TIDEMARK_WAREHOUSE", settings.warehouse)
+        patch.setenv("TIDEMARK_WATCH_PORT", str(settings.watch_port))
+        patch.setenv("TIDEMARK_DOMAINS", "watched")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        stack.callback(services.service(settings, "watch").stop)
+        services.start_watch(settings)
+        url = services.await_watch(settings)
+        browser = stack.enter_context(sync_playwright()).chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS
+        )
+        stack.callback(browser.close)
+        page = browser.new_page(base_url=url, viewport={"width": 1920, "height": 1080})
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        yield page
+
+
+@pytest.fixture
+def warehouse(settings: Settings, spark: SparkSession) -> Warehouse:
+    return Warehouse(spark, settings.warehouse, settings.database)
+
+
+@pytest.fixture
+def complaints(page: Page) -> Iterator[list[str]]:
+    """What the page's script complains of, which is nothing."""
+    said: list[str] = []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda m: said.append(m.text) if m.type in ("error", "warning") else None)
+    yield said
+    assert said == []
+
+
+def look(page: Page, name: str) -> None:
+    SCREENSHOTS.mkdir(exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png")
+
+
+def bring(warehouse: Warehouse, settings: Settings) -> None:
+    list(ingest(warehouse, feed(settings.landing / SOURCE.name)))
+    run_all(warehouse, by_minute)
+
+
+def test_a_home_without_data_says_what_to_do(page: Page, complaints: list[str]) -> None:
+    page.goto("/")
+    expect(page.locator("#streams")).to_contain_text("Nothing has arrived yet.")
+    expect(page.locator("#streams")).to_contain_text("tidemark demo")
+    expect(page.locator("#verdict")).to_have_text("✓ All is well")
+    look(page, "20 live page without data")
+
+
+def test_the_figures_move_when_arrivals_come(
+    page: Page, complaints: list[str], warehouse: Warehouse, settings: Settings
+) -> None:
+    folder = settings.landing / SOURCE.name
+    page.goto("/")
+    land_some(folder, 6)
+    land(folder, "crowd.csv", "at,sensor,value\n" + f"{clock(400)},a,1\n" * 5, 400)
+    bring(warehouse, settings)
+    stream = page.locator("[data-asset=by_minute]")
+    expect(stream).to_contain_text("tumbling 1 minute")
+    events = page.locator("#totals .total", has_text="events in the logs").locator("b")
+    expect(events).to_have_text(str(sum(a.rows for a in _timeline(warehouse))))
+    mark, lag = stream.locator(".at"), stream.locator(".lag b")
+    before = (mark.inner_text(), lag.inner_text())
+    bars = stream.locator(".windows rect")
+    drawn = bars.count()
+    assert drawn > 3
+    runs = stream.get_by_label(re.compile("^run time")).locator("rect")
+    assert runs.count() >= 1
+    # The crowd's minute has ended by what comes now, is judged, and withheld.
+    land(folder, "later.csv", f"at,sensor,value\n{clock(1500)},b,2\n", 1500)
+    bring(warehouse, settings)
+    expect(mark).not_to_have_text(before[0])
+    expect(events).to_have_text(str(sum(a.rows for a in _timeline(warehouse))))
+    expect(stream.locator(".windows .head")).to_contain_text("1 ✕ withheld")
+    expect(page.locator("#withheld")).to_contain_text("between(n, most=3): 5")
+    expect(page.locator("#verdict")).to_have_text(
+        "▲ 1 window is withheld · 2 dead letters of sensors"
+    )
+    link = stream.get_by_role("link", name="by_minute")
+    assert (
+        link.get_attribute("href") == f"http://127.0.0.1:{settings.webserver_port}/assets/by_minute"
+    )
+    look(page, "21 live page")
+
+
+def _timeline(warehouse: Warehouse) -> list[Arrival]:
+    return Log(warehouse, SOURCE).timeline()
+
+
+def test_it_is_right_in_every_size_and_light(page: Page, complaints: list[str]) -> None:
+    for width, height in SIZES:
+        for scheme in ("light", "dark"):
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme=scheme)
+            page.goto("/?span=3600")
+            page.locator("[data-asset=by_minute] .windows rect").first.wait_for()
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, "it scrolls sideways"
+            poor = page.evaluate(CONTRASTS)
+            assert poor == [], (scheme, poor)
+            look(page, f"22 live page {width} {scheme}")
+    assert page.locator("#spans input:checked").get_attribute("value") == "3600"
+    unnamed = page.evaluate(
+        "[...document.querySelectorAll('#streams svg')].filter(s => !s.ariaLabel)"
+    )
+    assert unnamed == []
+
+
+def test_a_service_that_is_gone_is_told(page: Page, settings: Settings) -> None:
+    page.goto("/")
+    page.locator("[data-asset=by_minute]").wait_for()
+    services.service(settings, "watch").stop()
+    expect(page.locator("#verdict")).to_contain_text("✕ the service does not answer since")
+
+
+CONTRASTS = """() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (c) => c.slice(0, 3).map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((all, v, i) => all + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = rgb(getComputedStyle(e).backgroundColor);
+      if (c[3] !== 0) return c;
+    }
+    return [255, 255, 255];
+  };
+  const poor = new Set();
+  for (const e of document.body.querySelectorAll("*")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || e.closest("svg, script, noscript")) continue;
+    const [a, b] = [light(rgb(getComputedStyle(e).color)), light(ground(e))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) poor.add(`${e.textContent.trim().slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  return [...poor];
+}"""
+"""Texts whose contrast with their ground is below 4.5, the least that WCAG's level AA allows."""

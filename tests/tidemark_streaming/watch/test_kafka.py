@@ -1,0 +1,90 @@
+"""What waits in Kafka is told by partition, and brokers that don't answer hold nobody up."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.watch import backlogs, sight
+from tidemark_streaming.watch.backlogs import Backlogs
+from tidemark_streaming.watch.metrics import exposition
+from tidemark_streaming.watch.sight import Watcher
+from topics import CLICKS, Topics, clicks
+
+
+def watcher(monkeypatch: pytest.MonkeyPatch, settings: Settings, feed: KafkaFeed) -> Watcher:
+    """Of a domain that has this source alone."""
+    inlet = Inlet(source=CLICKS, feed=lambda _: feed)
+    found = sight.domains.Domains({"clicks": CLICKS}, {"clicks": inlet}, {})
+    monkeypatch.setattr(sight.domains, "load", lambda _: found)
+    return Watcher(settings)
+
+
+def test_what_waits_is_told_by_partition(
+    warehouse: Warehouse, engine: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create(partitions=2)
+    feed = topics.feed(name)
+    settings = engine.model_copy(update={"database": warehouse.database})
+    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    watching = watcher(monkeypatch, settings, feed)
+    topics.send(name, clicks(*range(5)), 0)
+    topics.send(name, clicks(1, 2), 1)
+    assert feed.waiting(None) == {(name, 0): 5, (name, 1): 2}
+    list(ingest(warehouse, feed))
+    topics.send(name, clicks(3, 4, 5), 1)
+    text, deadline, lag = (
+        "",
+        time.monotonic() + 60,
+        '{{partition="{}",source="clicks",topic="{}"}} {}',
+    )
+    while time.monotonic() < deadline:
+        text = exposition(watching.look()).decode()
+        if lag.format(1, name, "3.0") in text:
+            break
+    assert lag.format(1, name, "3.0") in text, text
+    assert lag.format(0, name, "0.0") in text
+    assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
+
+
+def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
+    engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed = KafkaFeed(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}")
+    with pytest.raises(DataError, match="can't be read"):
+        feed.waiting(None, 0.5)
+    settings = engine.model_copy(update={"home": tmp_path, "warehouse": str(tmp_path / "none")})
+    watching = watcher(monkeypatch, settings, feed)
+    text = exposition(watching.look()).decode()
+    assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
+    assert "tidemark_kafka_consumer_lag{" not in text
+    begun = time.monotonic()
+    looks = [watching.look().sources[0].backlog for _ in range(3)]
+    assert time.monotonic() - begun < 1.0
+    assert all(backlog is not None and backlog.trouble for backlog in looks)
+
+
+def test_what_was_known_goes_when_the_brokers_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs, "EVERY", 0.0)
+    answers = [{("clicks", 0): 7}]
+
+    def waiting(*_: object) -> dict[tuple[str, int], int]:
+        if answers:
+            return answers.pop()
+        raise DataError("Kafka at nowhere can't be read.")
+
+    monkeypatch.setattr(KafkaFeed, "waiting", waiting)
+    feed, asked = KafkaFeed(CLICKS, ["clicks"]), Backlogs()
+    assert asked.backlog(feed, None).waiting == {("clicks", 0): 7}
+    deadline = time.monotonic() + 30
+    while (found := asked.backlog(feed, None)).trouble is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found.waiting == {}
+    assert found.trouble == "Kafka at nowhere can't be read."
