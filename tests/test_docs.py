@@ -145,6 +145,13 @@ def test_the_feed_shown_has_no_password_but_where_it_is(tmp_path: Path) -> None:
     assert "none-of-anybodys" not in done.stdout
 
 
+def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
+    said = followed("docs/payloads.md", tmp_path, environment(engine, tmp_path, "orders"))
+    assert re.search(r"2026-01-01 00:00:00 *\|12\.50\|NULL\|NULL", said), said
+    assert "by schema 7: it ends too early." in said
+    assert "There is no schema with the id 8, which it names." in said
+
+
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
     (_, file, definition), (_, _, trial) = blocks("docs/preparation.md")
     (tmp_path / file).parent.mkdir()

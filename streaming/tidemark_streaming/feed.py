@@ -22,7 +22,7 @@ from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
 from tidemark.store.log import Arrival
 from tidemark.store.rows import frame
-from tidemark_streaming.text import CORRUPT, Text
+from tidemark_streaming.payloads.text import CORRUPT, Text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -124,6 +124,21 @@ class Settings(BaseSettings):
         default_factory=lambda data: f"127.0.0.1:{data['kafka_port']}",
         pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$",
     )
+    schema_registry: str = _setting(
+        "Where schemas are that records name by an id, if their source does not say: a folder with "
+        "a file `<id>.avsc` for each, or a registry of Confluent's protocol (default: `schemas` in "
+        "the home).",
+        "an absolute path or an address such as https://host:8081",
+        default_factory=lambda data: str(data["home"] / "schemas"),
+        pattern=r"^(/|https?://)",
+    )
+    schema_registry_auth: str | None = _setting(
+        "Where user and password of the schema registry are, as `user:password`, if it asks for "
+        "them.",
+        "a reference such as env:NAME or file:PATH",
+        default=None,
+        pattern=r"^(env|file):.",
+    )
     database: str = _setting(
         "The database that holds the tables, in the catalog and as a folder of the warehouse.",
         "lower-case letters, digits and '_', not beginning with a digit",

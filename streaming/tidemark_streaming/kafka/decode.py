@@ -1,14 +1,13 @@
 """What becomes of a record: a source's columns, from its value and from what Kafka says of it."""
 
-from collections.abc import Mapping
-
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
-from tidemark_streaming.text import Text
+from tidemark_streaming.payloads import Payload
 
 RECORD = {
     "kafka_topic": "STRING",
@@ -47,19 +46,22 @@ def check(source: Source, what: str) -> None:
 
 
 def decoded(
-    rows: DataFrame, source: Source, options: Mapping[str, str], correlation: str | None
+    spark: SparkSession,
+    records: pa.Table,
+    source: Source,
+    payload: Payload,
+    correlation: str | None,
 ) -> DataFrame:
     """Records, as `records.SCHEMA` has them, as the rows that a feed reads.
 
-    A value that is no JSON object of the source's columns is a dead letter, with its bytes as they
-    came.
+    A value that is not what the source's columns say is a dead letter, with its bytes as they came.
 
     Args:
-        options: the engine's options of JSON.
+        payload: the format of the values.
         correlation: the header that holds an event's correlation id.
     """
-    payload = {n: t for n, t in source.columns.items() if n not in RECORD}
-    rows = Text("json", payload, options).decode(rows, F.col("value").cast("string"))
+    columns = {n: t for n, t in source.columns.items() if n not in RECORD}
+    rows = payload.decode(spark, records, columns)
     place = F.concat_ws("-", "topic", "partition", "offset")
     return rows.select(
         *(F.when(F.isnull("reason"), _column(n, t)).alias(n) for n, t in source.columns.items()),

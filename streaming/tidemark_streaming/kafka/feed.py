@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -15,7 +16,6 @@ from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.log import Arrival
-from tidemark.store.rows import SENT, frame
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
 from tidemark_streaming.kafka.client import Properties, check_secrets
@@ -23,12 +23,10 @@ from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.kafka.records import SCHEMA, Reader
+from tidemark_streaming.payloads import Json, Payload
 
 BYTES = 16 << 20
 """The size of an arrival, about: its records are in memory once."""
-
-TASKS = 8
-"""In how many pieces the engine parses many records."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,8 @@ class KafkaFeed:
         start: where partitions begin that are there at the first look: `earliest`, `latest`, or an
             instant (ISO 8601), from whose first record on they are read.
         servers: `host:port`, several separated by commas; by default the setting kafka_servers.
-        format: of the value: json, an object with the source's columns.
-        options: the engine's options of the format, such as `timestampFormat`.
+        format: of the values: json, objects with the source's columns; or `Avro`, `Protobuf`.
+        options: the engine's options of JSON, such as `timestampFormat`.
         correlation: the header that holds an event's correlation id. Without it, or where a record
             does not have it, that is `topic-partition-offset`.
         client: more properties of Kafka's client, as librdkafka names them. A password is a
@@ -71,7 +69,7 @@ class KafkaFeed:
     topics: Sequence[str]
     start: str = "earliest"
     servers: str | None = None
-    format: str = "json"
+    format: Literal["json"] | Payload = "json"
     options: Mapping[str, str] = field(default_factory=dict)
     correlation: str | None = None
     client: Properties = field(default_factory=dict[str, str | Secret])
@@ -82,8 +80,10 @@ class KafkaFeed:
         what = f"The feed of source '{self.source.name}'"
         if isinstance(self.topics, str) or not self.topics:
             raise DefinitionError(f"{what} reads a list of topics, not {self.topics!r}.")
-        if self.format != "json":
-            raise DefinitionError(f"{what} can't read '{self.format}': the format is json.")
+        if isinstance(self.format, str) and self.format != "json":
+            raise DefinitionError(
+                f"{what} can't read '{self.format}': the format is json, Avro(…) or Protobuf(…)."
+            )
         if self.rows < 1:
             raise DefinitionError(f"{what} takes 1 or more rows at once, not {self.rows}.")
         if self.start not in ("earliest", "latest"):
@@ -109,11 +109,7 @@ class KafkaFeed:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         records = self._reader.read([position.read(c.position) for c in chunks])
-        rows = frame(spark, records)
-        if records.num_rows > SENT:
-            # Rows that were sent would otherwise be parsed where plans are made, by one thread.
-            rows = rows.repartition(TASKS)
-        return decoded(rows, self.source, self.options, self.correlation)
+        return decoded(spark, records, self.source, self._payload, self.correlation)
 
     def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
         """By topic and partition, how many offsets are there that were not brought in.
@@ -138,7 +134,7 @@ class KafkaFeed:
     def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
         values = {f.name: letters["bytes" if f.name == "value" else f.name] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
-        return decoded(frame(spark, records), self.source, self.options, self.correlation)
+        return decoded(spark, records, self.source, self._payload, self.correlation)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is a dead letter."""
@@ -184,6 +180,10 @@ class KafkaFeed:
         """Whether time alone moves the watermark."""
         state, after = last.watermark_state, last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
+
+    @property
+    def _payload(self) -> Payload:
+        return Json(self.options) if isinstance(self.format, str) else self.format
 
     @cached_property
     def _servers(self) -> str:

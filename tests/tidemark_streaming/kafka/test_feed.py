@@ -412,7 +412,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> Non
     [
         ({"topics": []}, "reads a list of topics, not []"),
         ({"topics": "clicks"}, "reads a list of topics, not 'clicks'"),
-        ({"format": "xml"}, "can't read 'xml': the format is json"),
+        ({"format": "xml"}, "can't read 'xml': the format is json, Avro(…) or"),
         ({"rows": 0}, "takes 1 or more rows at once, not 0"),
         ({"start": "soon"}, "'soon' is not a date or time"),
     ],

@@ -1,11 +1,14 @@
-"""Events that are written as text: JSON objects and lines of CSV."""
+"""Events that are written as text: JSON objects and lines of CSV. The engine parses them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+
+from tidemark_streaming.payloads.payload import given
 
 CORRUPT = "_corrupt"
 """The column with the text that does not fit."""
@@ -70,6 +73,23 @@ class Text:
     def _parse(self, text: Column, schema: str) -> Column:
         parse = F.from_json if self.format == "json" else F.from_csv
         return parse(text, schema, self.told)
+
+
+@dataclass(frozen=True)
+class Json:
+    """JSON, one object in each value, whose fields are the columns of their names.
+
+    Args:
+        options: the engine's options of JSON, such as `timestampFormat`.
+    """
+
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def decode(
+        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
+    ) -> DataFrame:
+        text = F.col("value").cast("string")
+        return Text("json", columns, self.options).decode(given(spark, records), text)
 
 
 def _ddl(columns: Mapping[str, str]) -> str:

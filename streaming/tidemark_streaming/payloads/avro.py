@@ -1,0 +1,136 @@
+"""Events in Avro: by a schema that is given, or by the one whose id each record names."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException, UnknownType
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
+from tidemark_streaming.payloads.registry import Registry, Schema, split
+
+_MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
+_WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError)
+
+
+@dataclass(frozen=True)
+class Avro:
+    """Avro, one record's binary encoding in each value, without a file's header.
+
+    A record's fields are the columns of their names; a column without a field is null. Where the
+    record names its schema by an id, it is read as that one wrote it, and resolved to `schema`,
+    where one is given: fields that the writer did not know have the defaults of `schema` then.
+
+    Args:
+        schema: a file with a schema, or its text.
+        by_id: whether each value begins with its schema's id, as Confluent's serializers write it;
+            by default where no `schema` is given.
+        registry: where schemas are by their ids: a folder with a file `<id>.avsc` for each, or the
+            address of a registry; by default the setting `schema_registry`.
+
+    Raises:
+        DefinitionError: the schema can't be read, or is no schema of a record.
+    """
+
+    schema: str | Path | None = None
+    by_id: bool | None = None
+    registry: str | Path | None = None
+    _writers: dict[int, Any] = field(
+        default_factory=dict[int, Any], init=False, repr=False, compare=False
+    )
+    _reader: Any = field(default=None, init=False, repr=False, compare=False)
+    _registry: Registry = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.schema is None and self.by_id is False:
+            raise DefinitionError("Avro without the ids of schemas takes a schema: give `schema`.")
+        object.__setattr__(self, "_registry", Registry(self.registry))
+        if self.schema is not None:
+            object.__setattr__(self, "_reader", _given(self.schema))
+
+    def decode(
+        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
+    ) -> DataFrame:
+        named = self.schema is None if self.by_id is None else self.by_id
+        return decoded(spark, records, columns, self._named if named else self._bare)
+
+    def _bare(self, value: bytes) -> Event:
+        return _read(value, self._reader, None, "the schema that is given")
+
+    def _named(self, value: bytes) -> Event:
+        number, content = split(value)
+        if number not in self._writers:
+            self._writers[number] = _parsed(number, self._registry.schema(number))
+        return _read(content, self._writers[number], self._reader, f"schema {number}")
+
+
+def _read(content: bytes, writer: Any, reader: Any, told: str) -> Event:  # noqa: ANN401 (parsed)
+    stream = BytesIO(content)
+    try:
+        event = schemaless_reader(stream, writer, reader)
+    except SchemaResolutionError:
+        raise UndecodableError(
+            f"It was written by {told}, which does not resolve to the schema that is given."
+        ) from None
+    except _MALFORMED as error:
+        why = "it ends too early" if isinstance(error, EOFError) else "it is damaged"
+        raise UndecodableError(f"It can't be read by {told}: {why}.") from None
+    if left := len(content) - stream.tell():
+        raise UndecodableError(f"It is longer than {told} says, by {left} bytes.")
+    if not isinstance(event, dict):
+        raise UndecodableError(f"It is no record, by {told}.")
+    return event
+
+
+def _parsed(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own)
+    """A schema of a registry, with those that it refers to.
+
+    Raises:
+        DataError: it is not understood.
+        UndecodableError: it is of another format.
+    """
+    if schema.kind != "AVRO":
+        raise UndecodableError(f"Its schema {number} is of another format, {schema.kind}.")
+    try:
+        return _resolved(schema, {})
+    except _WRONG as error:
+        raise DataError(
+            f"Schema {number} of the registry is no Avro: {_first(error)}. Nothing is lost: mend "
+            "it there, and ingest again."
+        ) from None
+
+
+def _resolved(schema: Schema, known: dict[str, Any]) -> Any:  # noqa: ANN401 (fastavro's own)
+    for reference in schema.references:
+        _resolved(reference, known)
+    return parse_schema(json.loads(schema.text), known)
+
+
+def _given(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
+    """The schema of a user, of a file or of a text."""
+    is_text = isinstance(schema, str) and schema.lstrip().startswith(("{", "["))
+    try:
+        text = str(schema) if is_text else Path(schema).read_text()
+        parsed = parse_schema(json.loads(text))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise DefinitionError(f"The Avro schema '{schema}' can't be read: {why}.") from None
+    except _WRONG as error:
+        raise DefinitionError(f"The Avro schema is none: {_first(error)}.") from None
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise DefinitionError("The Avro schema must be of a record, whose fields are columns.")
+    return parsed
+
+
+def _first(error: Exception) -> str:
+    if isinstance(error, UnknownType):
+        return f"there is no type {error}"
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

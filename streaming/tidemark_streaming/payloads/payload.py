@@ -1,0 +1,136 @@
+"""What a format does: it makes a source's columns of the bytes of records."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from typing import Any, Protocol
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.engine.requests import as_fetched
+from tidemark.store.rows import SENT, frame
+
+TASKS = 8
+"""In how many pieces the engine works on many records."""
+
+
+class Payload(Protocol):
+    """A format."""
+
+    def decode(
+        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
+    ) -> DataFrame:
+        """Records, and of each what its `value`, bytes, says.
+
+        With `event`, a struct of the columns that are null without a value, if there are any
+        columns; and `reason`, why the value is not decoded, in a sentence, else null.
+
+        Args:
+            columns: of the source, those that its payload has, with their Spark DDL types.
+
+        Raises:
+            DataError: what is needed to decode can't be had at the moment.
+        """
+        ...
+
+
+class UndecodableError(Exception):
+    """A record can't be decoded; the message is the sentence that says why, without its values."""
+
+
+Event = Mapping[str, Any]
+"""An event's fields, by their names."""
+
+
+def given(spark: SparkSession, records: pa.Table) -> DataFrame:
+    """Records, for the engine to work on with all its cores."""
+    rows = frame(spark, records)
+    # Rows that were sent would otherwise be worked on where plans are made, by one thread.
+    return rows.repartition(TASKS) if records.num_rows > SENT else rows
+
+
+def decoded(
+    spark: SparkSession,
+    records: pa.Table,
+    columns: Mapping[str, str],
+    decode: Callable[[bytes], Event],
+) -> DataFrame:
+    """The same as `Payload.decode`, of a format that is decoded in this process.
+
+    Args:
+        decode: the fields of a value; raises UndecodableError.
+    """
+    events, reasons = list[Event](), list[str | None]()
+    for value in records["value"].to_pylist():
+        event, reason = dict[str, Any](), None
+        if value is not None:
+            try:
+                event = decode(value)
+            except UndecodableError as error:
+                reason = str(error)
+        events.append(event)
+        reasons.append(reason)
+    if columns:
+        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+        schema = as_fetched(spark.createDataFrame([], ddl).schema)
+        arrays = [_column(events, field, columns[field.name], reasons) for field in schema]
+        struct = pa.StructArray.from_arrays(arrays, fields=list(schema))
+        records = records.append_column("event", struct)
+    return given(spark, records.append_column("reason", pa.array(reasons, pa.string())))
+
+
+def _column(
+    events: Sequence[Event], field: pa.Field, kind: str, reasons: list[str | None]
+) -> pa.Array:
+    """The values of a column; where one does not fit, null and its event's reason."""
+    values = [event.get(field.name) for event in events]
+    try:
+        return _array(values, field.type)
+    except _MISFIT:
+        for n, value in enumerate(values):
+            try:
+                _array([value], field.type)
+            except _MISFIT:
+                values[n] = None
+                reasons[n] = f"The field '{field.name}' is no {kind.upper()}."
+        return _array(values, field.type)
+
+
+_MISFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array([_plain(value, kind) for value in values], kind)
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats give)
+    """A value as Arrow takes it: a map as pairs, at any depth; an identity as text.
+
+    Raises:
+        TypeError: Arrow would take it for something else, or cut it.
+    """
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        if pa.types.is_map(kind):
+            return [(k, _plain(v, kind.item_type)) for k, v in value.items()]
+        if pa.types.is_struct(kind):
+            return {f.name: _plain(value.get(f.name), f.type) for f in kind}
+    if isinstance(value, list) and pa.types.is_list(kind):
+        return [_plain(v, kind.value_type) for v in value]
+    if type(value) in _mistaken(kind):
+        raise TypeError
+    return str(value) if type(value) is UUID else value
+
+
+@cache
+def _mistaken(kind: pa.DataType) -> tuple[type, ...]:
+    """Types of values that Arrow would take for this one, and that are not."""
+    if pa.types.is_integer(kind):
+        return (float,)
+    if pa.types.is_date(kind):
+        return (int, datetime)
+    # Of what a number counts, seconds or less, it does not say.
+    return (int,) if pa.types.is_timestamp(kind) else ()

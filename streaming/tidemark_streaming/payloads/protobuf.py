@@ -1,0 +1,125 @@
+"""Events in Protobuf: messages of a descriptor set, as `protoc --descriptor_set_out` writes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import Timestamp
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.base.errors import DefinitionError
+from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
+from tidemark_streaming.payloads.registry import split
+
+_TIMESTAMP = "google.protobuf.Timestamp"
+
+
+@dataclass(frozen=True)
+class Protobuf:
+    """Protobuf, one message in each value.
+
+    The message's fields are the columns of their names; a column without a field is null, and so
+    is a field without a value, where Protobuf tells that from its default. An enumeration is the
+    name of its value, a `google.protobuf.Timestamp` an instant, a message a struct.
+
+    Args:
+        descriptors: a file that `protoc --include_imports --descriptor_set_out` wrote.
+        message: the full name of the message, as in `shop.Order`.
+        by_id: whether each value begins with its schema's id and the message's place in it, as
+            Confluent's serializers write it. The id is passed over: `descriptors` tells.
+
+    Raises:
+        DefinitionError: the file can't be read, is no descriptor set, or has no such message.
+    """
+
+    descriptors: str | Path
+    message: str
+    by_id: bool = False
+    _class: type[Message] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_class", _message(Path(self.descriptors), self.message))
+
+    def decode(
+        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
+    ) -> DataFrame:
+        return decoded(spark, records, columns, self._read)
+
+    def _read(self, value: bytes) -> Event:
+        content = _after_place(split(value)[1]) if self.by_id else value
+        try:
+            return _fields(self._class.FromString(content))
+        except (DecodeError, ValueError, OverflowError):
+            raise UndecodableError(f"It is no message '{self.message}'.") from None
+
+
+def _message(path: Path, name: str) -> type[Message]:
+    pool = DescriptorPool()
+    try:
+        files = FileDescriptorSet.FromString(path.read_bytes())
+        for file in files.file:
+            pool.Add(file)
+        return GetMessageClass(pool.FindMessageTypeByName(name))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise DefinitionError(f"The descriptor set '{path}' can't be read: {why}.") from None
+    except KeyError:
+        raise DefinitionError(f"The descriptor set '{path}' has no message '{name}'.") from None
+    except (DecodeError, TypeError):
+        raise DefinitionError(
+            f"'{path}' is no descriptor set with all that it imports: write it by `protoc "
+            "--include_imports --descriptor_set_out`."
+        ) from None
+
+
+def _after_place(content: bytes) -> bytes:
+    """What follows the message's place in its schema: a count, and so many numbers of variable
+    length; a single 0 is the first message."""
+    count, at = _number(content, 0)
+    for _ in range(count >> 1):
+        _, at = _number(content, at)
+    return content[at:]
+
+
+def _number(content: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where the next one begins."""
+    value = 0
+    for n, byte in enumerate(content[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * n)
+        if byte < 0x80:
+            return value, at + n + 1
+    raise UndecodableError("It does not say which message of its schema it is.")
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {one.name: _value(message, one) for one in message.DESCRIPTOR.fields}
+
+
+def _value(message: Message, of: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
+    value = getattr(message, of.name)
+    kind = of.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        inner = kind.fields_by_name["value"]
+        return {k: _one(value[k], inner) for k in value}
+    if of.is_repeated:
+        return [_one(v, of) for v in value]
+    if of.has_presence and not message.HasField(of.name):
+        return None
+    return _one(value, of)
+
+
+def _one(value: Any, of: Any) -> Any:  # noqa: ANN401 (as above)
+    if of.enum_type is not None:
+        known = of.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    if of.message_type is None:
+        return value
+    if of.message_type.full_name == _TIMESTAMP:
+        return Timestamp(seconds=value.seconds, nanos=value.nanos).ToDatetime()
+    return _fields(value)

@@ -1,0 +1,452 @@
+"""Avro and Protobuf become columns; what is neither, a dead letter with its reason."""
+
+import json
+import random
+import struct
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMPS
+from pyspark.sql import Row, SparkSession
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark_streaming.payloads import Avro, Payload, Protobuf
+from tidemark_streaming.payloads.payload import UndecodableError
+from tidemark_streaming.payloads.registry import Registry
+
+INSTANT = datetime(2026, 1, 1, 12, 30, 0, 123456, UTC)
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {
+            "name": "price",
+            "type": [
+                "null",
+                {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+            ],
+            "default": None,
+        },
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+        {"name": "counts", "type": {"type": "map", "values": "long"}},
+        {
+            "name": "lines",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "Line",
+                    "fields": [
+                        {"name": "what", "type": "string"},
+                        {"name": "sizes", "type": {"type": "map", "values": "int"}},
+                    ],
+                },
+            },
+        },
+        {
+            "name": "state",
+            "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "PAID"]},
+        },
+    ],
+}
+COLUMNS = {
+    "at": "TIMESTAMP",
+    "price": "DECIMAL(10,2)",
+    "day": "DATE",
+    "id": "STRING",
+    "counts": "MAP<STRING, BIGINT>",
+    "lines": "ARRAY<STRUCT<what: STRING, sizes: MAP<STRING, INT>>>",
+    "state": "STRING",
+    "other": "INT",
+}
+PAID: dict[str, Any] = {
+    "at": INSTANT,
+    "price": Decimal("12.50"),
+    "day": date(2026, 1, 1),
+    "id": UUID(int=7),
+    "counts": {"a": 1},
+    "lines": [{"what": "tea", "sizes": {"l": 2}}],
+    "state": "PAID",
+}
+SMALL = {"type": "record", "name": "Small", "fields": [{"name": "n", "type": "long"}]}
+
+
+def avro(schema: dict[str, Any], value: object, number: int | None = None) -> bytes:
+    """A value in Avro; with a number, behind its schema's id."""
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    head = b"" if number is None else struct.pack(">bI", 0, number)
+    return head + stream.getvalue()
+
+
+def decode(
+    spark: SparkSession, payload: Payload, columns: Mapping[str, str], *values: bytes | None
+) -> list[Row]:
+    records = pa.table({"value": pa.array(values, pa.binary())})
+    return payload.decode(spark, records, columns).select("event.*", "reason").collect()
+
+
+def test_avro_of_a_given_schema_becomes_columns(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    for schema in (json.dumps(ORDER), tmp_path / "order.avsc", str(tmp_path / "order.avsc")):
+        payload = Avro(schema)
+    unpriced = {**PAID, "price": None, "state": "OPEN"}
+    rows = decode(spark, payload, COLUMNS, avro(ORDER, PAID), None, avro(ORDER, unpriced))
+    first, none, second = (r.asDict(recursive=True) for r in rows)
+    assert first["at"].timestamp() == INSTANT.timestamp()
+    told = {n: v for n, v in first.items() if n != "at"}
+    same = {n: v for n, v in PAID.items() if n != "at"}
+    assert told == {**same, "id": str(UUID(int=7)), "other": None, "reason": None}
+    assert set(none.values()) == {None}
+    assert (second["price"], second["state"]) == (None, "OPEN")
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "It can't be read by the schema that is given: it ends too early."),
+        (avro(SMALL, {"n": 1}) + b"x", "It is longer than the schema that is given says, by 1 by"),
+        (b"\xff" * 12, "It can't be read by the schema that is given: it is damaged."),
+        (avro(SMALL, {"n": 2**40}), "The field 'n' is no INT."),
+    ],
+)
+def test_what_is_no_avro_of_the_schema_has_its_reason(
+    spark: SparkSession, value: bytes, reason: str
+) -> None:
+    good = avro(SMALL, {"n": 3})
+    before, bad, after = decode(spark, Avro(json.dumps(SMALL)), {"n": "INT"}, good, value, good)
+    assert (before.n, before.reason) == (after.n, after.reason) == (3, None)
+    assert bad.n is None
+    assert bad.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "column"),
+    [
+        ("double", 1.5, "INT"),
+        ("long", 1, "TIMESTAMP"),
+        ("int", 1, "DATE"),
+        ("string", "1", "INT"),
+        ("long", 1, "STRING"),
+        ({"type": "array", "items": "double"}, [1.5], "ARRAY<INT>"),
+        ({"type": "map", "values": "string"}, {"a": "b"}, "MAP<STRING, INT>"),
+    ],
+)
+def test_a_value_of_another_type_is_never_cut_to_fit(
+    spark: SparkSession, kind: object, value: object, column: str
+) -> None:
+    schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
+    (row,) = decode(spark, Avro(json.dumps(schema)), {"x": column}, avro(schema, {"x": value}))
+    assert (row.x, row.reason) == (None, f"The field 'x' is no {column.upper()}.")
+
+
+def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
+    payload, chance, good = Avro(json.dumps(ORDER)), random.Random(5), avro(ORDER, PAID)
+    refused = 0
+    for n in range(5_000):
+        begin = good[: chance.randrange(len(good))] if n % 2 else b""
+        try:
+            payload._bare(begin + chance.randbytes(chance.randrange(30)))
+        except UndecodableError:
+            refused += 1
+    assert refused > 4_900
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"schema": "/nowhere.avsc"}, "'/nowhere.avsc' can't be read: no such file"),
+        ({"schema": '{"type": "strin"}'}, "The Avro schema is none: there is no type .*strin"),
+        ({"schema": '{"type": '}, "The Avro schema is none: Expecting value"),
+        ({"schema": '{"type": "string"}'}, "must be of a record, whose fields are columns"),
+        ({"by_id": False}, "takes a schema: give `schema`"),
+    ],
+)
+def test_a_schema_that_is_none_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        Avro(**given)
+
+
+def test_a_record_is_read_by_the_schema_that_it_names(spark: SparkSession, tmp_path: Path) -> None:
+    """And resolved to the given one: a default where the writer had no field, a wider number."""
+    old: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
+    wide, text = {"name": "n", "type": "long"}, {"name": "m", "type": "string"}
+    new = {**old, "fields": [wide, text]}
+    reader = {**old, "fields": [wide, {**text, "default": "none"}]}
+    other = {**old, "fields": [{"name": "n", "type": "string"}]}
+    for number, schema in {1: old, 2: new, 3: other}.items():
+        (tmp_path / f"{number}.avsc").write_text(json.dumps(schema))
+    values = [
+        avro(old, {"n": 1}, 1),
+        avro(new, {"n": 2, "m": "x"}, 2),
+        avro(other, {"n": "x"}, 3),
+        avro(old, {"n": 1}, 9),
+        b"\x01abcdef",
+    ]
+    columns = {"n": "BIGINT", "m": "STRING"}
+    alone = decode(spark, Avro(registry=tmp_path), columns, *values)
+    assert [(r.n, r.m) for r in alone] == [(1, None), (2, "x"), *[(None, None)] * 3]
+    resolved = Avro(json.dumps(reader), by_id=True, registry=tmp_path)
+    both = decode(spark, resolved, columns, *values)
+    assert [(r.n, r.m) for r in both] == [(1, "none"), (2, "x"), *[(None, None)] * 3]
+    assert [r.reason for r in alone[2:]] == [
+        "The field 'n' is no BIGINT.",
+        "There is no schema with the id 9, which it names.",
+        "It does not begin with the id of a schema, a zero and four bytes.",
+    ]
+    assert (
+        both[2].reason == "It was written by schema 3, which does not resolve to the schema "
+        "that is given."
+    )
+
+
+def test_a_folder_that_is_not_there_is_told_and_no_dead_letter(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"There is no folder '.*nowhere' for schemas by id"):
+        decode(spark, Avro(registry=tmp_path / "nowhere"), {"n": "INT"}, avro(SMALL, {"n": 1}, 1))
+
+
+@dataclass
+class Registered:
+    """A registry of HTTP: what it has, by path, and how often each was asked for."""
+
+    url: str
+    answers: dict[str, tuple[int, object]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    user: str | None = None
+
+    def has(self, number: int, schema: object, **more: object) -> None:
+        self.answers[f"/schemas/ids/{number}"] = (200, {"schema": json.dumps(schema), **more})
+
+
+@pytest.fixture
+def registered() -> Iterator[Registered]:
+    """A server of Confluent's protocol, as far as reading goes."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            registered.asked.append(self.path)
+            status, told = registered.answers.get(
+                self.path, (404, {"error_code": 40403, "message": "Schema not found"})
+            )
+            if registered.user is not None:
+                wanted = f"Basic {b64encode(registered.user.encode()).decode()}"
+                if self.headers["Authorization"] != wanted:
+                    status, told = 401, {"error_code": 401, "message": "Unauthorized"}
+            body = told if isinstance(told, bytes) else json.dumps(told).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        registered = Registered(f"http://127.0.0.1:{server.server_port}")
+        thread = Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield registered
+        server.shutdown()
+        thread.join()
+
+
+def test_a_registry_is_asked_once_for_each_schema(
+    spark: SparkSession, registered: Registered
+) -> None:
+    registered.has(1, SMALL)
+    payload = Avro(registry=registered.url)
+    for _ in range(2):
+        values = [avro(SMALL, {"n": n}, 1) for n in range(3)]
+        rows = decode(spark, payload, {"n": "BIGINT"}, *values, avro(SMALL, {"n": 1}, 5))
+        assert [r.n for r in rows] == [0, 1, 2, None]
+        assert rows[-1].reason == "There is no schema with the id 5, which it names."
+    assert registered.asked == ["/schemas/ids/1", "/schemas/ids/5"]
+
+
+def test_a_schema_may_refer_to_others(spark: SparkSession, registered: Registered) -> None:
+    outer = {
+        "type": "record",
+        "name": "Outer",
+        "fields": [{"name": "inner", "type": "Small"}],
+    }
+    reference = {"name": "Small", "subject": "a/small", "version": 2}
+    registered.has(7, outer, references=[reference])
+    path = "/subjects/a%2Fsmall/versions/2"
+    registered.answers[path] = (200, {"schema": json.dumps(SMALL)})
+    whole = {**outer, "fields": [{"name": "inner", "type": SMALL}]}
+    columns = {"inner": "STRUCT<n: BIGINT>"}
+    value = avro(whole, {"inner": {"n": 4}}, 7)
+    (row,) = decode(spark, Avro(registry=registered.url), columns, value)
+    assert row.inner.n == 4
+
+
+def test_the_registry_has_its_user_and_password_from_a_secret(
+    spark: SparkSession, registered: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered.has(1, SMALL)
+    registered.user = "ann:s3cret"
+    monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY", registered.url)
+    with pytest.raises(DataError, match=r"it refuses \(HTTP 401\); schema_registry_auth"):
+        Registry().schema(1)
+    monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY_AUTH", "env:REGISTRY_USER")
+    monkeypatch.setenv("REGISTRY_USER", "ann:s3cret")
+    (row,) = decode(spark, Avro(), {"n": "BIGINT"}, avro(SMALL, {"n": 1}, 1))
+    assert row.n == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((503, {}), "it answers HTTP 503"),
+        ((404, b"<html>not here</html>"), "it answers HTTP 404"),
+        ((200, b"<html>log in</html>"), "its answer is no JSON"),
+        ((200, {"subject": "x"}), "its answer has no schema"),
+    ],
+)
+def test_a_registry_that_fails_is_one_sentence_and_no_dead_letter(
+    registered: Registered, answer: tuple[int, object], reason: str
+) -> None:
+    registered.answers["/schemas/ids/1"] = answer
+    told = f"at {registered.url} does not give /schemas/ids/1: {reason}. Nothing is lost"
+    with pytest.raises(DataError, match=told) as failed:
+        Registry(registered.url).schema(1)
+    assert failed.value.passing == (answer[0] == 503)
+    assert len(registered.asked) == (5 if answer[0] == 503 else 1)
+    # What passes is tried again, and found when it is there.
+    registered.has(1, SMALL)
+    assert json.loads(Registry(registered.url).schema(1).text) == SMALL
+
+
+def test_a_registry_that_is_not_there_is_one_sentence_without_its_password() -> None:
+    with pytest.raises(
+        DataError, match=r"at http://127.0.0.1:1 does not .*can't be reached"
+    ) as told:
+        Registry("http://ann:s3cret@127.0.0.1:1").schema(1)
+    assert "s3cret" not in str(told.value)
+
+
+def test_a_schema_of_the_registry_that_is_no_avro(
+    spark: SparkSession, registered: Registered
+) -> None:
+    registered.has(1, SMALL, schemaType="PROTOBUF")
+    registered.has(2, {"type": "strin"})
+    payload, value = Avro(registry=registered.url), avro(SMALL, {"n": 1})
+    (row,) = decode(spark, payload, {"n": "INT"}, struct.pack(">bI", 0, 1) + value)
+    assert row.reason == "Its schema 1 is of another format, PROTOBUF."
+    with pytest.raises(
+        DataError, match=r"Schema 2 of the registry is no Avro: there is no type .*strin"
+    ):
+        decode(spark, payload, {"n": "INT"}, struct.pack(">bI", 0, 2) + value)
+
+
+SHOP = """
+name: "shop.proto" package: "shop" syntax: "proto3" dependency: "google/protobuf/timestamp.proto"
+enum_type { name: "State" value { name: "OPEN" number: 0 } value { name: "PAID" number: 1 } }
+message_type { name: "Other" }
+message_type {
+  name: "Order"
+  field { name: "at" number: 1 type: TYPE_MESSAGE type_name: ".google.protobuf.Timestamp" }
+  field { name: "n" number: 2 type: TYPE_INT64 }
+  field { name: "note" number: 3 type: TYPE_STRING proto3_optional: true oneof_index: 0 }
+  field { name: "state" number: 4 type: TYPE_ENUM type_name: ".shop.State" }
+  field { name: "lines" number: 5 label: LABEL_REPEATED type: TYPE_MESSAGE
+          type_name: ".shop.Order.Line" }
+  field { name: "counts" number: 6 label: LABEL_REPEATED type: TYPE_MESSAGE
+          type_name: ".shop.Order.CountsEntry" }
+  nested_type { name: "Line" field { name: "what" number: 1 type: TYPE_STRING } }
+  nested_type { name: "CountsEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type: TYPE_INT32 } }
+  oneof_decl { name: "_note" }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that `protoc --include_imports --descriptor_set_out` writes."""
+    from google.protobuf import text_format
+
+    shop = text_format.Parse(SHOP, FileDescriptorProto())
+    imported = FileDescriptorProto()
+    TIMESTAMPS.CopyToProto(imported)
+    path = tmp_path_factory.mktemp("shop") / "shop.pb"
+    path.write_bytes(FileDescriptorSet(file=[imported, shop]).SerializeToString())
+    return path
+
+
+def test_protobuf_becomes_columns(spark: SparkSession, descriptors: Path) -> None:
+    pool = DescriptorPool()
+    for file in FileDescriptorSet.FromString(descriptors.read_bytes()).file:
+        pool.Add(file)
+    order: Any = GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    full = order(n=5, note="", state=1, lines=[{"what": "tea"}], counts={"a": 2})
+    full.at.FromDatetime(INSTANT)
+    columns = {
+        "at": "TIMESTAMP",
+        "n": "INT",
+        "note": "STRING",
+        "state": "STRING",
+        "lines": "ARRAY<STRUCT<what: STRING>>",
+        "counts": "MAP<STRING, INT>",
+    }
+    values = [full.SerializeToString(), b"", order(n=2**40).SerializeToString(), b"\xff\xff"]
+    first, empty, wide, bad = decode(spark, Protobuf(descriptors, "shop.Order"), columns, *values)
+    assert first.at.timestamp() == INSTANT.timestamp()
+    told = first.asDict(recursive=True)
+    assert {n: v for n, v in told.items() if n != "at"} == {
+        "n": 5,
+        "note": "",
+        "state": "PAID",
+        "lines": [{"what": "tea"}],
+        "counts": {"a": 2},
+        "reason": None,
+    }
+    assert (empty.at, empty.n, empty.note, empty.state) == (None, 0, None, "OPEN")
+    assert wide.reason == "The field 'n' is no INT."
+    assert bad.reason == "It is no message 'shop.Order'."
+    # The second message of its schema: a count of 1 and the number 1, in zigzag.
+    by_id = Protobuf(descriptors, "shop.Order", by_id=True)
+    head = struct.pack(">bI", 0, 3)
+    framed = [head + b"\x02\x02" + values[0], head + b"\x00" + values[0], head, b"\x05" + values[0]]
+    rows = decode(spark, by_id, columns, *framed)
+    assert [r.n for r in rows] == [5, 5, None, None]
+    assert rows[2].reason == "It does not say which message of its schema it is."
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "sentence"),
+    [
+        (None, "shop.Order", "can't be read: no such file"),
+        (b"\xff\xff", "shop.Order", "is no descriptor set with all that it imports"),
+        (b"", "shop.Order", "has no message 'shop.Order'"),
+    ],
+)
+def test_descriptors_that_are_none_are_one_sentence(
+    tmp_path: Path, content: bytes | None, message: str, sentence: str
+) -> None:
+    if content is not None:
+        (tmp_path / "shop.pb").write_bytes(content)
+    with pytest.raises(DefinitionError, match=sentence):
+        Protobuf(tmp_path / "shop.pb", message)
