@@ -1,14 +1,16 @@
 """What keeps a domain's assets current: its sensors and their jobs, put together."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 
 from tidemark.base.instants import duration
-from tidemark_assets import arrivals, corrections, ingests, nightly, reporter, streams
+from tidemark_assets import arrivals, corrections, ingests, lags, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
 from tidemark_streaming.domains import Domains
+from tidemark_streaming.kafka import KafkaFeed
 
 CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
 """For what is made of windows: again when any of their partitions changed, however many of the
@@ -20,6 +22,8 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
     for inlet in found.inlets.values():
         yield arrivals.landing(inlet)
         yield ingests.ingests(inlet.source)
+        if isinstance(inlet.feed(Path(inlet.source.name)), KafkaFeed):
+            yield lags.lags(inlet)
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
