@@ -9,6 +9,7 @@ from tidemark.base.instants import duration
 from tidemark_assets import arrivals, corrections, ingests, lags, nightly, reporter, streams
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
+from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.kafka import KafkaFeed
 
@@ -37,6 +38,7 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
         for transform in transforms.values():
             checks = [
                 fresh_check(transform, within),
+                stream_check(transform),
                 nightly.parity_check(transform, partitions(transform.name)),
             ]
             yield dg.Definitions(asset_checks=checks)

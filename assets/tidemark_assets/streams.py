@@ -22,6 +22,7 @@ from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import EVERY, under_way
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.stream_checks import kept_running
 from tidemark_assets.stream_jobs import start_job, start_op, stop_job
 from tidemark_streaming import supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
@@ -72,6 +73,10 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
                 _observed(glance, transforms[asset], found[asset])
             )
             reported[asset] = now
+        for asset in _told_anew(known, found):
+            context.instance.report_runless_asset_event(
+                kept_running(transforms[asset], found.get(asset))
+            )
         fresh = [a for a in changed if found[a].state == STARTING]
         requests = [_request(domain, fresh, found, now)] if fresh else []
         memory = {
@@ -85,6 +90,16 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
         )
 
     return dg.Definitions(sensors=[sensor], jobs=[start, stop])
+
+
+def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
+    """The assets of whose check something is new: a stream that is looked after since, one that
+    failed or was given up, is well again, or should run no more."""
+
+    def standing(stream: Stream | None) -> tuple[int, bool] | None:
+        return None if stream is None else (stream.failures, stream.state == GIVEN_UP)
+
+    return [a for a in {**known, **found} if standing(known.get(a)) != standing(found.get(a))]
 
 
 def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int]]:

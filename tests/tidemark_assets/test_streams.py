@@ -21,6 +21,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.stream_checks import KEEPS_RUNNING, stream_check
 from tidemark_assets.streams import streams
 from tidemark_streaming import continuous, queries, supervisor, wishes
 from tidemark_streaming.glance import Glance
@@ -60,6 +61,70 @@ def through(settings: Settings, arrival: int) -> None:
     while Glance(settings).behind(ASSETS, arrival):
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
+
+
+def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity, str]]:
+    """What the stream's check was told, in order."""
+    key = dg.AssetCheckKey(dg.AssetKey("per_minute"), KEEPS_RUNNING)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=50)
+    found: list[tuple[bool, dg.AssetCheckSeverity, str]] = []
+    for record in reversed(records):
+        assert record.event is not None
+        assert record.event.dagster_event is not None
+        told = record.event.dagster_event.asset_check_evaluation_data
+        found.append((told.passed, told.severity, told.description or ""))
+    return found
+
+
+def asked(instance: dg.DagsterInstance, settings: Settings) -> dg.AssetCheckEvaluation:
+    """What the check says when the asset's page runs it."""
+
+    @dg.asset
+    def per_minute() -> None: ...
+
+    done = dg.materialize(
+        [per_minute, stream_check(PER_MINUTE)],
+        selection=dg.AssetSelection.checks_for_assets("per_minute"),
+        instance=instance,
+        resources={"tidemark": TidemarkResource(settings)},
+    )
+    (found,) = done.get_asset_check_evaluations()
+    return found
+
+
+def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
+    settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
+    monkeypatch.setattr(supervisor, "TRIES", 2)
+    assert asked(instance, settings).description == "No stream should run."
+    wishes.wish(settings, "per_minute")
+    assert not asked(instance, settings).passed
+    # No engine answers: each start is asked for, and fails.
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    assert ticks.launched() == ["per_minute"]
+    assert ticks.skipped().startswith("per_minute is started again in 0 seconds: No engine ")
+    assert ticks.launched() == ["per_minute"]
+    assert ticks.skipped().startswith("per_minute was given up after 2 tries: No engine ")
+    assert ticks.skipped().startswith("per_minute was given up")
+    warned, error = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
+    told = kept(instance)[-3:]
+    assert [(passed, severity) for passed, severity, _ in told] == [
+        (True, warned),
+        (False, warned),
+        (False, error),
+    ]
+    assert told[1][2].startswith("The stream is waiting after 1 failure in a row: No engine ")
+    assert told[2][2].endswith("Mend that, then `tidemark stream per_minute --detach`.")
+    page = asked(instance, settings)
+    assert (page.passed, page.severity, page.description) == told[2]
+    states = [o["stream"] for o in observed(instance)]
+    assert states == ["starting", "waiting", "starting", "given up"]
+
+    # Who stops it has decided: nothing is wrong any more.
+    wishes.withdraw(settings, "per_minute")
+    assert ticks.skipped() == "No stream should run."
+    assert kept(instance)[-1] == (True, warned, "No stream should run.")
 
 
 def test_a_stream_from_its_start_to_its_end(

@@ -1,0 +1,78 @@
+"""A check of each asset whose stream should run: does it?
+
+The supervisor tells of it whenever a stream ends, comes back or is given up; the asset's page runs
+it at any time, from what the supervisor saw last, without the engine.
+"""
+
+import time
+
+import dagster as dg
+from dagster import ResourceParam
+
+from tidemark.define.definition import Definition
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming import wishes
+from tidemark_streaming.noted import noted
+from tidemark_streaming.supervisor import GIVEN_UP, Stream
+
+KEEPS_RUNNING = "stream_keeps_running"
+
+REST, UNSEEN = "No stream should run.", "It should run, and no supervisor has looked after it."
+
+
+def stream_check(transform: Definition) -> dg.AssetChecksDefinition:
+    """The check of an asset, as its page runs it."""
+
+    @dg.asset_check(
+        asset=transform.table,
+        name=KEEPS_RUNNING,
+        description="The stream that should run, runs: a warning while it waits for its next start "
+        "after a failure, an error once it was given up.",
+    )
+    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+        settings, name = tidemark.settings, transform.name
+        stream = noted(settings, time.time_ns() // 1000).get(name)
+        wished = wishes.of(settings, name) is not None
+        found = kept_running(transform, stream if wished else None, unseen=wished)
+        return dg.AssetCheckResult(
+            passed=found.passed,
+            severity=found.severity,
+            description=found.description,
+            metadata=found.metadata,
+        )
+
+    return check
+
+
+def kept_running(
+    transform: Definition, stream: Stream | None, *, unseen: bool = False
+) -> dg.AssetCheckEvaluation:
+    """Whether an asset's stream runs as it should.
+
+    Args:
+        stream: what the supervisor knows of it; None where that is nothing.
+        unseen: whether it should run where nothing is known.
+    """
+    passed, said = not unseen, UNSEEN if unseen else REST
+    if stream is not None:
+        passed = not stream.failures
+        said = f"The stream is {stream.state}."
+        if stream.failures:
+            failures = "1 failure" if stream.failures == 1 else f"{stream.failures} failures"
+            said = f"The stream is {stream.state} after {failures} in a row"
+            said += f": {stream.error}" if stream.error else "."
+        if stream.state == GIVEN_UP:
+            said += f" Mend that, then `tidemark stream {transform.name} --detach`."
+    lost = stream is not None and stream.state == GIVEN_UP
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(transform.table),
+        check_name=KEEPS_RUNNING,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,
+        description=said,
+        metadata={
+            "stream": stream.state if stream is not None else "none",
+            "failures in a row": stream.failures if stream is not None else 0,
+            **({"last error": stream.error} if stream is not None and stream.error else {}),
+        },
+    )
