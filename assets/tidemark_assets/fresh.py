@@ -33,14 +33,19 @@ def fresh_check(transform: Definition, within: int) -> dg.AssetChecksDefinition:
         glance, source = tidemark.glance(), transform.source.name
         asset = glance.asset(transform.name, source, transform.keys, transform.allowed_lateness)
         found = freshness(transform, glance.source(source).newest_event, asset.watermark, within)
-        return dg.AssetCheckResult(
-            passed=found.passed,
-            severity=found.severity,
-            description=found.description,
-            metadata=found.metadata,
-        )
+        return as_result(found)
 
     return check
+
+
+def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """What a check gives that its asset's page runs."""
+    return dg.AssetCheckResult(
+        passed=found.passed,
+        severity=found.severity,
+        description=found.description,
+        metadata=found.metadata,
+    )
 
 
 def freshness(

@@ -10,6 +10,7 @@ import dagster as dg
 from dagster import ResourceParam
 
 from tidemark.define.definition import Definition
+from tidemark_assets.fresh import as_result
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import wishes
 from tidemark_streaming.noted import noted
@@ -34,12 +35,7 @@ def stream_check(transform: Definition) -> dg.AssetChecksDefinition:
         stream = noted(settings, time.time_ns() // 1000).get(name)
         wished = wishes.of(settings, name) is not None
         found = kept_running(transform, stream if wished else None, unseen=wished)
-        return dg.AssetCheckResult(
-            passed=found.passed,
-            severity=found.severity,
-            description=found.description,
-            metadata=found.metadata,
-        )
+        return as_result(found)
 
     return check
 
