@@ -1,5 +1,6 @@
 """Sources, as definitions name them."""
 
+from tidemark.define.protection import Drop, Mask, Tokenise
 from tidemark.define.source import Source
 
-__all__ = ["Source"]
+__all__ = ["Drop", "Mask", "Source", "Tokenise"]

@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -126,6 +127,7 @@ class _Mended:
 
     source: Source
     rows: pa.Table
+    protects: ClassVar[bool] = True
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         done = replayed(timeline)

@@ -60,7 +60,9 @@ class Feed(Protocol):
         ...
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """The rows of `chunks`.
+        """The rows of `chunks`, protected as the source declares.
+
+        A feed whose `protects` is not true brings in no source with protected columns.
 
         Beside the source's columns: `chunk` BIGINT, index in `chunks`; `position` BIGINT, from 0
         on in each chunk and growing, the same whenever it is read; `read_from` STRING. Where some

@@ -235,6 +235,11 @@ def _reached(again: Callable[[], Warehouse], outage: Outage) -> Warehouse:
 
 def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:
     """Commit what is pending after `timeline`, and add it there."""
+    if log.source.protect and not getattr(feed, "protects", False):
+        raise DefinitionError(
+            f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} can't "
+            "protect them: what comes from Kafka can be."
+        )
     chunks = feed.pending(timeline)
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from pyspark.sql import Column
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
+from tidemark.define.protection import Protection
 from tidemark.define.watermarks import Watermark
 
 ARRIVAL_COLUMNS = {
@@ -33,6 +34,9 @@ RUN_COLUMNS = (
 )
 """What a run adds to an event."""
 
+CORRELATION = "correlation_id"
+"""The one fact of an arrival that comes from outside, and may be protected as a column is."""
+
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -52,12 +56,14 @@ class Source:
             that is dated further ahead is taken for one without an event time: it moves no
             watermark, is in no window, and goes to the late tables as `dated_ahead`. By default any
             date is believed, and one event of the year 2099 moves a watermark there for good.
+        protect: how columns, or `correlation_id`, are protected before anything is written; a log
+            keeps that as it keeps its columns.
 
     Raises:
         DefinitionError: a name that cannot be a table's, an event-time column that is not there
             or not a timestamp, a column of the watermark's that is not there, a column that bears
             the name of an arrival's fact or of what a run adds, a reference without a name, a time
-        ahead that is none.
+            ahead that is none, a column that can't be protected so.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Source:
     watermark: Watermark
     references: Sequence[str] = ()
     ahead: str | timedelta | None = None
+    protect: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -107,6 +114,27 @@ class Source:
                     "name: use lower-case letters, digits and underscores, a letter first, and "
                     "each name once."
                 )
+        for column, way in self.protect.items():
+            self._check_protection(column, way)
+
+    def _check_protection(self, column: str, way: Protection) -> None:
+        what = f"Source '{self.name}' can't protect the column '{column}'"
+        kinds = {**self.columns, CORRELATION: "STRING"}
+        if column not in kinds:
+            raise DefinitionError(f"{what}: it is not among its columns: {', '.join(kinds)}.")
+        if not isinstance(way, Protection):
+            raise DefinitionError(f"{what} by {way!r}: say Tokenise(), Mask() or Drop().")
+        for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
+            if column == name:
+                raise DefinitionError(
+                    f"{what}: its {role} goes by that; let another column say when or where."
+                )
+        kind = kinds[column].upper().replace(" ", "")
+        if way.kinds and kind not in way.kinds:
+            raise DefinitionError(
+                f"{what}, a {kinds[column].upper()}, by {type(way).__name__}, which takes a "
+                f"{' or '.join(way.kinds)}: declare it as STRING, or Drop() it."
+            )
 
     def happened(self, arrived_at: Column) -> Column:
         """When an event happened, a TIMESTAMP, as far as that is believed: null without an event

@@ -12,7 +12,7 @@ are what a writer left that died in between. Readers don't ask for them, and the
 removes them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
 from operator import attrgetter
@@ -51,6 +51,7 @@ _TIMELINE = pa.schema(
     }
 )
 _FILE_BYTES = 32 << 20
+_PROTECTED = "tidemark.protect."
 
 
 @dataclass(frozen=True)
@@ -113,17 +114,22 @@ class Log:
         """Create the tables, unless they are there.
 
         Raises:
-            DefinitionError: the log that is there has other columns than the source.
+            DefinitionError: the log that is there has other columns than the source, or other
+                protection; a key of its protection is not there.
             DataError: the warehouse can't be written, or another Tidemark wrote the tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
+        protection = self._protection()
         begun = self.warehouse.create(
             self.source.timeline_table,
             _TIMELINE.empty_table(),
             f"One row for each arrival of {name}.",
         )
         made = self.warehouse.create(
-            self.source.log_table, _ddl(columns), f"Events of {name} with the facts of arrival."
+            self.source.log_table,
+            _ddl(columns),
+            f"Events of {name} with the facts of arrival.",
+            told=protection,
         )
         kept = self.warehouse.create(
             self.source.dead_letters_table,
@@ -132,6 +138,7 @@ class Log:
         )
         if not made:
             self._check_columns(columns)
+            self._check_protection(protection)
         if not begun:
             # One of before there were dead letters.
             self.warehouse.widen(self.source.timeline_table, _TIMELINE)
@@ -286,6 +293,24 @@ class Log:
             f"Source '{self.source.name}' differs from its log '{self.source.log_table}' in "
             f"{', '.join(odd)}: a log keeps its columns, so give the changed source a new name."
         )
+
+    def _protection(self) -> dict[str, str]:
+        """How the source's columns are protected, as properties of its log."""
+        ways = self.source.protect
+        return {f"{_PROTECTED}{column}": ways[column].told for column in sorted(ways)}
+
+    def _check_protection(self, wanted: Mapping[str, str]) -> None:
+        said = self.warehouse.committer.properties(self.source.log_table)
+        found = {name: how for name, how in said.items() if name.startswith(_PROTECTED)}
+        odd = sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n))
+        if odd:
+            column, plain = odd[0].removeprefix(_PROTECTED), "as it comes"
+            raise DefinitionError(
+                f"Source '{self.source.name}' differs from its log '{self.source.log_table}' in "
+                f"the protection of {column} ({wanted.get(odd[0], plain)}, and in the log "
+                f"{found.get(odd[0], plain)}): what is there stays as it is, so use the old key, "
+                "or give the changed source a new name."
+            )
 
 
 def arrivals(rows: DataFrame) -> list[Arrival]:

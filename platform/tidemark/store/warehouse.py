@@ -4,7 +4,7 @@ Who commits is decided once, by where the warehouse is (`committers`). A table i
 engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, TypeVar
@@ -94,6 +94,7 @@ class Warehouse:
         comment: str = "",
         *,
         feed: bool = False,
+        told: Mapping[str, str] | None = None,
     ) -> bool:
         """Create a table, unless it is there; whether it was not.
 
@@ -101,6 +102,7 @@ class Warehouse:
             like: its columns, as DDL or as rows that have them.
             feed: whether consumers may read its changes (Delta's change data feed): an append
                 costs nothing more, an update or deletion writes its rows once again.
+            told: what the table is to say of itself: more properties.
 
         Raises:
             DataError: the warehouse can't be written, or another Tidemark wrote the table, or has
@@ -113,6 +115,7 @@ class Warehouse:
         columns = like if isinstance(like, StructType) else like.schema
         properties = {"tidemark.format": str(FORMAT), "tidemark.committer": self.committer.name}
         properties |= {_FEED: "true"} if feed else {}
+        properties |= told or {}
         made = self.committer.create(table, columns, comment, properties)
         if self.registered:
             self.catalog.enter(table)

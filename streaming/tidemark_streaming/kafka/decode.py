@@ -5,6 +5,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.define.protection import Drop, Tokenise
 from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
 from tidemark_streaming.payloads import Payload
@@ -33,7 +34,8 @@ def check(source: Source, what: str) -> None:
     """Refuse a source whose columns are not what `RECORD` says.
 
     Raises:
-        DefinitionError: a column of `RECORD` of another type; `what` fills it.
+        DefinitionError: a column of `RECORD` of another type, or a column that can't be protected
+            so; `what` fills it.
     """
     for name, kind in source.columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
@@ -42,6 +44,14 @@ def check(source: Source, what: str) -> None:
             raise DefinitionError(
                 f"{what} fills the column '{name}' as {' or '.join(allowed)}, and it is declared "
                 f"as {kind}."
+            )
+        way = source.protect.get(name)
+        if name in RECORD and way is not None and name not in ("kafka_key", "kafka_headers"):
+            raise DefinitionError(f"{what} needs '{name}' as it is, so it can't be protected.")
+        if name not in RECORD and isinstance(way, Tokenise) and _plain(kind) != "STRING":
+            raise DefinitionError(
+                f"{what} makes tokens of text, and '{name}' is declared as {kind}: as STRING it "
+                "can have them."
             )
 
 
@@ -54,7 +64,8 @@ def decoded(
 ) -> DataFrame:
     """Records, as `records.SCHEMA` has them, as the rows that a feed reads.
 
-    A value that is not what the source's columns say is a dead letter, with its bytes as they came.
+    A value that is not what the source's columns say is a dead letter, with its bytes as they came;
+    without them, its key and its headers where the source has protected columns.
 
     Args:
         payload: the format of the values.
@@ -63,18 +74,25 @@ def decoded(
     columns = {n: t for n, t in source.columns.items() if n not in RECORD}
     rows = payload.decode(spark, records, columns)
     place = F.concat_ws("-", "topic", "partition", "offset")
+    kept = [name for name in KEPT if not source.protect or name not in ("key", "headers")]
+    content = F.lit(None) if source.protect else F.col("value")
     return rows.select(
-        *(F.when(F.isnull("reason"), _column(n, t)).alias(n) for n, t in source.columns.items()),
+        *(
+            F.when(F.isnull("reason"), _column(n, t, source)).alias(n)
+            for n, t in source.columns.items()
+        ),
         "chunk",
         "position",
         place.alias("read_from"),
         F.coalesce(_header(correlation), place).alias("correlation_id"),
-        (_size("key") + _size("value")).alias("bytes"),
-        dead_letter(F.col("reason"), F.col("value"), **{c: F.col(c) for c in KEPT}),
+        _sizes(rows).alias("bytes"),
+        dead_letter(F.col("reason"), content, **{c: F.col(c) for c in kept}),
     )
 
 
-def _column(name: str, kind: str) -> Column:
+def _column(name: str, kind: str, source: Source) -> Column:
+    if isinstance(source.protect.get(name), Drop):
+        return F.lit(None).cast(kind)
     if name not in RECORD:
         return F.col(f"event.`{name}`")
     if name == "kafka_topic_partition":
@@ -88,6 +106,11 @@ def _header(name: str | None) -> Column:
         return F.lit(None).cast("string")
     found = F.filter("headers", lambda header: header["key"] == name)
     return F.try_element_at(found, F.lit(1))["value"].cast("string")
+
+
+def _sizes(rows: DataFrame) -> Column:
+    """The bytes of a record, as it came."""
+    return F.col("size") if "size" in rows.columns else _size("key") + _size("value")
 
 
 def _size(name: str) -> Column:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -22,6 +22,7 @@ from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
 from tidemark_streaming.kafka.position import Position, Topic
+from tidemark_streaming.kafka.protected import protected
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
 
@@ -75,6 +76,7 @@ class KafkaFeed:
     client: Properties = field(default_factory=dict[str, str | Secret])
     rows: int = 50_000
     accept_loss: bool = False
+    protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         what = f"The feed of source '{self.source.name}'"
@@ -90,6 +92,10 @@ class KafkaFeed:
             instant(self.start)
         check_secrets(self.client, what)
         check(self.source, what)
+        if self.source.protect and not isinstance(self._payload, Json):
+            raise DefinitionError(
+                f"{what} has columns to protect: that can be done in values that are JSON alone."
+            )
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
@@ -109,7 +115,7 @@ class KafkaFeed:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         records = self._reader.read([position.read(c.position) for c in chunks])
-        return decoded(spark, records, self.source, self._payload, self.correlation)
+        return self._decoded(spark, records)
 
     def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
         """By topic and partition, how many offsets are there that were not brought in.
@@ -134,11 +140,16 @@ class KafkaFeed:
     def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
         values = {f.name: letters["bytes" if f.name == "value" else f.name] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
-        return decoded(spark, records, self.source, self._payload, self.correlation)
+        return self._decoded(spark, records)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is a dead letter."""
         return None
+
+    def _decoded(self, spark: SparkSession, records: pa.Table) -> DataFrame:
+        if self.source.protect:
+            records = protected(records, self.source, self.correlation)
+        return decoded(spark, records, self.source, self._payload, self.correlation)
 
     def _ranges(self, at: Position | None, there: Position) -> Position:
         """What is to be brought: of each partition the offsets after those in `at`."""

@@ -8,7 +8,7 @@ not committed has no records.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
@@ -41,6 +41,7 @@ class Played:
 
     feed: KafkaFeed
     clock: int
+    protects: ClassVar[bool] = True
 
     @property
     def source(self) -> Source:

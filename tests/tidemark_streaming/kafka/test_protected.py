@@ -1,0 +1,237 @@
+"""Values of protected columns are in no file: not of the log, a table, a checkpoint or a log."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame
+
+from landing import feed as files
+from landing import land
+from tidemark import aggregate as agg
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define.protection import MASKED
+from tidemark.run.runner import incremental
+from tidemark.secret import secret
+from tidemark.source import Drop, Mask, Source, Tokenise
+from tidemark.store.warehouse import Warehouse
+from tidemark.transform import windowed_asset
+from tidemark.verify.parity import parity
+from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.window import Tumbling
+from tidemark_streaming import dead_letters
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.kafka import RECORD, KafkaFeed
+from topics import CLICKS, Topics
+
+KEY = "0123456789abcdef0123456789abcdef"
+MARK = "rawvalue"
+"""In every value that is to be protected, so that one search finds any of them."""
+
+ORDERS = Source(
+    name="orders",
+    columns={
+        "at": "TIMESTAMP",
+        "n": "INT",
+        "price": "DECIMAL(20,10)",
+        "email": "STRING",
+        "card": "STRING",
+        "ssn": "BIGINT",
+        "note": "STRING",
+        "kafka_key": "STRING",
+        "kafka_headers": RECORD["kafka_headers"],
+    },
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 seconds"),
+    protect={
+        "email": Tokenise(),
+        "card": Mask(keep_last=4),
+        "ssn": Drop(),
+        "note": Mask(),
+        "kafka_key": Tokenise(),
+        "kafka_headers": Tokenise(),
+        "correlation_id": Tokenise(),
+    },
+)
+
+
+@windowed_asset(
+    source=ORDERS,
+    keys=["email"],
+    window=Tumbling("1 minute"),
+    allowed_lateness="1 minute",
+    aggregates={"orders": agg.count(), "cards": agg.count_distinct("card")},
+)
+def orders_by_customer(orders: DataFrame) -> DataFrame:
+    """Orders by customer and minute."""
+    return orders
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", KEY)
+
+
+def order(n: int, customer: str) -> bytes:
+    """An order, with a field that its source does not have."""
+    return (
+        f'{{"at": "2026-01-01T00:0{n % 3}:00Z", "n": {n}, "price": 1.2345678901, '
+        f'"email": "{customer}-{MARK}@example.com", "card": "{MARK}-4111-{n:04}", '
+        f'"ssn": 4242424242, "note": {{"of": ["{MARK}"]}}, "other": "{MARK}"}}'
+    ).encode()
+
+
+UNDECODABLE = (
+    f"not JSON: {MARK}".encode(),
+    f'["{MARK}"]'.encode(),
+    f'{{"email": "{MARK}"'.encode(),
+    order(1, "x").replace(b'"n": 1', b'"n": "no number"'),
+    f'{{"email": "{MARK}", "at": "{MARK}"}}'.encode()[:-1] + b"\xff}",
+)
+
+
+def feed(topics: Topics, name: str, source: Source = ORDERS, **more: Any) -> KafkaFeed:  # noqa: ANN401
+    return topics.feed(name, source=source, correlation="trace", **more)
+
+
+def send(topics: Topics, name: str, values: Iterable[bytes]) -> None:
+    headers = {"trace": f"{MARK}-trace".encode(), "user": f"{MARK}-user".encode()}
+    topics.send(name, values, headers=headers, key=f"{MARK}-key".encode())
+
+
+def found(folder: Path) -> list[str]:
+    """The files in which a raw value is, as it is or within Parquet."""
+    marks = (MARK, "4242424242")
+    told: list[str] = []
+    for path in (p for p in folder.rglob("*") if p.is_file()):
+        content = path.read_bytes()
+        if path.suffix == ".parquet" and content:
+            content += str(pq.read_table(path).to_pylist()).encode()
+        told += [str(path) for mark in marks if mark.encode() in content]
+    return told
+
+
+def test_no_file_has_a_protected_value(
+    engine: Settings, warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create()
+    many = [order(n, "ann" if n % 2 else "bob") for n in range(6_000)]
+    send(topics, name, [*many, *UNDECODABLE])
+    list(ingest(warehouse, feed(topics, name)))
+    incremental(warehouse, orders_by_customer)
+    assert parity(warehouse, orders_by_customer).equal
+    assert found(engine.home) == []
+    assert found(Path(warehouse.path(ORDERS.log_table))) == []
+
+    rows = warehouse.read(ORDERS.log_table).where("n < 2").orderBy("n").collect()
+    assert str(rows[0].price) == "1.2345678901", "what is not protected is as it came"
+    assert rows[0].card == f"{MASKED}0000"
+    assert (rows[0].note, rows[0].ssn) == (MASKED, None)
+    assert [len(r.email) for r in rows] == [32, 32]
+    assert rows[0].email != rows[1].email
+    assert rows[0].correlation_id == rows[0].kafka_headers[0]["value"].decode()
+    assert [h["key"] for h in rows[0].kafka_headers] == ["trace", "user"]
+    assert warehouse.read(ORDERS.log_table).select("email").distinct().count() == 2
+    letters = warehouse.read(ORDERS.dead_letters_table).collect()
+    assert len(letters) == len(UNDECODABLE)
+    assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
+
+
+def test_a_mended_dead_letter_comes_back_protected(
+    engine: Settings, warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create()
+    send(topics, name, UNDECODABLE[:1])
+    list(ingest(warehouse, feed(topics, name)))
+    settings = engine.model_copy(update={"database": warehouse.database})
+    columns = warehouse.schema(ORDERS.dead_letters_table).names
+    letters = dead_letters.standing(Glance(settings), ORDERS.name, columns)
+    place = letters.column_names.index("bytes")
+    mended = letters.set_column(place, "bytes", pa.array([order(1, "ann")], pa.binary()))
+    assert dead_letters.replay(warehouse, feed(topics, name), mended).brought == 1
+    assert found(engine.home) == []
+
+
+def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    token, masked = Tokenise().change(), Mask(keep_last=4).change()
+    assert token(b"a") == token(b"a") != token(b"b")
+    # HMAC-SHA256, as `openssl dgst -sha256 -hmac KEY` has it.
+    assert token(b"ann@example.com") == b"093e3dd9df951c5008225d533a017547"
+    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", KEY[::-1])
+    assert Tokenise().change()(b"a") != token(b"a")
+    assert [masked(v) for v in (b"12345678", b"1234567", b"")] == [b"***5678", b"***", b"***"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"emial": Mask()}, "can't protect the column 'emial': it is not among its columns: at, n"),
+        ({"at": Drop()}, "can't protect the column 'at': its event time goes by that"),
+        ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which takes a STRING"),
+        ({"n": Tokenise()}, "a INT, by Tokenise, which takes a STRING or BINARY"),
+        ({"email": "mask"}, "by 'mask': say Tokenise(), Mask() or Drop()"),
+    ],
+)
+def test_a_wrong_protection_is_refused(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError) as raised:
+        replace(ORDERS, protect=change)
+    assert sentence in str(raised.value)
+
+
+def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
+    source = replace(CLICKS, protect={"kafka_topic": Tokenise()})
+    with pytest.raises(DefinitionError, match="needs 'kafka_topic' as it is"):
+        topics.feed("clicks", source=source)
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [(None, "set the variable TIDEMARK_TOKENISATION_KEY"), ("short", "has 5 characters: one of")],
+)
+def test_without_a_key_nothing_is_brought(
+    warehouse: Warehouse,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    key: str | None,
+    sentence: str,
+) -> None:
+    if key is None:
+        monkeypatch.delenv("TIDEMARK_TOKENISATION_KEY")
+    else:
+        monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", key)
+    with pytest.raises(DefinitionError, match=sentence):
+        list(ingest(warehouse, feed(topics, "none")))
+    assert not warehouse.exists(ORDERS.timeline_table)
+
+
+def test_a_log_keeps_its_protection_and_its_key(
+    warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create()
+    list(ingest(warehouse, feed(topics, name)))
+    less = replace(ORDERS, protect={**ORDERS.protect, "card": Mask()})
+    with pytest.raises(DefinitionError, match=r"the protection of card \(mask 0, and in the log"):
+        list(ingest(warehouse, feed(topics, name, less)))
+    monkeypatch.setenv("OTHER", KEY[::-1])
+    other = Tokenise(key=secret("env:OTHER"))
+    more = replace(ORDERS, protect={**ORDERS.protect, "email": other})
+    told = r"the protection of email \(tokenise by key"
+    with pytest.raises(DefinitionError, match=told) as raised:
+        list(ingest(warehouse, feed(topics, name, more)))
+    assert KEY[::-1] not in str(raised.value)
+
+
+def test_a_way_in_that_protects_nothing_brings_nothing(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    land(tmp_path, "0.csv", f"at,sensor,value\n,{MARK},1\n", 0)
+    plain = files(tmp_path)
+    source = replace(plain.source, protect={"sensor": Tokenise()})
+    with pytest.raises(DefinitionError, match="FileFeed can't protect them"):
+        list(ingest(warehouse, replace(plain, source=source)))
