@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.engine.connect import address
@@ -69,7 +70,7 @@ def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told:
     """
     done = subprocess.run(
         [sys.executable, "-c", script, address(engine), json.dumps(warehouse.place), *told],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), commit.FAIL_AT: where},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), FAIL_AT: where},
         check=False,
     )
     assert done.returncode in (0, -signal.SIGKILL)

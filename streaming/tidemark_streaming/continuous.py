@@ -58,7 +58,7 @@ def start(
 
     Raises:
         DataError: the source was never ingested.
-        EngineError: the query runs already in this session.
+        EngineError: the query runs already in this session, or its worker does not come up.
     """
     if find(warehouse, transform) is not None:
         raise EngineError(f"The stream of '{transform.name}' is running already: stop it first.")
@@ -139,14 +139,18 @@ def _raised(failure: PySparkException) -> re.Match[str] | None:
 
 
 def _started(writer: DataStreamWriter) -> StreamingQuery:
-    for _ in range(_STARTS - 1):
+    for _ in range(_STARTS):
         try:
             return writer.start()
         except PySparkException as error:
             # Spark gives the query's Python worker ten seconds to come up, on any machine.
             if "worker failed to connect back" not in str(error):
                 raise
-    return writer.start()
+    raise EngineError(
+        f"The stream's Python worker did not come up in ten seconds, {_STARTS} times: the machine "
+        "is too busy, or short of memory.",
+        passing=True,
+    )
 
 
 def _name(warehouse: Warehouse, transform: Definition) -> str:

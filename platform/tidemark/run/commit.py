@@ -7,14 +7,13 @@ point leaves harmless.
 | `late` … `results` | a commit that the next run publishes: each table takes it once |
 | `ledger` | the same, with nothing to write but this row |
 
-Each step is a fail point: a process with `TIDEMARK_FAIL_AT=<step>` is killed just before it.
+Each step is a fail point (`base.failpoint`).
 """
 
-import os
-import signal
 import time
 from collections import Counter
 
+from tidemark.base.failpoint import reach
 from tidemark.define import verdict as judge
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import Passed
@@ -29,7 +28,6 @@ from tidemark.store.ranges import within
 from tidemark.store.rows import Rows, is_empty, staying
 
 STEPS = ("state", "late", "quarantine", "panes", "published", "results", "ledger")
-FAIL_AT = "TIDEMARK_FAIL_AT"
 
 
 def store(asset: Asset, plan: Plan, partials: Rows) -> None:
@@ -66,12 +64,6 @@ def publish(
     windows = 0 if done is None else passed.count
     facts = _facts(asset, plan, computed.counts, passed, windows, reported=reported)
     return ledger.append(asset.warehouse, facts)
-
-
-def reach(step: str) -> None:
-    """A fail point: the process ends here, without a farewell, where its environment says so."""
-    if os.environ.get(FAIL_AT) == step:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:

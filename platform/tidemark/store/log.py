@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError, DefinitionError
+from tidemark.base.failpoint import reach
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
@@ -223,7 +224,7 @@ class Log:
 
     def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> None:
         """Add whole arrivals: the log's rows in one commit, the dead letters in another, then the
-        timeline's.
+        timeline's. Each of them is a fail point.
 
         Args:
             rows: what all these arrivals brought: the source's columns, `arrival`, `position` and
@@ -236,12 +237,15 @@ class Log:
         """
         try:
             told = self._with_facts(frame(self.warehouse.spark, rows), arrivals)
+            reach("log")
             if count := sum(a.rows for a in arrivals):
                 events = self._events(fitting(told), _files(arrivals)[-1] + 1)
                 self._log_fence.append(fetch(events) if count <= FEW else events)
+            reach("dead_letters")
             if count := sum(a.dead_letters for a in arrivals):
                 dead = rejected(told)
                 self._dead_fence.append(fetch(dead) if count <= FEW else dead.coalesce(1))
+            reach("timeline")
             # Whoever takes over fences the timeline before the others: this commit vouches for all.
             self._timeline_fence.append(_rows(arrivals))
         except ConflictError:

@@ -377,6 +377,21 @@ def test_a_mended_letter_is_the_record_that_it_was(warehouse: Warehouse, topics:
     assert numbers(warehouse) == [3, 4]
 
 
+def test_a_clock_that_jumps_loses_nothing_and_time_never_goes_back(
+    warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, now = topics.create(), time.time_ns()
+    hour = 3600 * 10**9
+    for sent, jump in enumerate([0, hour, -hour, 2, 3 * hour, -5 * hour, 0]):
+        topics.send(name, clicks(sent))
+        monkeypatch.setattr(time, "time_ns", lambda jump=jump: now + jump)
+        bring(warehouse, topics.feed(name))
+    monkeypatch.undo()
+    assert numbers(warehouse) == list(range(7))
+    clocks = [a.arrived_at * 1000 - now for a in Log(warehouse, CLICKS).timeline()]
+    assert [round(at / hour) for at in clocks] == [0, 1, 1, 1, 3, 3, 3]
+
+
 def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(
     warehouse: Warehouse, topics: Topics
 ) -> None:

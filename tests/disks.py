@@ -1,0 +1,50 @@
+"""A small disk of a test's own, which can be filled, and made read-only."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+class Disk:
+    """A file system in memory, at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / "ballast"
+
+    def fill(self, left: int = 0) -> None:
+        """Leave so many bytes free."""
+        there = os.statvfs(self.path)
+        with self._ballast.open("ab") as file:
+            file.write(bytes(max(there.f_bavail * there.f_frsize - left, 0)))
+
+    def free(self) -> None:
+        """Take away what fills it."""
+        self._ballast.unlink()
+
+    def lock(self, *, writable: bool = False) -> None:
+        """Let nobody write, or again."""
+        _run("mount", "-o", f"remount,{'rw' if writable else 'ro'}", str(self.path))
+
+
+@contextmanager
+def disk(path: Path, megabytes: int) -> Iterator[Disk]:
+    """A disk of so many megabytes, gone with the block; where none may be mounted, the test is
+    skipped."""
+    path.mkdir()
+    try:
+        _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path))
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system may be mounted here: {error}")
+    try:
+        yield Disk(path)
+    finally:
+        _run("umount", "-l", str(path))
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
