@@ -152,6 +152,19 @@ def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
     assert "There is no schema with the id 8, which it names." in said
 
 
+def test_the_way_out_to_kafka_shown_runs(engine: Settings, tmp_path: Path) -> None:
+    settings = engine.model_copy(update={"kafka_port": free_port()})
+    env = environment(engine, tmp_path, "visits")
+    env |= {"TIDEMARK_KAFKA_PORT": str(settings.kafka_port)}
+    try:
+        said = followed("docs/kafka_out.md", tmp_path, env)
+    finally:
+        broker.process(settings).stop()
+    assert re.search(r"topic\s+visits_by_minute\n\s*records\s+4\n", said), said
+    assert "2026-01-01T00:00:00Z 2026-01-01T00:01:00Z /home 13\n" in said
+    assert "in all 25\n" in said
+
+
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
     (_, file, definition), (_, _, trial) = blocks("docs/preparation.md")
     (tmp_path / file).parent.mkdir()

@@ -45,6 +45,10 @@ class Topics:
         made[name].result()
         return name
 
+    def unused(self) -> str:
+        """The name of a topic that is not there."""
+        return f"panes_{uuid4().hex[:8]}"
+
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result()
 

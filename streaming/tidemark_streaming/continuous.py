@@ -32,6 +32,7 @@ from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.log import arrivals
 from tidemark.store.warehouse import Place, Warehouse
+from tidemark_streaming.outbox.follow import attend
 
 _STARTS = 4
 _CRASHED = "Python worker exited unexpectedly"
@@ -185,6 +186,7 @@ def _batch(
         if not known:
             return
         warehouse, through = Warehouse(batch.sparkSession, *place), known[-1].arrival
+        attend(place, transform, lambda: Warehouse(batch.sparkSession, *place))
         more = True
         while more:
             done = incremental(

@@ -29,6 +29,10 @@ class DataError(TidemarkError):
     """Data is missing, unreadable, or not what a definition says it is."""
 
 
+class HistoryGone(DataError):  # noqa: N818 (it names what is the matter)
+    """A table's history does not go back as far as a reader of its changes would have it."""
+
+
 class EngineError(TidemarkError):
     """The Spark engine can't be started, reached or used."""
 

@@ -13,6 +13,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import adapted
+from tidemark.define.outlet import Outlet
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Window
@@ -40,6 +41,7 @@ class Definition(ABC):
     trigger: Trigger = field(default_factory=Trigger)
     accumulation: str | None = None
     expectations: tuple[Expectation, ...] = ()
+    publishes_to: Outlet | None = None
 
     def __post_init__(self) -> None:
         check_name("asset", self.name)
@@ -58,6 +60,11 @@ class Definition(ABC):
             self._check_column(column)
         if self.allowed_lateness < 0:
             raise DefinitionError(f"Asset '{self.name}': the allowed lateness is negative.")
+        if self.publishes_to is not None and self.accumulation is None:
+            raise DefinitionError(
+                f"Asset '{self.name}' publishes to {self.publishes_to}, and its accumulation says "
+                "not what a pane there holds: choose accumulating, discarding or retracting."
+            )
         self._check_expectations()
 
     @property

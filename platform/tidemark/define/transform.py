@@ -16,6 +16,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
+from tidemark.define.outlet import Outlet
 from tidemark.define.source import ARRIVAL_COLUMNS, Source, reference_name
 from tidemark.define.trigger import Trigger
 from tidemark.define.uniqueness import MARK, Unique
@@ -120,6 +121,7 @@ def windowed_asset(
     accumulation: str | None = None,
     unique: Unique | None = None,
     expectations: Sequence[object] = (),
+    publishes_to: Outlet | None = None,
 ) -> Callable[[Callable[..., DataFrame]], WindowedTransform]:
     """Define a windowed aggregation; the decorated function prepares the source's rows.
 
@@ -142,6 +144,8 @@ def windowed_asset(
             default every event counts.
         expectations: what the rows must be like to be published: those of `tidemark.quality`, and
             any expectation of Great Expectations.
+        publishes_to: where its panes go beside its tables, such as a `KafkaTopic`; what they hold
+            there is told by the accumulation. It changes nothing of what is computed.
 
     Raises:
         DefinitionError: a definition that no run could follow, in one sentence.
@@ -161,6 +165,7 @@ def windowed_asset(
             accumulation=accumulation,
             unique=unique,
             expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
+            publishes_to=publishes_to,
         )
 
     return define

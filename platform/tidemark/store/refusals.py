@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
-from tidemark.base.errors import ConflictError, DataError
+from tidemark.base.errors import ConflictError, DataError, HistoryGone
 
 _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
@@ -31,6 +31,11 @@ def changed_columns(table: str) -> DataError:
         f"Can't write table '{table}': its columns are not those of the definition any more; give "
         "the changed asset a new name, or drop it with its tables by `tidemark drop`."
     )
+
+
+def history_gone(table: str, version: int) -> HistoryGone:
+    """The sentence for changes that nobody kept."""
+    return HistoryGone(f"What changed in table '{table}' since version {version} is gone.")
 
 
 @contextmanager

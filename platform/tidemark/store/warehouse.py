@@ -210,6 +210,19 @@ class Warehouse:
         """The change feed of a table that keeps one: what its commits after `since` changed."""
         return self.committer.changes(table, since)
 
+    def changed(self, table: str, since: int, through: int) -> pa.Table:
+        """The same in memory, of the commits (since, through].
+
+        Raises:
+            HistoryGone: the table's history does not go back so far.
+        """
+        return self.committer.changed(table, since, through)
+
+    def whole(self, table: str) -> tuple[int, pa.Table]:
+        """The number of the table's newest commit, and all of its rows as of that one."""
+        self._demand(table)
+        return self.committer.whole(table)
+
     def transaction(self, table: str, app: str) -> int:
         """The newest version that an application has committed to a table; -1 before the first."""
         return -1 if self.head(table) is None else self.committer.transaction(table, app)

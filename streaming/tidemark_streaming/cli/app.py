@@ -17,6 +17,7 @@ from tidemark_streaming.cli import (
     correct,
     dead_letters,
     demo,
+    emit,
     ingest,
     kafka,
     maintain,
@@ -63,7 +64,7 @@ app = typer.Typer(
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
 )
 modules = (
-    *(demo, services, ingest, compute, correct, stream, verify, quarantine, marts, maintain),
+    *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
     *(dead_letters, kafka, simulate, trace),
 )
 for module in modules:

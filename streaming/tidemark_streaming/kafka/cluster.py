@@ -74,6 +74,14 @@ class Cluster:
             for name, topic in told.items()
         }
 
+    def has(self, name: str) -> bool:
+        """Whether there is a topic of that name.
+
+        Raises:
+            DataError: the cluster can't be asked.
+        """
+        return name in self._ask(lambda: self._admin.list_topics(timeout=PATIENCE)).topics
+
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
         """Of each topic and partition the offset of the first record that is not before an
         instant, in microseconds; the end where all are."""

@@ -164,6 +164,18 @@ class Committer(Protocol):
         """The change feed of the commits after `since`."""
         ...
 
+    def changed(self, table: str, since: int, through: int) -> pa.Table:
+        """The same in memory, of the commits (since, through].
+
+        Raises:
+            HistoryGone: the table's history does not go back so far.
+        """
+        ...
+
+    def whole(self, table: str) -> tuple[int, pa.Table]:
+        """The number of the table's newest commit, and all of its rows as of that one."""
+        ...
+
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
         """Merge rows that are read after the table was looked at, where the application has
         committed nothing to it in between; otherwise they are read again."""

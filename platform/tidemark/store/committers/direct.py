@@ -8,6 +8,7 @@ refused.
 """
 
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from tidemark.store.committers.merging import for_datafusion, merged
 from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Condition
-from tidemark.store.refusals import translated
+from tidemark.store.refusals import history_gone, translated
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame
 
 _ATTEMPTS = 20
@@ -214,6 +215,20 @@ class Direct:
 
     def changes(self, table: str, since: int) -> DataFrame:
         return frame(self._spark, listed.changes(self._tables.now(table), since))
+
+    def changed(self, table: str, since: int, through: int) -> pa.Table:
+        if since < through and self.committed_at(table, since + 1) is None:
+            raise history_gone(table, since + 1)
+        try:
+            return listed.changes(self._tables.now(table), since, through)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            if re.search("not found|No such file", str(error), re.IGNORECASE):
+                raise history_gone(table, since + 1) from error
+            raise
+
+    def whole(self, table: str) -> tuple[int, pa.Table]:
+        opened = self._tables.now(table)
+        return opened.version(), listed.load(opened, ())
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         files = self._asides.get(rows)

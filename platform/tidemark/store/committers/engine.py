@@ -21,7 +21,7 @@ from tidemark.engine.requests import fetch
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Condition
-from tidemark.store.refusals import translated
+from tidemark.store.refusals import history_gone, translated
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
 
 _MISSING = (
@@ -31,6 +31,7 @@ _MISSING = (
     "PATH_NOT_FOUND",
     "Not a directory",
 )
+_FORGOTTEN = ("DELTA_LOG_FILE_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS", "does not exist")
 _ATTEMPTS = 8
 
 
@@ -190,6 +191,21 @@ class Engine:
         reader = self._spark.read.format("delta").option("readChangeFeed", "true")
         rows = reader.option("startingVersion", max(since, 0)).load(self._path(table))
         return rows.where(F.col("_commit_version") > since)
+
+    def changed(self, table: str, since: int, through: int) -> pa.Table:
+        rows = self.changes(table, since).where(F.col("_commit_version") <= through)
+        try:
+            return fetch(rows.drop("_commit_timestamp"))
+        except PySparkException as error:
+            if any(sign in str(error) for sign in _FORGOTTEN):
+                raise history_gone(table, since + 1) from error
+            raise
+
+    def whole(self, table: str) -> tuple[int, pa.Table]:
+        head = self.head(table)
+        assert head is not None
+        rows = self._spark.read.format("delta").option("versionAsOf", head.version)
+        return head.version, fetch(rows.load(self._path(table)))
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         return fetch(rows.select(*columns))

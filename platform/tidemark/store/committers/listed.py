@@ -68,14 +68,18 @@ def frame_of(
     return found
 
 
-def changes(opened: DeltaTable, since: int) -> pa.Table:
-    """What the commits after a version changed, as the table's change feed has it."""
+def changes(opened: DeltaTable, since: int, through: int | None = None) -> pa.Table:
+    """What the commits after a version changed, as the table's change feed has it.
+
+    Args:
+        through: the last commit to tell of; the newest by default.
+    """
     columns = arrow_schema(opened.schema())
     schema = pa.schema([*columns, *_CHANGE])
     if opened.version() <= since:
         return schema.empty_table()
     # Its reader is of another Arrow library.
-    feed: Any = opened.load_cdf(since + 1)
+    feed: Any = opened.load_cdf(since + 1, through)
     rows = pa.RecordBatchReader.from_stream(feed).read_all()
     return rows.select(schema.names).cast(schema)
 

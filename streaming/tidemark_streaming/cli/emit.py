@@ -1,0 +1,90 @@
+"""`tidemark emit`: what is published goes out to the asset's topic."""
+
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.errors import DefinitionError, TidemarkError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.context import Asset, warehouse
+
+if TYPE_CHECKING:
+    from tidemark_streaming.outbox import Emitted
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("emit")(command)
+
+
+def command(
+    asset: Asset,
+    following: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on with what is published, until Ctrl-C or SIGTERM."),
+    ] = False,
+    anew: Annotated[
+        bool,
+        typer.Option("--anew", help="Take back all that is in the topic, and bring out the table."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Bring an asset's panes out to the Kafka topic that its definition names, exactly once.
+
+    A running stream does so by itself. What runs, backfills, corrections and releases have
+    published besides goes out by this command, or by a stream that runs. Killed at any instant, it
+    goes on where the topic ends.
+
+    Example: `tidemark emit clicks_by_minute`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.outbox import Emitted, Outbox
+    from tidemark_streaming.outbox.follow import follow
+    from tidemark_streaming.outbox.outbox import topic_of
+
+    if following and anew:
+        raise DefinitionError("Give --follow or --anew, not both.")
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    topic = topic_of(transform)
+    store, began = warehouse(settings), time.monotonic()
+    done = Emitted(0, 0, None)
+    with step(f"emit {asset}") as work:
+        if following:
+            # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell
+            # starts in the background.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+            def told(more: "Emitted") -> None:
+                nonlocal done
+                done = done.and_then(more)
+                work.tell(f"follow {asset}: {done.records:,} records")
+
+            def failed(error: TidemarkError) -> None:
+                err().print(str(error), markup=False, soft_wrap=True)
+
+            with suppress(KeyboardInterrupt):
+                follow(store, transform, threading.Event(), told, failed)
+        else:
+            done = Outbox(store, transform).emit(anew=anew)
+        work.note = f"{done.records:,} records"
+    if not done.transactions and not json:
+        err().print(f"All that is published of '{asset}' is in topic '{topic.name}'.")
+    result: dict[str, object] = {
+        "asset": asset,
+        "topic": topic.name,
+        "records": done.records,
+        "transactions": done.transactions,
+        "version": None if done.position is None else done.position.version,
+        "run": None if done.position is None else done.position.run,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if json:
+        emit(result)
+    elif done.transactions:
+        out().print(facts("", {**result, "seconds": seconds(time.monotonic() - began)}))

@@ -1,0 +1,80 @@
+"""Changes: what a version of a published table did to each of its windows.
+
+A run, a release from quarantine, a backfill and a correction each change a published table in one
+version. Its change feed has the rows as they were and as they are; a change is both of one window.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Row = dict[str, Any]
+T = TypeVar("T")
+
+_OLD = ("delete", "update_preimage")
+_NEW = ("insert", "update_postimage")
+_AT_ONCE = 2_000
+"""Windows whose rows are Python's at the same time."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of a window's row.
+
+    Args:
+        before, after: the row; None where there was none, or is none any more.
+        anew: whether the window was computed anew, in the place of what was there.
+    """
+
+    before: Row | None
+    after: Row | None
+    anew: bool = False
+
+
+def versions(feed: pa.Table) -> Iterator[pa.Table]:
+    """The rows of each version of a change feed, in their order."""
+    for version in sorted(feed["_commit_version"].unique().to_pylist()):
+        yield feed.filter(pc.field("_commit_version") == version)
+
+
+def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
+    """The changes of one version: first the windows that left, then those that came or stay.
+
+    What replaced a row by the very same one is no change.
+
+    Args:
+        by: the columns that tell one window from another.
+    """
+    kinds = rows["_change_type"].to_pylist()
+    windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in by), strict=True)]
+    old = {w: n for n, w in enumerate(windows) if kinds[n] in _OLD}
+    new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
+    told = rows.drop_columns(["_change_type", "_commit_version"])
+    for some in _pieces([n for w, n in old.items() if w not in new]):
+        yield from (Change(row, None) for row in told.take(some).to_pylist())
+    for some in _pieces(list(new.items())):
+        befores = iter(told.take([old[w] for w, _ in some if w in old]).to_pylist())
+        afters = told.take([n for _, n in some]).to_pylist()
+        for (window, _), after in zip(some, afters, strict=True):
+            before = next(befores) if window in old else None
+            if before != after:
+                anew = window in old and kinds[old[window]] == "delete"
+                yield Change(before, after, anew)
+
+
+def present(rows: pa.Table) -> Iterator[Change]:
+    """All rows of a table, as windows that come."""
+    for batch in rows.to_batches(max_chunksize=_AT_ONCE):
+        yield from (Change(None, row) for row in batch.to_pylist())
+
+
+def _pieces(whole: list[T]) -> Iterator[list[T]]:
+    return (whole[n : n + _AT_ONCE] for n in range(0, len(whole), _AT_ONCE))
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    whole = pa.types.is_timestamp(column.type)
+    return (column.cast(pa.int64()) if whole else column).to_pylist()

@@ -1,0 +1,237 @@
+"""The way into a topic: transactions of one producer, and the position that they carry.
+
+A producer is known to the brokers by the asset and the topic. Opening it ends what an earlier one
+of that name had begun: a transaction that was under way is undone, and a process that was thought
+dead and comes back is refused from then on. Only afterwards is the position read, so it is right.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tidemark.base.errors import ConflictError, DataError
+from tidemark.run.commit import FAIL_AT, reach
+from tidemark_streaming.kafka.cluster import PATIENCE, READ_COMMITTED, Cluster, configured
+from tidemark_streaming.kafka.position import Topic
+from tidemark_streaming.kafka.topic import KafkaTopic
+from tidemark_streaming.outbox.position import Position, read
+from tidemark_streaming.outbox.record import Record
+
+_FENCED = (
+    KafkaError._FENCED,
+    # What a producer says of anything after it was refused once.
+    KafkaError._FATAL,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_TXN_STATE,
+)
+_SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
+_COMMIT = 60.0
+"""Seconds for the brokers to finish a transaction."""
+
+_LAST = 100
+"""Records of the topic of positions that are read at first, from its end backwards."""
+
+T = TypeVar("T")
+
+
+class Channel:
+    """A way into a topic, for one asset.
+
+    Args:
+        name: of the producer, for the brokers: one at a time has it.
+        asset: whose position it carries.
+    """
+
+    def __init__(self, topic: KafkaTopic, name: str, asset: str) -> None:
+        self.topic = topic
+        self._name = name
+        self._asset = asset
+        self._client = dict(topic.client)
+        self._producer: Producer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may send."""
+        return self._producer is not None
+
+    def there(self) -> Topic | None:
+        """The topic as it is now; None where there is none.
+
+        Raises:
+            DataError: the brokers do not answer.
+        """
+        name = self.topic.name
+        return self._cluster.topics([name])[name] if self._cluster.has(name) else None
+
+    def position(self) -> Position | None:
+        """How far the topic is, by committed transactions; None where nothing was brought out.
+
+        Raises:
+            DataError: the brokers do not answer.
+        """
+        cluster, name = self._cluster, self.topic.positions
+        if not cluster.has(name):
+            return None
+        first, end = cluster.topics([name])[name].offsets[0]
+        reach = _LAST
+        while first < end:
+            start = max(first, end - reach)
+            found = self._newest(start, end)
+            if found is not None or start == first:
+                return read(found)
+            reach *= 10
+        return None
+
+    def open(self) -> None:
+        """Make the topics, unless they are there, and end what an earlier producer had begun.
+
+        Raises:
+            DataError: the brokers do not answer, or refuse.
+        """
+        self._prepare()
+        own = {
+            "transactional.id": self._name,
+            # A large backfill goes out in one transaction, which no broker is to end before.
+            "transaction.timeout.ms": "300000",
+            "linger.ms": "5",
+            "compression.type": "lz4",
+            # Otherwise it writes to stderr that it was refused, which is told here.
+            "logger": _SILENT,
+        }
+        producer = Producer({**own, **configured(self.topic.at, self._client)})
+        self._ask(lambda: producer.init_transactions(PATIENCE * 2))
+        self._producer = producer
+
+    def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
+        """Produce records and the position after them in one transaction: how many.
+
+        Raises:
+            ConflictError: another process brings the asset out by now.
+            DataError: the brokers do not answer; whether it was committed, the position tells.
+        """
+        producer = self._producer
+        assert producer is not None
+        count = 0
+        try:
+            reach("emit")
+            self._ask(producer.begin_transaction)
+            for record in records:
+                self._produce(producer, self.topic.name, record)
+                count += 1
+            where = Record(self._asset.encode(), position().written(), 0)
+            self._produce(producer, self.topic.positions, where)
+            if os.environ.get(FAIL_AT):
+                # What the fail points are about is at the brokers.
+                producer.flush(_COMMIT)
+            reach("emitted")
+            self._ask(lambda: producer.commit_transaction(_COMMIT))
+            reach("noted")
+        except BaseException:
+            # What becomes of it is settled by the next one that opens.
+            self._producer = None
+            producer.purge()
+            raise
+        return count
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        self._producer = None
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(self.topic.at, self._client)
+
+    def _produce(self, producer: Producer, topic: str, record: Record) -> None:
+        def put() -> None:
+            producer.produce(topic, record.value, record.key, record.partition)
+
+        while True:
+            try:
+                self._ask(put)
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return
+
+    def _prepare(self) -> None:
+        cluster = self._cluster
+        forever = {"retention.ms": "-1"}
+        wanted = [
+            NewTopic(self.topic.name, self.topic.partitions, -1, config=forever),
+            NewTopic(self.topic.positions, 1, -1, config={"cleanup.policy": "compact"}),
+        ]
+        missing = [topic for topic in wanted if not cluster.has(topic.topic)]
+        if not missing:
+            return
+        admin = AdminClient(configured(self.topic.at, self._client))
+        for made in admin.create_topics(missing, request_timeout=PATIENCE).values():
+            self._ask(lambda made=made: made.result(PATIENCE + 1), KafkaError.TOPIC_ALREADY_EXISTS)
+        deadline = time.monotonic() + PATIENCE
+        while not all(cluster.has(topic.topic) for topic in missing):
+            if time.monotonic() > deadline:
+                raise DataError(f"{self.topic} at {self.topic.at} was made, and does not appear.")
+            time.sleep(0.05)
+
+    def _newest(self, start: int, end: int) -> bytes | None:
+        """The asset's last position among the records [start, end)."""
+        usual = {"group.id": self._name, "isolation.level": READ_COMMITTED}
+        fixed = {"enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**usual, **configured(self.topic.at, self._client), **fixed})
+        found: bytes | None = None
+        try:
+            consumer.assign([TopicPartition(self.topic.positions, 0, start or OFFSET_BEGINNING)])
+            heard = time.monotonic()
+            while True:
+                message = consumer.poll(0.5)
+                if message is None:
+                    if time.monotonic() - heard > PATIENCE * 2:
+                        raise DataError(self._sentence("its positions do not come"))
+                    continue
+                heard = time.monotonic()
+                error = message.error()
+                if error is None:
+                    own = message.key() == self._asset.encode()
+                    found = message.value() if own else found
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    raise DataError(self._sentence(error.str()))
+                if error is not None or (message.offset() or 0) >= end - 1:
+                    return found
+        finally:
+            consumer.close()
+
+    def _ask(self, question: Callable[[], T], *passed_over: int) -> T | None:
+        try:
+            return question()
+        except KafkaException as failure:
+            error: Any = failure.args[0]
+            if error.code() in passed_over:
+                return None
+            if error.code() in _FENCED:
+                raise ConflictError(
+                    f"Another process brings '{self._asset}' out to {self.topic} by now."
+                ) from None
+            raise DataError(self._sentence(error.str())) from None
+        except TimeoutError:
+            raise DataError(self._sentence("no answer")) from None
+
+    def _sentence(self, reason: str) -> str:
+        return (
+            f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
+            "are as they should be, and what is missing there goes out when the brokers answer."
+        )

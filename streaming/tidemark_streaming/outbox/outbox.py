@@ -1,0 +1,231 @@
+"""The outbox: what a published table has and the topic has not, brought out.
+
+The source is the change feed of the published table, not the table of panes: the feed has what
+passed the gate, what was released, what a backfill or a correction replaced and which sessions
+merged, one version for each; so who follows the topic has the published table, always. The panes'
+table gives it the values of single firings where panes are discarding.
+
+A transaction brings out whole versions, one after the other, with the version it ends at. Killed at
+any instant, the next outbox goes on where the topic says. Where the changes since then can't be
+had, a new epoch begins: a record that takes back everything, then the table as it is.
+
+| a new epoch begins where | |
+| --- | --- |
+| nothing was brought out yet | or the topic of positions is gone |
+| the asset was dropped and made anew | its table is another one |
+| the table's history does not go back so far | the outbox was away for long |
+| the topic was made anew, or has more partitions | keys have other places |
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.base.errors import DataError, DefinitionError, HistoryGone
+from tidemark.define.definition import Definition
+from tidemark.store.asset import Asset
+from tidemark.store.committers import Head
+from tidemark.store.conditions import Within
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka.position import Topic
+from tidemark_streaming.kafka.topic import KafkaTopic
+from tidemark_streaming.outbox.changes import Change, changes, present, versions
+from tidemark_streaming.outbox.channel import Channel
+from tidemark_streaming.outbox.panes import Fired, Pane, fired, panes
+from tidemark_streaming.outbox.position import Position
+from tidemark_streaming.outbox.record import Record, record, resets
+
+VERSIONS = 50
+"""Versions that one transaction brings out at most."""
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """What was brought out.
+
+    Args:
+        records: how many, in how many transactions.
+        position: where the topic stands; None where there is nothing to bring out yet.
+    """
+
+    records: int
+    transactions: int
+    position: Position | None
+
+    def and_then(self, more: "Emitted") -> "Emitted":
+        """Both together."""
+        records, transactions = self.records + more.records, self.transactions + more.transactions
+        return Emitted(records, transactions, more.position)
+
+
+class Outbox:
+    """Brings an asset's panes out to its topic.
+
+    Raises:
+        DefinitionError: the asset publishes to no topic.
+    """
+
+    def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
+        self.topic = topic_of(transform)
+        self._warehouse = warehouse
+        self._transform = transform
+        self._channel = channel(transform, warehouse.database)
+        self._position: Position | None = None
+        self._runs: dict[int, str] = {}
+
+    def emit(self, *, anew: bool = False) -> Emitted:
+        """Bring out all that is published and was not brought out.
+
+        Args:
+            anew: begin a new epoch, with the table as it is.
+
+        Raises:
+            ConflictError: another process brings it out as well.
+            DataError: the brokers do not answer, or refuse.
+        """
+        head = self._warehouse.head(self._transform.table)
+        if head is None:
+            return Emitted(0, 0, None)
+        if not self._channel.is_open and not anew:
+            # To look is free; to open would end what another process does just now.
+            self._position = self._channel.position()
+            if self._stands(head, self._channel.there()):
+                return Emitted(0, 0, self._position)
+        if not self._channel.is_open:
+            self._channel.open()
+            self._position = self._channel.position()
+        records = transactions = 0
+        there = self._there()
+        while anew or not self._stands(head, there):
+            records += self._step(there, head, anew=anew)
+            transactions, anew, there = transactions + 1, False, self._there()
+        return Emitted(records, transactions, self._position)
+
+    def _there(self) -> Topic:
+        """The topic, which is made again where it was deleted."""
+        there = self._channel.there()
+        if there is None:
+            self._channel.open()
+            there = self._channel.there()
+        if there is None:
+            raise DataError(f"{self.topic} at {self.topic.at} was made, and does not appear.")
+        return there
+
+    def _stands(self, head: Head, there: Topic | None) -> bool:
+        """Whether the topic that is there has the table as it stands."""
+        known = self._position
+        return (
+            known is not None
+            and (known.table, known.version >= head.version) == (head.life, True)
+            and _fits(known, there)
+        )
+
+    def _step(self, there: Topic, head: Head, *, anew: bool) -> int:
+        """One transaction; how many records."""
+        known = self._position
+        if known is None or anew or known.table != head.life or not _fits(known, there):
+            return self._begin(there, head.life)
+        through = min(known.version + VERSIONS, head.version)
+        try:
+            feed = self._warehouse.changed(self._transform.table, known.version, through)
+        except HistoryGone:
+            return self._begin(there, head.life)
+        self._learn(known.seq)
+        found = self._since(feed)
+        by = self._transform.by_window
+        told = (c for rows in versions(feed) for c in changes(rows, by))
+        return self._send(replace(known, version=through), told, found)
+
+    def _begin(self, there: Topic, table: str) -> int:
+        """A new epoch, with the table as it is."""
+        version, rows = self._warehouse.whole(self._transform.table)
+        now = time.time_ns() // 1000
+        epoch = now if self._position is None else max(now, self._position.epoch + 1)
+        begun = Position(table, version, there.id, len(there.offsets), epoch, -1, None, now)
+        self._learn(-1)
+        return self._send(
+            begun, present(rows), {}, resets(self._transform, epoch, begun.partitions)
+        )
+
+    def _send(
+        self,
+        position: Position,
+        told: Iterator[Change],
+        found: Fired,
+        first: list[Record] | None = None,
+    ) -> int:
+        seq = position.seq
+
+        def records() -> Iterator[Record]:
+            nonlocal seq
+            yield from first or []
+            for pane in (p for change in told for p in panes(self._transform, change, found)):
+                seq = max(seq, pane.row["seq"])
+                yield self._record(position, pane)
+
+        def after() -> Position:
+            return replace(position, seq=seq, run=self._run(seq), at=time.time_ns() // 1000)
+
+        count = self._channel.send(records(), after)
+        self._position = after()
+        return count
+
+    def _record(self, position: Position, pane: Pane) -> Record:
+        run = self._run(pane.row["seq"])
+        return record(self._transform, position.epoch, pane, run, position.partitions)
+
+    def _run(self, seq: int) -> str | None:
+        """The id of the run that made a commit."""
+        if seq < 0:
+            return None
+        if seq not in self._runs:
+            self._runs[seq] = Asset(self._warehouse, self._transform).state.at(seq).run
+        return self._runs[seq]
+
+    def _learn(self, seq: int) -> None:
+        """The ids of the runs that made the commits after one."""
+        asset = Asset(self._warehouse, self._transform)
+        self._runs = {m.seq: m.run for m in asset.state.since(seq)}
+
+    def _since(self, feed: pa.Table) -> Fired:
+        """What fired with the commits of a feed, where panes are discarding."""
+        again = pc.field("_change_type") == "update_postimage"
+        numbers = feed.filter(again)["seq"].unique().to_pylist()
+        table = self._transform.panes_table
+        if self._transform.accumulation != "discarding" or not numbers:
+            return {}
+        if not self._warehouse.exists(table):
+            return {}
+        bound = Within("seq", tuple((n, n + 1) for n in numbers), instants=False)
+        return fired(self._transform, self._warehouse.take(table, bound).to_pylist())
+
+
+def channel(transform: Definition, database: str) -> Channel:
+    """The way from an asset of a database into its topic."""
+    topic = topic_of(transform)
+    name = f"tidemark {database}.{transform.name} {topic.name}"
+    return Channel(topic, name, transform.name)
+
+
+def topic_of(transform: Definition) -> KafkaTopic:
+    """The topic to which an asset publishes.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    if isinstance(transform.publishes_to, KafkaTopic):
+        return transform.publishes_to
+    raise DefinitionError(
+        f"'{transform.name}' publishes to no topic: give its definition "
+        "`publishes_to=KafkaTopic(…)`."
+    )
+
+
+def _fits(position: Position, there: Topic | None) -> bool:
+    """Whether a position is of the topic that is there, with the partitions that it has."""
+    if there is None:
+        return False
+    return (position.topic, position.partitions) == (there.id, len(there.offsets))

@@ -1,0 +1,99 @@
+"""Records: a pane as JSON that any language reads. docs/kafka_out.md has the schema.
+
+The key tells one pane from every other: asset, epoch, window, keys, the number of the commit and of
+the pane, and whether it is a retraction, which has the key of what it takes back but for this.
+"""
+
+import base64
+import json
+import math
+import zlib
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from tidemark.base.instants import EPOCH, iso
+from tidemark.define.definition import Definition
+from tidemark_streaming.outbox.panes import Pane
+
+_AS_THEY_ARE = ("events", "late_events", "last_arrival", "as_of", "quality")
+"""Facts of a published row that a record has by the same names."""
+
+
+class Record(NamedTuple):
+    """What is produced.
+
+    Args:
+        key, value: JSON.
+        partition: where to.
+    """
+
+    key: bytes
+    value: bytes
+    partition: int
+
+
+def record(transform: Definition, epoch: int, pane: Pane, run: str | None, count: int) -> Record:
+    """A pane as a record.
+
+    Args:
+        epoch: the number of the emission that has no gap.
+        run: the id of the run that published it, where that is known.
+        count: the topic's partitions.
+    """
+    row = pane.row
+    keys = {key: row[key] for key in transform.keys}
+    key = {
+        "asset": transform.name,
+        "epoch": epoch,
+        "window_start": row["window_start"],
+        "window_end": row["window_end"],
+        "keys": keys,
+        "seq": row["seq"],
+        "pane": pane.pane,
+        "retraction": pane.retraction,
+    }
+    facts = {
+        "timing": pane.timing,
+        "last": row["final"],
+        "values": pane.values,
+        **{name: row[name] for name in _AS_THEY_ARE},
+        "run": run,
+    }
+    # By keys alone, so that the windows of the same keys stay in their order.
+    place = zlib.crc32(text(keys)) % count
+    return Record(text(key), text({**key, **facts}), place)
+
+
+def resets(transform: Definition, epoch: int, count: int) -> list[Record]:
+    """Records that take back all that is in each partition of an asset's: a new epoch begins."""
+    told = text({"asset": transform.name, "epoch": epoch, "reset": True})
+    return [Record(told, told, partition) for partition in range(count)]
+
+
+def text(value: object) -> bytes:
+    """A value as JSON, in one way only."""
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            # JSON has no word for these.
+            return value if math.isfinite(value) else str(value)
+        case Decimal():
+            return str(value)
+        case datetime():
+            return iso((value - EPOCH) // timedelta(microseconds=1)) if value.tzinfo else str(value)
+        case date():
+            return value.isoformat()
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return str(value)

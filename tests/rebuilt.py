@@ -1,0 +1,95 @@
+"""A consumer of what an outbox brings out: it knows the documented records and nothing else."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tidemark_streaming.kafka.cluster import Cluster, configured
+
+Window = tuple[Any, ...]
+Values = dict[str, Any]
+
+
+def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[int, Any, Any]]:
+    """What a topic has, by partitions: partition, key and value of each record, parsed.
+
+    Args:
+        committed: leave out what is of transactions that were undone, or are under way.
+    """
+    isolation = {"isolation.level": "read_committed" if committed else "read_uncommitted"}
+    own = {"group.id": "rebuilt", "enable.partition.eof": True, "enable.auto.commit": False}
+    there = Cluster(servers, isolation).topics([topic])[topic]
+    consumer = Consumer({**configured(servers, {}), **own, **isolation})
+    found: list[tuple[int, Any, Any]] = []
+    for partition, (first, end) in there.offsets.items():
+        if first == end:
+            continue
+        consumer.assign([TopicPartition(topic, partition, first)])
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if message.error() is not None:
+                break
+            key, value = json.loads(message.key() or b""), json.loads(message.value() or b"")
+            found.append((partition, key, value))
+        else:
+            raise AssertionError(f"{topic}-{partition} does not end")
+    consumer.close()
+    return found
+
+
+@dataclass
+class Table:
+    """A published table, as its topic tells it.
+
+    Args:
+        adds: the aggregates whose panes add up, where they are discarding; others are the last.
+        once: whether a record that came before, by its key, is passed over.
+    """
+
+    accumulation: str
+    adds: tuple[str, ...] = ()
+    once: bool = False
+    rows: dict[Window, Values] = field(default_factory=dict[Window, Values])
+    sums: dict[Window, int] = field(default_factory=dict[Window, int])
+    _of: dict[Window, int] = field(default_factory=dict[Window, int])
+    _seen: set[str] = field(default_factory=set[str])
+
+    def take(self, partition: int, key: dict[str, Any], value: dict[str, Any]) -> None:
+        """Take in a record."""
+        assert {name: value[name] for name in key} == key
+        told = json.dumps([partition, key])
+        if self.once and told in self._seen:
+            return
+        assert told not in self._seen, f"twice: {told}"
+        self._seen.add(told)
+        if "reset" in value:
+            mine = [w for w, place in self._of.items() if place == partition]
+            for window in mine:
+                del self.rows[window], self._of[window]
+                self.sums.pop(window, None)
+            return
+        window = (value["window_start"], value["window_end"], *value["keys"].values())
+        before = self.rows.get(window)
+        if value["retraction"]:
+            assert before is not None, f"there is nothing to take back: {value}"
+            assert (before["seq"], before["pane"]) == (value["seq"], value["pane"])
+            if self.accumulation != "discarding":
+                assert before["values"] == value["values"]
+            del self.rows[window], self._of[window]
+            return
+        assert before is None or self.accumulation != "retracting", f"not taken back: {before}"
+        if self.accumulation == "discarding" and before is not None:
+            value = {**value, "values": self._sum(before["values"], value["values"])}
+        self.rows[window], self._of[window] = value, partition
+
+    def _sum(self, before: Values, more: Values | None) -> Values:
+        if more is None:
+            return before
+        added = {name: (before[name] or 0) + (more[name] or 0) for name in self.adds}
+        return {**before, **more, **added}
