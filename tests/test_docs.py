@@ -118,14 +118,19 @@ def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
     assert "published revision" in said
 
 
-def test_the_source_of_kafka_shown_runs(engine: Settings, tmp_path: Path) -> None:
+def followed_beside_a_broker(document: str, engine: Settings, tmp_path: Path, domain: str) -> str:
+    """What the commands of a document say that starts a broker itself."""
     settings = engine.model_copy(update={"kafka_port": free_port()})
-    env = environment(engine, tmp_path, "clicks")
+    env = environment(engine, tmp_path, domain)
     env |= {"TIDEMARK_KAFKA_PORT": str(settings.kafka_port)}
     try:
-        said = followed("docs/kafka.md", tmp_path, env)
+        return followed(document, tmp_path, env)
     finally:
         broker.process(settings).stop()
+
+
+def test_the_source_of_kafka_shown_runs(engine: Settings, tmp_path: Path) -> None:
+    said = followed_beside_a_broker("docs/kafka.md", engine, tmp_path, "clicks")
     assert "3 rows" in said or re.search(r"equal", said), said
     assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
     assert re.search(r"clicks-0-24\|not JSON *\|It is no JSON object", said), said
@@ -153,16 +158,10 @@ def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
 
 
 def test_the_way_out_to_kafka_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    settings = engine.model_copy(update={"kafka_port": free_port()})
-    env = environment(engine, tmp_path, "visits")
-    env |= {"TIDEMARK_KAFKA_PORT": str(settings.kafka_port)}
-    try:
-        said = followed("docs/kafka_out.md", tmp_path, env)
-    finally:
-        broker.process(settings).stop()
-    assert re.search(r"topic\s+visits_by_minute\n\s*records\s+4\n", said), said
-    assert "2026-01-01T00:00:00Z 2026-01-01T00:01:00Z /home 13\n" in said
-    assert "in all 25\n" in said
+    said = followed_beside_a_broker("docs/kafka_out.md", engine, tmp_path, "visits")
+    assert re.search(r"topic\s+visits_by_minute\s*\n\s*records\s+4\s*\n", said), said
+    assert "2026-01-01T00:00:00Z 2026-01-01T00:01:00Z /home 13\n" in said, said
+    assert "in all 25\n" in said, said
 
 
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
