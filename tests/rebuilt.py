@@ -7,7 +7,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tidemark_streaming.kafka.cluster import Cluster, configured
+from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.cluster import Cluster
 
 Window = tuple[Any, ...]
 Values = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.base.errors import DefinitionError, TidemarkError
+from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
 from tidemark_streaming.cli.context import Asset, warehouse
@@ -53,7 +53,7 @@ def command(
     transform = domains.transform(settings, asset)
     topic = topic_of(transform)
     store, began = warehouse(settings), time.monotonic()
-    done = Emitted(0, 0, None)
+    done, said = Emitted(0, 0, None), ""
     with step(f"emit {asset}") as work:
         if following:
             # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell
@@ -66,7 +66,12 @@ def command(
                 work.tell(f"follow {asset}: {done.records:,} records")
 
             def failed(error: TidemarkError) -> None:
-                err().print(str(error), markup=False, soft_wrap=True)
+                nonlocal said
+                if not error.passing and not isinstance(error, ConflictError):
+                    raise error
+                if str(error) != said:
+                    said = str(error)
+                    err().print(said, markup=False, soft_wrap=True)
 
             with suppress(KeyboardInterrupt):
                 follow(store, transform, threading.Event(), told, failed)

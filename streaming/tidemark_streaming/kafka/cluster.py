@@ -80,7 +80,7 @@ class Cluster:
         Raises:
             DataError: the cluster can't be asked.
         """
-        return name in self._ask(lambda: self._admin.list_topics(timeout=PATIENCE)).topics
+        return name in self._topics()
 
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
         """Of each topic and partition the offset of the first record that is not before an

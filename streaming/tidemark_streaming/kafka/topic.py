@@ -1,12 +1,13 @@
 """A topic as a way out: panes of an asset become records."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemark.base.errors import DefinitionError
+from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.outlet import Outlet
+from tidemark_streaming.kafka.client import Properties, check_secrets
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
 """A topic's name, with room for the ending of its topic of positions."""
@@ -23,17 +24,17 @@ class KafkaTopic(Outlet):
         name: the topic's.
         servers: `host:port`, several separated by commas; by default the setting kafka_servers.
         partitions: of a topic that is made; records of the same keys are in one of them, in order.
-        client: more properties of Kafka's client, as librdkafka names them. Take secrets from the
-            environment.
+        client: more properties of Kafka's client, as librdkafka names them. A password is a
+            `secret`, which says where it is.
 
     Raises:
-        DefinitionError: a name that Kafka does not allow, or no partition.
+        DefinitionError: a name that Kafka does not allow, no partition, a password in plain text.
     """
 
     name: str
     servers: str | None = None
     partitions: int = 1
-    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    client: Properties = field(default_factory=dict[str, str | Secret])
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -45,6 +46,7 @@ class KafkaTopic(Outlet):
             raise DefinitionError(
                 f"Topic '{self.name}' has 1 or more partitions, not {self.partitions}."
             )
+        check_secrets(self.client, f"Topic '{self.name}'")
 
     def __str__(self) -> str:
         return f"Kafka topic '{self.name}'"

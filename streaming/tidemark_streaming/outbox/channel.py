@@ -25,7 +25,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.run.commit import FAIL_AT, reach
-from tidemark_streaming.kafka.cluster import PATIENCE, READ_COMMITTED, Cluster, configured
+from tidemark_streaming.kafka.client import PATIENCE, Brokers
+from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.kafka.topic import KafkaTopic
 from tidemark_streaming.outbox.position import Position, read
@@ -61,7 +62,7 @@ class Channel:
         self.topic = topic
         self._name = name
         self._asset = asset
-        self._client = dict(topic.client)
+        self._brokers = Brokers(topic.at, topic.client)
         self._producer: Producer | None = None
 
     @property
@@ -104,16 +105,16 @@ class Channel:
             DataError: the brokers do not answer, or refuse.
         """
         self._prepare()
-        own = {
-            "transactional.id": self._name,
+        usual = {
             # A large backfill goes out in one transaction, which no broker is to end before.
             "transaction.timeout.ms": "300000",
             "linger.ms": "5",
             "compression.type": "lz4",
-            # Otherwise it writes to stderr that it was refused, which is told here.
-            "logger": _SILENT,
         }
-        producer = Producer({**own, **configured(self.topic.at, self._client)})
+        # Without a logger it writes to stderr that it was refused, which is told here.
+        producer = self._brokers.connect(
+            Producer, usual, transactional_id=self._name, logger=_SILENT
+        )
         self._ask(lambda: producer.init_transactions(PATIENCE * 2))
         self._producer = producer
 
@@ -154,7 +155,7 @@ class Channel:
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster(self.topic.at, self._client)
+        return Cluster(self.topic.at, self.topic.client)
 
     def _produce(self, producer: Producer, topic: str, record: Record) -> None:
         def put() -> None:
@@ -179,7 +180,7 @@ class Channel:
         missing = [topic for topic in wanted if not cluster.has(topic.topic)]
         if not missing:
             return
-        admin = AdminClient(configured(self.topic.at, self._client))
+        admin = self._brokers.connect(AdminClient)
         for made in admin.create_topics(missing, request_timeout=PATIENCE).values():
             self._ask(lambda made=made: made.result(PATIENCE + 1), KafkaError.TOPIC_ALREADY_EXISTS)
         deadline = time.monotonic() + PATIENCE
@@ -191,8 +192,9 @@ class Channel:
     def _newest(self, start: int, end: int) -> bytes | None:
         """The asset's last position among the records [start, end)."""
         usual = {"group.id": self._name, "isolation.level": READ_COMMITTED}
-        fixed = {"enable.auto.commit": False, "enable.partition.eof": True}
-        consumer = Consumer({**usual, **configured(self.topic.at, self._client), **fixed})
+        consumer = self._brokers.connect(
+            Consumer, usual, enable_auto_commit=False, enable_partition_eof=True
+        )
         found: bytes | None = None
         try:
             consumer.assign([TopicPartition(self.topic.positions, 0, start or OFFSET_BEGINNING)])
@@ -201,7 +203,7 @@ class Channel:
                 message = consumer.poll(0.5)
                 if message is None:
                     if time.monotonic() - heard > PATIENCE * 2:
-                        raise DataError(self._sentence("its positions do not come"))
+                        raise self._unwritable("its positions do not come")
                     continue
                 heard = time.monotonic()
                 error = message.error()
@@ -209,7 +211,7 @@ class Channel:
                     own = message.key() == self._asset.encode()
                     found = message.value() if own else found
                 elif error.code() != KafkaError._PARTITION_EOF:
-                    raise DataError(self._sentence(error.str()))
+                    raise self._unwritable(error.str())
                 if error is not None or (message.offset() or 0) >= end - 1:
                     return found
         finally:
@@ -226,12 +228,14 @@ class Channel:
                 raise ConflictError(
                     f"Another process brings '{self._asset}' out to {self.topic} by now."
                 ) from None
-            raise DataError(self._sentence(error.str())) from None
+            raise self._unwritable(error.str()) from None
         except TimeoutError:
-            raise DataError(self._sentence("no answer")) from None
+            raise self._unwritable("no answer") from None
 
-    def _sentence(self, reason: str) -> str:
-        return (
+    def _unwritable(self, reason: str) -> DataError:
+        refused = self._brokers.refusal()
+        return refused or DataError(
             f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
-            "are as they should be, and what is missing there goes out when the brokers answer."
+            "are as they should be, and what is missing there goes out when the brokers answer.",
+            passing=True,
         )
