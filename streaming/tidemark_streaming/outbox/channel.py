@@ -138,7 +138,7 @@ class Channel:
             self._produce(producer, self.topic.positions, where)
             if os.environ.get(FAIL_AT):
                 # What the fail points are about is at the brokers.
-                producer.flush(_COMMIT)
+                self._ask(lambda: producer.flush(_COMMIT))
             reach("emitted")
             self._ask(lambda: producer.commit_transaction(_COMMIT))
             reach("noted")
@@ -165,9 +165,10 @@ class Channel:
             try:
                 self._ask(put)
             except BufferError:
-                producer.poll(0.1)
+                self._ask(lambda: producer.poll(0.1))
             else:
-                producer.poll(0)
+                # A refusal may be told here as well.
+                self._ask(lambda: producer.poll(0))
                 return
 
     def _prepare(self) -> None:
