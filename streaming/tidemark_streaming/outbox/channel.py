@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import ConflictError, DataError
-from tidemark.run.commit import FAIL_AT, reach
+from tidemark.base.failpoint import FAIL_AT, reach
 from tidemark_streaming.kafka.client import PATIENCE, Brokers
 from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
 from tidemark_streaming.kafka.position import Topic
