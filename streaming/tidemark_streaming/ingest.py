@@ -198,15 +198,22 @@ def ingest_each(
 
 
 def _check_way(warehouse: Warehouse, source: Source) -> None:
-    """Refuse to play files of what has come by another way: they would bring it again."""
-    last = Log(warehouse, source).last() if warehouse.exists(source.timeline_table) else None
-    position = {} if last is None else json.loads(last.position)
-    if last is not None and position and "file" not in position:
+    """Refuse to play files of what has come through Kafka: they would bring it again."""
+    if not warehouse.exists(source.timeline_table):
+        return
+    came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
+    # Of the ways in, Kafka tells its topics as objects; dead letters came by either.
+    ways = [(n, "file" in p) for n, p in came if "file" in p or any(map(_is_topic, p.values()))]
+    if ways and not ways[-1][1]:
         raise DataError(
-            f"The newest arrival of '{source.name}', {last.arrival}, did not come from a file: a "
-            "recording that is played as files would bring the same records again. Go on by the "
-            "way it came (`tidemark demo --kafka`), or play into another home (TIDEMARK_HOME)."
+            f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka: a recording that is "
+            "played as files would bring the same records again. Go on with `tidemark demo "
+            "--kafka`, or play into another home (TIDEMARK_HOME)."
         )
+
+
+def _is_topic(told: object) -> bool:
+    return isinstance(told, dict)
 
 
 @contextmanager

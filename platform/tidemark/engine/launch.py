@@ -119,6 +119,8 @@ def _conf(
         "spark.sql.streaming.pollingDelay": "200ms",
         # 50 by default: one task reads a small table's log ten times quicker.
         "spark.databricks.delta.snapshotPartitions": 1,
+        # 10,000 tasks by default for a VACUUM, whatever there is to list: most of a minute.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": 8 * cores,
         # 10,000 tables for an hour by default, at one or two megabytes each.
         "spark.databricks.delta.delta.log.cacheSize": 200,
         "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,

@@ -98,6 +98,8 @@ def command(
         )
     else:
         part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
+        if end is None and days is None:
+            err().print("All that is recorded is played: --days or --to plays a part.")
         commits = replay(store, inlet, place, part, batch=batch)
     began, count, events, dead = time.monotonic(), 0, 0, 0
     first: Arrival | None = None

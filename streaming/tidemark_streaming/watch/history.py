@@ -25,7 +25,6 @@ RECENT = 20_000
 """Runs of an asset that the page can look back to."""
 
 VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
-STEPS = ("compute", "judge", "commit")
 
 _INSTANT = pa.timestamp("us", "UTC")
 _ARRIVALS = (

@@ -70,7 +70,7 @@ def test_what_came_by_kafka_is_not_played_as_files(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
     list(play.replay(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
-    sentence = r"newest arrival of 'flights', 1, did not come from a file"
+    sentence = "Arrival 1 of 'flights' came through Kafka: a recording that is played as files"
     with pytest.raises(DataError, match=sentence):
         list(replay(warehouse, inlet, tmp_path, PART))
     assert not list(tmp_path.iterdir())
