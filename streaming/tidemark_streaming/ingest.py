@@ -274,7 +274,7 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
             with log.warehouse.planning(Planning.of(few)):
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
-                facts = _facts(log.source, rows, chunks, sized="bytes" in columns(held))
+                facts = _facts(log.source, rows, chunks, columns(held))
                 arrivals = _fold(log.source, last, chunks, facts, versions)
                 number = F.col("chunk") + arrivals[0].arrival
                 log.append(rows.withColumn("arrival", number), arrivals)
@@ -299,7 +299,7 @@ class _Facts:
 
 
 def _facts(
-    source: Source, rows: DataFrame, chunks: Sequence[Chunk], *, sized: bool
+    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
 ) -> dict[int, _Facts]:
     event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
     if source.ahead is not None:
@@ -310,9 +310,9 @@ def _facts(
         rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
-    facts = rows.groupBy("chunk", is_dead(rows).alias("dead"), *parts).agg(
+    facts = rows.groupBy("chunk", is_dead(given).alias("dead"), *parts).agg(
         F.count("*").alias("rows"),
-        F.coalesce(F.sum("bytes" if sized else F.lit(0)), F.lit(0)).alias("bytes"),
+        F.coalesce(F.sum("bytes" if "bytes" in given else F.lit(0)), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),

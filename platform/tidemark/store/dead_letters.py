@@ -5,6 +5,8 @@ columns. The log takes the rows that fit, and the table `<source>_dead_letters` 
 have a place in the same arrival, which the positions of the log's rows leave out.
 """
 
+from collections.abc import Collection
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -49,14 +51,14 @@ def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
     return F.when(reason.isNotNull(), F.struct(*fields)).alias("dead_letter")
 
 
-def is_dead(rows: DataFrame) -> Column:
-    """Whether a row of a feed is a dead letter."""
-    return F.isnotnull("dead_letter") if "dead_letter" in rows.columns else F.lit(False)
+def is_dead(columns: Collection[str]) -> Column:
+    """Whether a row of a feed is a dead letter, by the columns that its rows have."""
+    return F.isnotnull("dead_letter") if "dead_letter" in columns else F.lit(False)
 
 
 def fitting(rows: DataFrame) -> DataFrame:
-    """The rows of a feed that fit the source's columns."""
-    return rows.where(_FITS) if "dead_letter" in rows.columns else rows
+    """The rows of a feed that fit the source's columns, where some don't."""
+    return rows.where(_FITS)
 
 
 def rejected(rows: DataFrame) -> DataFrame:

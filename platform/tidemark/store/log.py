@@ -236,15 +236,8 @@ class Log:
             ConflictError: another writer has taken over; what was written is without effect.
         """
         try:
-            told = self._with_facts(frame(self.warehouse.spark, rows), arrivals)
-            reach("log")
-            if count := sum(a.rows for a in arrivals):
-                events = self._events(fitting(told), _files(arrivals)[-1] + 1)
-                self._log_fence.append(fetch(events) if count <= FEW else events)
-            reach("dead_letters")
-            if count := sum(a.dead_letters for a in arrivals):
-                dead = rejected(told)
-                self._dead_fence.append(fetch(dead) if count <= FEW else dead.coalesce(1))
+            if any(a.rows or a.dead_letters for a in arrivals):
+                self._append_rows(frame(self.warehouse.spark, rows), arrivals)
             reach("timeline")
             # Whoever takes over fences the timeline before the others: this commit vouches for all.
             self._timeline_fence.append(_rows(arrivals))
@@ -253,6 +246,18 @@ class Log:
                 f"Another ingest of '{self.source.name}' has taken over: this one ends, nothing "
                 "is lost or counted twice."
             ) from None
+
+    def _append_rows(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> None:
+        fit, unfit = sum(a.rows for a in arrivals), sum(a.dead_letters for a in arrivals)
+        told = self._with_facts(rows, arrivals)
+        reach("log")
+        if fit:
+            events = self._events(fitting(told) if unfit else told, _files(arrivals)[-1] + 1)
+            self._log_fence.append(fetch(events) if fit <= FEW else events)
+        reach("dead_letters")
+        if unfit:
+            dead = rejected(told)
+            self._dead_fence.append(fetch(dead) if unfit <= FEW else dead.coalesce(1))
 
     def _with_facts(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
         """`rows` with the facts of their arrival, and `_file`, the one of the log to be in."""
