@@ -5,38 +5,30 @@ killed at any point leaves at most log rows that the timeline does not know; the
 them and goes on after the timeline's last arrival. There is no other memory to lose.
 """
 
-import fcntl
 import json
-import os
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import ConflictError, DataError, DefinitionError
-from tidemark.base.instants import INFINITY
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.engine.process import Tell, silent
-from tidemark.store.dead_letters import is_dead
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
 from tidemark.store.rows import FEW, columns, frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
+from tidemark_streaming.observed import fold, observe
 from tidemark_streaming.outage import ERRORS, Outage, engine_lost
-
-_MISTAKES = ("22", "42")
-"""The SQL states of an expression that can't be computed from the data, or not be understood."""
-
+from tidemark_streaming.sole import sole
 
 FURNISHED = "furnish"
 """The application that fills a table which an inlet brings along, once."""
@@ -100,7 +92,7 @@ def follow(
     source, outage = feed.source, Outage(tell)
     log: Log | None = None
     timeline: list[Arrival] = []
-    with _lock(warehouse, source):
+    with sole(warehouse, source):
         while True:
             try:
                 if log is None:
@@ -131,7 +123,7 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
         position = "{}" if last is None else last.position
         clock = time.time_ns() // 1000 if last is None else last.arrived_at
         versions = json.dumps(current(warehouse, source))
-        arrivals = _fold(source, last, [Chunk(position, clock, end=True)], {}, versions)
+        arrivals = fold(source, last, [Chunk(position, clock, end=True)], {}, versions)
         log.append(log.read(-1, -1), arrivals)
         return arrivals[0]
 
@@ -219,7 +211,7 @@ def _is_topic(told: object) -> bool:
 @contextmanager
 def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
     """The source's log, its only writer."""
-    with _lock(warehouse, source):
+    with sole(warehouse, source):
         yield _written(warehouse, source)
 
 
@@ -274,8 +266,8 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
             with log.warehouse.planning(Planning.of(few)):
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
-                facts = _facts(log.source, rows, chunks, columns(held))
-                arrivals = _fold(log.source, last, chunks, facts, versions)
+                facts = observe(log.source, rows, chunks, columns(held))
+                arrivals = fold(log.source, last, chunks, facts, versions)
                 number = F.col("chunk") + arrivals[0].arrival
                 log.append(rows.withColumn("arrival", number), arrivals)
     except PySparkException as error:
@@ -284,132 +276,3 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
             raise
         raise known from error
     return arrivals
-
-
-@dataclass(frozen=True)
-class _Facts:
-    """What the rows of one chunk say."""
-
-    rows: int = 0
-    dead_letters: int = 0
-    bytes: int = 0
-    min_event_time: int | None = None
-    max_event_time: int | None = None
-    observed: str | None = None
-
-
-def _facts(
-    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
-) -> dict[int, _Facts]:
-    event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
-    if source.ahead is not None:
-        # What is dated too far ahead says nothing of how far the source is.
-        clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
-        clock = rows.sparkSession.createDataFrame(clocks, "chunk INT, _clock BIGINT")
-        rows = rows.join(F.broadcast(clock), "chunk")
-        rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
-    micros = F.unix_micros(event_time)
-    parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
-    facts = rows.groupBy("chunk", is_dead(given).alias("dead"), *parts).agg(
-        F.count("*").alias("rows"),
-        F.coalesce(F.sum("bytes" if "bytes" in given else F.lit(0)), F.lit(0)).alias("bytes"),
-        F.min(micros).alias("oldest"),
-        F.max(micros).alias("newest"),
-        source.watermark.observe(event_time).alias("observed"),
-    )
-    if by is not None:
-        told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
-        facts = facts.groupBy("chunk", "dead").agg(
-            F.sum("rows"),
-            F.sum("bytes"),
-            F.min("oldest"),
-            F.max("newest"),
-            F.to_json(F.collect_list(told)),
-        )
-    try:
-        found = facts.collect()
-    except PySparkException as error:
-        if (error.getSqlState() or "")[:2] not in _MISTAKES:
-            raise
-        # Where the rows can't be read at all, this says so, and it is the feed's to explain.
-        _ = rows.schema
-        reason = str(error).strip().splitlines()[0]
-        raise DefinitionError(
-            f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
-        ) from None
-    told = {row[0]: _Facts(row[2], 0, *row[3:]) for row in found if not row[1]}
-    for chunk, _, count, size, *_ in (row for row in found if row[1]):
-        fits = told.get(chunk, _Facts())
-        told[chunk] = replace(fits, dead_letters=count, bytes=fits.bytes + size)
-    return told
-
-
-def _fold(
-    source: Source,
-    last: Arrival | None,
-    chunks: Sequence[Chunk],
-    facts: dict[int, _Facts],
-    versions: str,
-) -> list[Arrival]:
-    """The chunks as arrivals that follow `last`: the watermark folded over what they brought."""
-    arrivals: list[Arrival] = []
-    for index, chunk in enumerate(chunks):
-        found = facts.get(index, _Facts())
-        before = None if last is None else last.after
-        state = None if last is None else last.watermark_state
-        after, state = source.watermark.advance(
-            state, before, found.observed, chunk.arrived_at, chunk.watermark
-        )
-        last = Arrival(
-            arrival=0 if last is None else last.arrival + 1,
-            arrived_at=chunk.arrived_at,
-            before=before,
-            after=INFINITY if chunk.end else after,
-            rows=found.rows,
-            min_event_time=found.min_event_time,
-            max_event_time=found.max_event_time,
-            bytes=chunk.bytes + found.bytes,
-            position=chunk.position,
-            watermark_state=state,
-            references=versions,
-            dead_letters=found.dead_letters,
-        )
-        arrivals.append(last)
-    return arrivals
-
-
-@contextmanager
-def _lock(warehouse: Warehouse, source: Source) -> Iterator[None]:
-    """The only ingest of a source on this machine, until the process ends, however it ends."""
-    path = _lock_path(warehouse, source)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise DataError(
-            f"Warehouse '{warehouse.location}' can't be written: "
-            f"{(error.strerror or str(error)).lower()}."
-        ) from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(handle, 32).decode() or "unknown"
-            raise ConflictError(
-                f"Source '{source.name}' is being ingested already, by process {holder}: wait "
-                "until it ends, or stop it."
-            ) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
-        yield
-    finally:
-        os.close(handle)
-
-
-def _lock_path(warehouse: Warehouse, source: Source) -> Path:
-    name = f".{source.name}_ingest.lock"
-    location = warehouse.location.removeprefix("file://")
-    if "://" in location:
-        bucket = location.replace("/", "_").replace(":", "_")
-        return Path(tempfile.gettempdir()) / f"tidemark_{bucket}" / name
-    return Path(location) / warehouse.database / name

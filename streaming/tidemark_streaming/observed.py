@@ -1,0 +1,119 @@
+"""What the rows of arrivals say, and the arrivals that follow: the watermark folded over them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import INFINITY
+from tidemark.define.source import Source
+from tidemark.store.dead_letters import is_dead
+from tidemark.store.log import Arrival
+from tidemark_streaming.feed import Chunk
+
+_MISTAKES = ("22", "42")
+"""The SQL states of an expression that can't be computed from the data, or not be understood."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rows of one chunk say."""
+
+    rows: int = 0
+    dead_letters: int = 0
+    bytes: int = 0
+    min_event_time: int | None = None
+    max_event_time: int | None = None
+    observed: str | None = None
+
+
+def observe(
+    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
+) -> dict[int, Facts]:
+    """What the rows of each chunk say, by its index; nothing of one without rows.
+
+    Args:
+        rows: as a feed reads them.
+        given: their columns.
+
+    Raises:
+        DefinitionError: the source's watermark can't be told from its columns.
+    """
+    event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
+    if source.ahead is not None:
+        # What is dated too far ahead says nothing of how far the source is.
+        clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
+        clock = rows.sparkSession.createDataFrame(clocks, "chunk INT, _clock BIGINT")
+        rows = rows.join(F.broadcast(clock), "chunk")
+        rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
+    micros = F.unix_micros(event_time)
+    parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
+    facts = rows.groupBy("chunk", is_dead(given).alias("dead"), *parts).agg(
+        F.count("*").alias("rows"),
+        F.coalesce(F.sum("bytes" if "bytes" in given else F.lit(0)), F.lit(0)).alias("bytes"),
+        F.min(micros).alias("oldest"),
+        F.max(micros).alias("newest"),
+        source.watermark.observe(event_time).alias("observed"),
+    )
+    if by is not None:
+        told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
+        facts = facts.groupBy("chunk", "dead").agg(
+            F.sum("rows"),
+            F.sum("bytes"),
+            F.min("oldest"),
+            F.max("newest"),
+            F.to_json(F.collect_list(told)),
+        )
+    try:
+        found = facts.collect()
+    except PySparkException as error:
+        if (error.getSqlState() or "")[:2] not in _MISTAKES:
+            raise
+        # Where the rows can't be read at all, this says so, and it is the feed's to explain.
+        _ = rows.schema
+        reason = str(error).strip().splitlines()[0]
+        raise DefinitionError(
+            f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
+        ) from None
+    told = {row[0]: Facts(row[2], 0, *row[3:]) for row in found if not row[1]}
+    for chunk, _, count, size, *_ in (row for row in found if row[1]):
+        fits = told.get(chunk, Facts())
+        told[chunk] = replace(fits, dead_letters=count, bytes=fits.bytes + size)
+    return told
+
+
+def fold(
+    source: Source,
+    last: Arrival | None,
+    chunks: Sequence[Chunk],
+    facts: dict[int, Facts],
+    versions: str,
+) -> list[Arrival]:
+    """The chunks as arrivals that follow `last`: the watermark folded over what they brought."""
+    arrivals: list[Arrival] = []
+    for index, chunk in enumerate(chunks):
+        found = facts.get(index, Facts())
+        before = None if last is None else last.after
+        state = None if last is None else last.watermark_state
+        after, state = source.watermark.advance(
+            state, before, found.observed, chunk.arrived_at, chunk.watermark
+        )
+        last = Arrival(
+            arrival=0 if last is None else last.arrival + 1,
+            arrived_at=chunk.arrived_at,
+            before=before,
+            after=INFINITY if chunk.end else after,
+            rows=found.rows,
+            min_event_time=found.min_event_time,
+            max_event_time=found.max_event_time,
+            bytes=chunk.bytes + found.bytes,
+            position=chunk.position,
+            watermark_state=state,
+            references=versions,
+            dead_letters=found.dead_letters,
+        )
+        arrivals.append(last)
+    return arrivals

@@ -1,0 +1,49 @@
+"""The only ingest of a source: a lock of this machine, gone with the process that holds it."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidemark.base.errors import ConflictError, DataError
+from tidemark.define.source import Source
+from tidemark.store.warehouse import Warehouse
+
+
+@contextmanager
+def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
+    """The only ingest of a source on this machine, until the process ends, however it ends."""
+    path = _path(warehouse, source)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise DataError(
+            f"Warehouse '{warehouse.location}' can't be written: "
+            f"{(error.strerror or str(error)).lower()}."
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 32).decode() or "unknown"
+            raise ConflictError(
+                f"Source '{source.name}' is being ingested already, by process {holder}: wait "
+                "until it ends, or stop it."
+            ) from None
+        os.ftruncate(handle, 0)
+        os.write(handle, str(os.getpid()).encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def _path(warehouse: Warehouse, source: Source) -> Path:
+    name = f".{source.name}_ingest.lock"
+    location = warehouse.location.removeprefix("file://")
+    if "://" in location:
+        bucket = location.replace("/", "_").replace(":", "_")
+        return Path(tempfile.gettempdir()) / f"tidemark_{bucket}" / name
+    return Path(location) / warehouse.database / name
