@@ -164,6 +164,17 @@ def test_the_way_out_to_kafka_shown_runs(engine: Settings, tmp_path: Path) -> No
     assert "in all 25\n" in said, said
 
 
+def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path) -> None:
+    env = environment(engine, tmp_path, "evolving")
+    said = " ".join(followed("docs/evolution.md", tmp_path, env).split())
+    assert "the same: the tables of 'warmth' are made by the definition in the code" in said, said
+    assert "aggregate mean" in said
+    assert re.search(r"Of 2 rows through arrival \d: 2 changed\.", said), said
+    assert "warm: 2 values mean: in every row" in said
+    assert "equal: 2 rows of 'warmth'" in said
+    assert said.count("the same: the tables of 'warmth'") == 2
+
+
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
     (_, file, definition), (_, _, trial) = blocks("docs/preparation.md")
     (tmp_path / file).parent.mkdir()

@@ -41,6 +41,8 @@ MADE_BY = {
     "backfill": "a backfill from outside",
     "correction": "a correction",
     "rollup": "a run of a roll-up",
+    "switch": "a switch to rebuilt tables",
+    "back": "a switch back to earlier tables",
 }
 
 SLACK = 600_000_000

@@ -28,11 +28,9 @@ from tidemark.store.conditions import started
 from tidemark.store.coverage import Cover, Coverage
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker, Mode
-from tidemark.store.ranges import Ranges, joined
+from tidemark.store.ranges import EVERYTHING, Ranges, joined
 from tidemark.store.state import by_verdict
 from tidemark.store.warehouse import Warehouse
-
-EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
 
 
 def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:

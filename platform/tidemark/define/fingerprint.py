@@ -46,7 +46,8 @@ def fingerprint(transform: Definition) -> str:
     # Nothing, as it was before there was such a bound, where there is none.
     believed = [] if source.ahead is None else [duration(source.ahead)]
     definition = {
-        "source": [source.name, source.columns, source.event_time, joined, *believed],
+        # A log's columns never change in what they are, and a function names those that it takes.
+        "source": [source.name, source.event_time, joined, *believed],
         "function": own.function,
         "keys": transform.keys,
         "window": transform.window,
@@ -58,7 +59,13 @@ def fingerprint(transform: Definition) -> str:
         "unique": own.unique if own is transform else None,
         "base": None if own is transform else fingerprint(own),
     }
-    return _hash(_Teller().tell(definition))[:12]
+    return digest(definition)
+
+
+def digest(part: object) -> str:
+    """What tells a part of a definition from another: twelve hexadecimal digits, as those of
+    `fingerprint`."""
+    return _hash(_Teller().tell(part))[:12]
 
 
 class _Teller:

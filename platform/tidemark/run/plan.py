@@ -15,6 +15,7 @@ from tidemark.compute import rollups
 from tidemark.compute.correctable import lacking
 from tidemark.compute.lifecycle.fragments import cells
 from tidemark.define.fingerprint import fingerprint
+from tidemark.define.parts import parts
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Arrival
@@ -81,7 +82,7 @@ def increment(
         # Another definition may have had other sessions.
         changing_from=last.open_from if same else None,
     )
-    return Plan(_begun(asset, marker), sum(a.rows for a in arrivals) <= FEW)
+    return Plan(_begun(asset, marker, last), sum(a.rows for a in arrivals) <= FEW)
 
 
 def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, answer: str) -> Plan:
@@ -109,7 +110,7 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
         answer=answer,
     )
     rows = sum(a.rows for a in asset.log.timeline(-1, newest.arrival))
-    return Plan(_begun(asset, marker), rows <= FEW)
+    return Plan(_begun(asset, marker, last), rows <= FEW)
 
 
 def correction(asset: Asset, last: Marker) -> Plan | None:
@@ -156,15 +157,21 @@ def _in_place(
         merges=part,
     )
     rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
-    return Plan(_begun(asset, marker), rows <= FEW)
+    return Plan(_begun(asset, marker, last), rows <= FEW)
 
 
-def _begun(asset: Asset, marker: Marker) -> Marker:
+def _begun(asset: Asset, marker: Marker, last: Marker | None = None) -> Marker:
+    """A commit that begins now, after the newest one of the state; a roll-up's follows none."""
+    definition = fingerprint(asset.transform)
+    told = last is None or (last.definition == definition and last.defined >= 0)
     return replace(
         marker,
         run=marker.run or uuid.uuid4().hex,
         started=marker.started or time.time_ns() // 1000,
-        definition=fingerprint(asset.transform),
+        definition=definition,
+        defined=(-1 if last is None else last.defined) if told else marker.seq,
+        switched=-1 if last is None else last.switched,
+        parts=None if told else parts(asset.transform),
     )
 
 

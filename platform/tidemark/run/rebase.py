@@ -66,5 +66,8 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     for start, end in marker.ranges:
         after = newest.after.cover(Cover(start, end, at))
     # Which sessions are open with what came meanwhile is left to the next run to find out.
-    moved = replace(marker, seq=seq, before=newest.after, after=after, open_from=None)
+    defined = marker.defined if marker.parts is None else seq
+    moved = replace(
+        marker, seq=seq, before=newest.after, after=after, open_from=None, defined=defined
+    )
     return replace(todo, marker=moved), partials

@@ -17,16 +17,15 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from tidemark.base.errors import ConflictError, DefinitionChanged, DefinitionError
+from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.compute.held import scratch
 from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
-from tidemark.define.fingerprint import fingerprint
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine, results
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
-from tidemark.run import commit, compute, plan, rebase, sessions
+from tidemark.run import commit, compute, plan, rebase, sessions, swap, takeover
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.store import ledger
@@ -66,6 +65,7 @@ def incremental(
         DataError: the source was never ingested.
         ConflictError: other runs of the asset were quicker, time and again.
         DefinitionChanged: another definition has run the asset since, and `standing`.
+        DefinitionError: the definition has changed so that what is stored can't be gone on with.
     """
     if transform.follows is not None and (through is not None or limit is not None):
         raise DefinitionError(
@@ -74,14 +74,9 @@ def incremental(
         )
 
     def planned(asset: Asset, last: Marker) -> Plan | None:
-        if standing and last.definition not in ("", fingerprint(transform)):
-            raise DefinitionChanged(
-                f"The definition of '{transform.name}' has changed, and another run has begun to "
-                "follow it: this one, which goes by the earlier one, ends here."
-            )
         return plan.increment(asset, last, through, limit, known)
 
-    return _run(warehouse, transform, planned)
+    return _run(warehouse, transform, planned, standing=standing)
 
 
 def backfill(
@@ -123,6 +118,7 @@ def backfill(
         transform,
         lambda asset, last: plan.backfill(asset, last, start, end, answer),
         reported=reported,
+        anew=start is None,
     )
     assert facts is not None
     return facts
@@ -167,12 +163,26 @@ def _run(
     planned: _Planner,
     *,
     reported: bool = False,
+    anew: bool = False,
+    standing: bool = False,
 ) -> RunFacts | None:
-    """The first attempt that no other run was quicker than."""
+    """The first attempt that no other run was quicker than.
+
+    Args:
+        anew: whether all that is stored is replaced.
+        standing: whether the asset was run by this very definition before.
+    """
     for n in range(ATTEMPTS):
         try:
             with warehouse.catalog.aside():
-                return _attempt(Asset(warehouse, transform), planned, reported=reported)
+                asset = Asset(warehouse, transform)
+                last = asset.state.last()
+                if last.swap is not None and not asset.rolls_up and asset.published() < last.seq:
+                    # That asks for no definition, so it is not asked whose this one is.
+                    swap.finish(asset, last)
+                if not anew:
+                    takeover.check(asset, last, standing=standing)
+                return _attempt(asset, last, planned, reported=reported, anew=anew)
         except ConflictError:
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))
     raise ConflictError(
@@ -185,9 +195,11 @@ def publish_again(asset: Asset, marker: Marker) -> None:
     _carry_out(asset, Plan(marker, few=True, stored=True), reported=False)
 
 
-def _attempt(asset: Asset, planned: _Planner, *, reported: bool) -> RunFacts | None:
-    last = asset.state.last()
-    behind = plan.left_behind(asset, last)
+def _attempt(
+    asset: Asset, last: Marker, planned: _Planner, *, reported: bool, anew: bool
+) -> RunFacts | None:
+    # What another definition left behind is replaced with all the rest.
+    behind = None if anew else plan.left_behind(asset, last)
     if behind is not None:
         asset.warehouse.enter(*asset.transform.tables, ledger.TABLE, results.TABLE)
         _carry_out(asset, behind, reported=False)

@@ -7,6 +7,7 @@ next time, and no run waits for it. What somebody may still read stays, however 
 | --- | --- |
 | versions of references that arrivals recorded | a run joins with them for ever |
 | changes that a mart or a continuous query has not read yet | it goes on from there |
+| what tables had before a switch to rebuilt ones, for seven days | `rebuild --back` puts it back |
 | files that no commit names yet, for a day at least | a run may be about to commit them |
 """
 
@@ -25,10 +26,14 @@ from tidemark.base.errors import ConflictError, DataError
 from tidemark.store.committers import Committer, Spared
 from tidemark.store.committers.leftovers import written
 from tidemark.store.committers.staged import file_system
+from tidemark.store.state import State
 from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 
 DAY = 86_400_000_000
 RETENTION = 7 * DAY
+KEPT = 7 * DAY
+"""For so long there is a way back from a switch to rebuilt tables."""
+
 TARGET = 128 << 20
 """The size that files are folded to; what has a quarter of it is left as it is."""
 
@@ -90,13 +95,15 @@ def maintain(
         if name not in there:
             known = ", ".join(there) or "none"
             raise DataError(f"There is no table '{name}' of Tidemark's; there are: {known}.")
-    references = _recorded(warehouse, there)
+    needed = _recorded(warehouse, there)
+    kept = _kept(warehouse, there, now - KEPT)
     read = _read(warehouse)
     for table in asked or there:
         yield _maintain(
             warehouse.committer,
             table,
-            sorted(references[table]),
+            sorted(needed[table]),
+            kept.get(table),
             read,
             now,
             retention,
@@ -110,6 +117,7 @@ def _maintain(
     committer: Committer,
     table: str,
     versions: Sequence[int],
+    kept: int | None,
     read: Mapping[str, int],
     now: int,
     retention: int,
@@ -121,6 +129,7 @@ def _maintain(
     busy, feed = False, max(read.get(head.life, head.version), 0)
     unread = committer.committed_at(table, feed) if feed < head.version else None
     needed = [*versions, *([feed] if unread is not None else [])]
+    needed += [] if kept is None else [kept]
     oldest = min([now, *(committer.committed_at(table, v) or now for v in needed)])
     try:
         files = committer.compact(table, TARGET, dry_run=dry_run)
@@ -138,12 +147,26 @@ def _maintain(
     told = [
         *([f"{len(versions)} recorded versions"] if versions else []),
         *([f"changes since version {feed}, unread"] if unread is not None else []),
+        *([f"version {kept}, from before a switch"] if kept is not None else []),
     ]
     return Maintained(table, *files, *freed, busy=busy, spared=", ".join(told))
 
 
 def _format(committer: Committer, table: str) -> int:
     return int(committer.properties(table).get("tidemark.format", 0))
+
+
+def _kept(warehouse: Warehouse, tables: Iterable[str], since: int) -> dict[str, int]:
+    """The versions that tables had before switches since an instant, by the tables' names."""
+    found: dict[str, int] = {}
+    for table in (t for t in tables if t.endswith("_state")):
+        state = State.named(warehouse, table)
+        switched = state.last().switched
+        if switched > state.forgotten():
+            commit = state.at(switched)
+            if commit.swap is not None and commit.started >= since:
+                found |= commit.swap.kept
+    return found
 
 
 def _recorded(warehouse: Warehouse, tables: Iterable[str]) -> dict[str, set[int]]:

@@ -4,8 +4,13 @@ from collections.abc import Iterable
 from heapq import nlargest
 from itertools import pairwise
 
+from tidemark.base.instants import BEGINNING, INFINITY
+
 Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
+
+EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
+"""Wherever a window can start."""
 
 NOWHERE: Ranges = ((0, 0),)
 """Where nothing is: no range at all would be everywhere."""
@@ -25,7 +30,7 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
         f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
         for start, end in ranges
     ]
-    return f"({' OR '.join(inside)})" if inside else "TRUE"
+    return f"({' OR '.join(inside)})" if inside and ranges != EVERYTHING else "TRUE"
 
 
 def joined(ranges: Iterable[tuple[int, int]], most: int = MOST) -> Ranges:

@@ -28,8 +28,9 @@ _UNWRITABLE = {
 def changed_columns(table: str) -> DataError:
     """The sentence for rows whose columns are not those of their table."""
     return DataError(
-        f"Can't write table '{table}': its columns are not those of the definition any more; give "
-        "the changed asset a new name, or drop it with its tables by `tidemark drop`."
+        f"Can't write table '{table}': its columns are not those of the definition any more; make "
+        "the asset anew by `tidemark rebuild`, give it a new name, or drop it with its tables by "
+        "`tidemark drop`."
     )
 
 

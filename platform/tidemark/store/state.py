@@ -26,10 +26,10 @@ from tidemark.engine.varying import varying
 from tidemark.store.conditions import Within, started
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
-from tidemark.store.rows import Rows
+from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 
-_APP = "state"
+_APP, _FORGOTTEN = "state", "forgotten"
 
 
 class State:
@@ -38,6 +38,13 @@ class State:
     def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
+
+    @classmethod
+    def named(cls, warehouse: Warehouse, table: str) -> "State":
+        """The state table of that name, whatever transform it is of."""
+        state = cls.__new__(cls)
+        state.warehouse, state.table = warehouse, table
+        return state
 
     def life(self) -> str | None:
         """The identity of the state; None where there is none."""
@@ -101,7 +108,7 @@ class State:
             notes = [*((m.seq, m.to_json()) for m in self.since(-1)), *notes]
         elif marker.replaces:
             where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
-        told = self._notes(notes)
+        told = _notes(notes, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, marker.seq)
         if self.warehouse.transaction(self.table, _APP) != marker.seq - 1:
             done = None
@@ -111,6 +118,15 @@ class State:
             done = self.warehouse.append(partials, *place, also=told)
         if done is None:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
+
+    def forget(self, seq: int) -> None:
+        """Note that what a switch of that number keeps is kept no more."""
+        nothing = self.warehouse.schema(self.table).empty_table()
+        self.warehouse.append(nothing, self.table, _FORGOTTEN, seq)
+
+    def forgotten(self) -> int:
+        """The number of the newest switch of which nothing is kept any more; -1 where all is."""
+        return self.warehouse.transaction(self.table, _FORGOTTEN)
 
     def counts(self, marker: Marker) -> Counter[int]:
         """The events of an earlier commit, by verdict."""
@@ -126,16 +142,10 @@ class State:
         return rows.where("marker IS NULL").drop("marker")
 
     def _markers(self, start: int, end: int) -> list[Marker]:
-        rows = self.warehouse.take(self.table, _numbered(start, end))
+        columns = ["seq", "marker"]
+        rows = self.warehouse.take(self.table, _numbered(start, end), columns=columns)
         told = rows.filter(rows["marker"].is_valid()).sort_by("seq")["marker"].to_pylist()
         return [Marker.from_json(text) for text in told]
-
-    def _notes(self, notes: Sequence[tuple[int, str]]) -> pa.Table:
-        schema = self.warehouse.schema(self.table)
-        empty = dict.fromkeys(schema.names)
-        return pa.Table.from_pylist(
-            [empty | {"seq": n, "marker": text} for n, text in notes], schema=schema
-        )
 
 
 def numbered(partials: DataFrame, seq: int) -> DataFrame:
@@ -155,6 +165,14 @@ def by_verdict(partials: Rows) -> Counter[int]:
     for row in added.to_pylist():
         counts[row["verdict"]] += row["events_sum"]
     return counts
+
+
+def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
+    """Rows of the state that tell of commits, by their numbers, and of no partials."""
+    empty = dict.fromkeys(schema.names)
+    return pa.Table.from_pylist(
+        [empty | {"seq": n, "marker": text} for n, text in notes], schema=schema
+    )
 
 
 def _numbered(start: int, end: int) -> Within:

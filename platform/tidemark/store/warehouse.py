@@ -191,6 +191,15 @@ class Warehouse:
         self._demand(table)
         return self.spark.read.format("delta").load(self.path(table))
 
+    def rows_at(self, table: str, version: int) -> Rows:
+        """The rows that a version of a table has."""
+        return self.committer.rows_at(table, version)
+
+    def readable(self, table: str, version: int) -> bool:
+        """Whether a version of a table can still be read: its log tells of it, and its files are
+        there."""
+        return self.committer.readable(table, version)
+
     def schema(self, table: str) -> pa.Schema:
         """The table's columns."""
         self._demand(table)
@@ -279,7 +288,8 @@ class Warehouse:
         *,
         also: pa.Table | None = None,
     ) -> int | None:
-        """Put rows in the place of those of which `where` is true; otherwise as `append`."""
+        """Put rows in the place of those of which `where` is true; otherwise as `append`. Where it
+        is `TRUE` the table has the columns of the rows from then on."""
         return self.committer.replace(table, rows, where, app, version, also=also)
 
     def merge(

@@ -6,10 +6,11 @@ table says that it is complete; then both are compared row by row.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import rollups as rolling
@@ -117,15 +118,18 @@ def parity(
         streamed = computed(stored)
         all_in = stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE)
         complete = computed(all_in)
-        compared = place.keep(_compared(published, streamed, complete, transform))
-        found = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
+        columns = [*transform.aggregates, *FACTS]
+        keys = named(transform.keys, "key")
+        rows = compared(published, streamed, complete, transform.by_window, columns, keys)
+        both = place.keep(rows)
+        found = both.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
         lost = stored.where(F.col("verdict") == judge.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
             as_of=coverage.at.arrival,
-            windows=compared.select("window_start", "keys").distinct().count(),
+            windows=both.select("window_start", "keys").distinct().count(),
             lost=int(lost[0] or 0) if lost else 0,
             total=sum(kinds.values()),
             differences=[
@@ -168,18 +172,27 @@ def _count(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> int:
     return warehouse.take(transform.quarantine_table, Within("window_start", ranges)).num_rows
 
 
-def _compared(
-    published: DataFrame, streamed: DataFrame, complete: DataFrame, transform: Definition
+def compared(
+    published: DataFrame,
+    streamed: DataFrame,
+    complete: DataFrame,
+    by: Sequence[str],
+    columns: Sequence[str],
+    keys: Column,
 ) -> DataFrame:
-    """One row for each difference, and one with a null `kind` for each row that agrees."""
-    columns = [*transform.aggregates, *FACTS]
+    """One row for each difference, and one with a null `kind` for each row that agrees.
+
+    Args:
+        published: what there is.
+        streamed, complete: what there should be, as streamed and with all that came too late.
+        by: the columns that tell one row from another.
+        columns: those that are compared.
+        keys: what is told of the struct `key`, which has the columns of `by`, beside its time.
+    """
     types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
 
     def side(rows: DataFrame, name: str) -> DataFrame:
-        return rows.select(
-            F.struct(*transform.by_window).alias(f"{name}_key"),
-            F.struct(*columns).alias(name),
-        )
+        return rows.select(F.struct(*by).alias(f"{name}_key"), F.struct(*columns).alias(name))
 
     joined = (
         side(published, "p")
@@ -201,6 +214,6 @@ def _compared(
     return joined.select(
         kind.alias("kind"),
         iso("key.window_start").alias("window_start"),
-        named(transform.keys, "key").alias("keys"),
+        keys.alias("keys"),
         F.explode(F.when(whole, nothing).otherwise(differences)).alias("d"),
     ).select("kind", "window_start", "keys", "d.*")

@@ -18,6 +18,7 @@ from tidemark_streaming.cli import (
     dead_letters,
     demo,
     emit,
+    evolve,
     ingest,
     kafka,
     maintain,
@@ -65,7 +66,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(dead_letters, kafka, simulate, trace),
+    *(dead_letters, evolve, kafka, simulate, trace),
 )
 for module in modules:
     module.register(app)

@@ -53,7 +53,7 @@ def run(
         done = incremental(store, transform, limit=limit)
         work.note = f"{done.events:,} events" if done else "nothing new"
     if done is not None:
-        _show(done, json)
+        show(done, json)
     elif json:
         emit(None)
     else:
@@ -92,10 +92,11 @@ def backfill(
         start, stop = span or (None, None)
         done = runs.backfill(store, transform, start, stop, answer=answer.replace("-", "_"))
         work.note = f"{done.events:,} events"
-    _show(done, json)
+    show(done, json)
 
 
-def _show(done: "RunFacts", json: bool) -> None:
+def show(done: "RunFacts", json: bool = False) -> None:
+    """Say what a run did."""
     if json:
         emit(plain(done))
         return

@@ -151,7 +151,8 @@ class Committer(Protocol):
         *,
         also: pa.Table | None = None,
     ) -> int | None:
-        """Put rows in the place of those of which `where` is true; otherwise as `append`."""
+        """Put rows in the place of those of which `where` is true; otherwise as `append`. Where it
+        is `TRUE` the table has the columns of the rows from then on."""
         ...
 
     def merge(
@@ -205,6 +206,15 @@ class Committer(Protocol):
 
     def committed_at(self, table: str, version: int) -> int | None:
         """When a version was committed, in microseconds; None where the log has forgotten it."""
+        ...
+
+    def rows_at(self, table: str, version: int) -> Rows:
+        """The rows that a version of a table has; few of them in memory, where it is told without
+        asking that they are."""
+        ...
+
+    def readable(self, table: str, version: int) -> bool:
+        """Whether the log tells of a version, and all of its files are there."""
         ...
 
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:

@@ -33,7 +33,7 @@ from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Condition
 from tidemark.store.refusals import history_gone, translated
-from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame
+from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fitted, frame
 
 _ATTEMPTS = 20
 _FOLD_ATTEMPTS = 4
@@ -167,17 +167,18 @@ class Direct:
         *,
         also: pa.Table | None = None,
     ) -> int | None:
-        ready = self._ready(table, rows, also)
+        everything = where == "TRUE"
+        ready = self._ready(table, rows, also, anew=everything)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> int:
-            everything = where == "TRUE"
             if isinstance(ready, Staged) and everything:
-                ready.commit(opened, "overwrite", properties)
+                ready.commit(opened, "overwrite", properties, delta_schema(rows.schema))
                 return ready.rows
             write_deltalake(
                 opened,
                 ready.reader(arrow_schema(opened.schema())) if isinstance(ready, Staged) else ready,
                 mode="overwrite",
+                schema_mode="overwrite" if everything else None,
                 predicate=None if everything else for_datafusion(where),
                 commit_properties=properties,
             )
@@ -264,6 +265,23 @@ class Direct:
         info = system.get_file_info(f"{folder}/_delta_log/{version:020}.json")
         return None if info.type == pafs.FileType.NotFound else written(info)
 
+    def rows_at(self, table: str, version: int) -> Rows:
+        then = DeltaTable(self._tables.path(table), version, self._storage)
+        if listed.at_most(then, ()) <= FEW:
+            return listed.load(then, ())
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self._tables.path(table))
+
+    def readable(self, table: str, version: int) -> bool:
+        try:
+            then = DeltaTable(self._tables.path(table), version, self._storage)
+        except DeltaError:
+            return False
+        system, folder = file_system(self._tables.path(table))
+        paths = pa.table(then.get_add_actions(flatten=True))["path"].to_pylist()
+        infos = system.get_file_info([f"{folder}/{path}" for path in paths])
+        return all(info.type == pafs.FileType.File for info in infos)
+
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
         for n in range(_FOLD_ATTEMPTS):
             try:
@@ -289,14 +307,21 @@ class Direct:
                 dry_run=dry_run,
             )
 
-    def _ready(self, table: str, rows: Rows, also: pa.Table | None) -> pa.Table | Staged:
-        """Rows as they can be committed: their columns are the table's, and their files written."""
-        ready = fitted(rows, self._tables.now(table).schema(), table)
+    def _ready(
+        self, table: str, rows: Rows, also: pa.Table | None, *, anew: bool = False
+    ) -> pa.Table | Staged:
+        """Rows as they can be committed: their files are written, and their columns the table's.
+
+        Args:
+            anew: whether they are all that the table will have, so that their columns become its.
+        """
+        there = delta_schema(rows.schema) if anew else self._tables.now(table).schema()
+        ready = fitted(rows, there, table)
         if isinstance(ready, pa.Table):
             return ready if also is None else pa.concat_tables([ready, also])
-        path, there = self._tables.path(table), self._asides.get(cast(DataFrame, rows))
+        path, aside = self._tables.path(table), self._asides.get(cast(DataFrame, rows))
         with translated(f"write table '{table}'"):
-            staged = stage(ready, path) if there is None else there.within(path)
+            staged = stage(ready, path) if aside is None else aside.within(path)
             return staged if also is None else staged.and_also(also)
 
     def _committed(

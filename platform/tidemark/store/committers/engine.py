@@ -146,7 +146,8 @@ class Engine:
         *,
         also: pa.Table | None = None,
     ) -> int | None:
-        options = {} if where == "TRUE" else {"replaceWhere": where}
+        anew = where == "TRUE"
+        options = {"overwriteSchema": "true"} if anew else {"replaceWhere": where}
         return self._write(table, rows, also, "overwrite", app, version, options)
 
     def merge(
@@ -241,6 +242,19 @@ class Engine:
         found = rows.where(F.col("version") == version).select(F.unix_micros("timestamp")).collect()
         return int(found[0][0]) if found else None
 
+    def rows_at(self, table: str, version: int) -> Rows:
+        reader = self._spark.read.format("delta").option("versionAsOf", version)
+        return reader.load(self._path(table))
+
+    def readable(self, table: str, version: int) -> bool:
+        try:
+            frame(self._spark, self.rows_at(table, version)).write.format("noop").mode(
+                "overwrite"
+            ).save()
+        except PySparkException:
+            return False
+        return True
+
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
         before = int(self._detail(table)["numFiles"])
         if dry_run:
@@ -301,7 +315,8 @@ class Engine:
         version: int,
         options: dict[str, str],
     ) -> int | None:
-        schema = delta_schema(self.read(table).schema)
+        anew = "overwriteSchema" in options
+        schema = delta_schema(rows.schema if anew else self.read(table).schema)
         ready = frame(self._spark, fitted(rows, schema, table))
         if also is not None:
             ready = ready.unionByName(frame(self._spark, also))

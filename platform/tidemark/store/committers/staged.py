@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
 
@@ -95,11 +95,13 @@ class Staged:
         opened: DeltaTable,
         mode: Literal["append", "overwrite"],
         properties: CommitProperties,
+        schema: Schema | None = None,
     ) -> None:
-        """Make them part of the table; with `overwrite`, all that there is of it."""
+        """Make them part of the table; with `overwrite`, all that there is of it, with the columns
+        of `schema`."""
         actions: list[AddAction | RemoveAction] = [f.added() for f in self.files]
         opened.create_write_transaction(
-            actions, mode, opened.schema(), commit_properties=properties
+            actions, mode, schema or opened.schema(), commit_properties=properties
         )
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:

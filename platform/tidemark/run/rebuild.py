@@ -1,0 +1,237 @@
+"""Rebuilds: a changed definition's tables are made beside those that are there, and then put in
+their place.
+
+`rebuild` counts all arrivals by the definition in the code, into tables of their own under the name
+`<asset>__rebuild`, with runs like any other; the asset itself goes on by its earlier definition. A
+`switch` takes in what arrived meanwhile and swaps (`swap`); a stream of the earlier definition then
+ends itself. `back` swaps again, for what the tables had before the switch, and `discard` gives up
+what is kept for either.
+"""
+
+import random
+import time
+from dataclasses import dataclass, replace
+
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.define.definition import Definition
+from tidemark.define.fingerprint import fingerprint
+from tidemark.define.parts import parts
+from tidemark.define.rollup import counting
+from tidemark.define.transform import WindowedTransform
+from tidemark.run import runner, swap
+from tidemark.store.asset import Asset
+from tidemark.store.dropping import drop
+from tidemark.store.ledger import RunFacts
+from tidemark.store.marker import Marker, Mode, Swap
+from tidemark.store.warehouse import Warehouse
+
+_ATTEMPTS = 60
+_PATIENCE = 10.0
+"""Seconds that a switch waits for a run to publish what it has stored."""
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """How far the tables beside an asset's are.
+
+    Args:
+        asset: the asset's name.
+        tables: those beside, by name.
+        through: the arrival through which they are complete.
+        current: the same of the asset's own.
+        windows: rows that would be published.
+        quarantined: windows that would be withheld.
+    """
+
+    asset: str
+    tables: list[str]
+    through: int
+    current: int
+    windows: int
+    quarantined: int
+
+
+def beside(transform: Definition) -> WindowedTransform:
+    """The asset under whose name a rebuild's tables are made: the same definition.
+
+    Raises:
+        DefinitionError: a roll-up, which follows its base.
+    """
+    if transform.follows is not None:
+        raise DefinitionError(
+            f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
+            f"rebuild that, then run '{transform.name}', which follows it."
+        )
+    return replace(counting(transform), name=f"{transform.name}__rebuild")
+
+
+def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
+    """Make an asset's tables by the definition in the code beside those that are there; where that
+    was begun, take in what arrived since.
+
+    Raises:
+        DefinitionError: a roll-up, or a definition that can't run.
+        DataError: the asset has not run yet, so there is nothing to put tables beside.
+        ConflictError: another rebuild works on the same tables.
+    """
+    side, asset = beside(transform), Asset(warehouse, transform)
+    last = asset.state.last()
+    if last.seq < 0:
+        raise DataError(
+            f"'{transform.name}' has not run yet: `tidemark run {transform.name}` makes its tables."
+        )
+    begun = Asset(warehouse, side).state.last()
+    if begun.seq >= 0 and begun.definition != fingerprint(side):
+        # Begun for a definition that has changed again.
+        drop(warehouse, side)
+        begun = Marker()
+    if begun.seq < 0:
+        runner.backfill(warehouse, side)
+    runner.incremental(warehouse, side)
+    done = Asset(warehouse, side)
+    return Rebuilt(
+        asset=transform.name,
+        tables=list(swap.versions(done)),
+        through=done.state.last().after.through,
+        current=last.after.through,
+        windows=warehouse.take(side.table, columns=["seq"]).num_rows,
+        quarantined=swap.count(warehouse, side.quarantine_table),
+    )
+
+
+def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
+    """Put what was rebuilt in the place of an asset's tables, with all that has arrived.
+
+    Raises:
+        DataError: nothing was rebuilt by the definition in the code.
+        ConflictError: runs of the asset were quicker, time and again.
+    """
+    side = beside(transform)
+    for n in range(_ATTEMPTS):
+        asset = Asset(warehouse, transform)
+        last = _published(asset)
+        if Asset(warehouse, side).state.last().definition != fingerprint(side):
+            if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
+                # A switch that was killed, and is done to its end now.
+                return swap.finish(asset, last)
+            raise DataError(
+                f"There is nothing to switch to: `tidemark rebuild {transform.name}` first makes "
+                f"tables by the definition of '{transform.name}' in the code."
+            )
+        runner.incremental(warehouse, side)
+        ready = Asset(warehouse, side)
+        newest = ready.state.last()
+        if newest.after.at.arrival >= last.after.through:
+            found = swap.versions(ready)
+            kept = swap.versions(asset) if asset.published() >= last.seq else {}
+            marker = Marker(
+                mode=Mode.SWITCH,
+                seq=last.seq + 1,
+                before=last.after,
+                after=newest.after,
+                definition=newest.definition,
+                defined=last.seq + 1,
+                parts=parts(side),
+                open_from=newest.open_from,
+                switched=last.seq + 1 if kept else -1,
+                swap=Swap(_renamed(found, side, asset.transform), kept),
+            )
+            try:
+                return _swapped(asset, marker, side)
+            except ConflictError:
+                pass
+        time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
+    raise ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
+
+
+def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
+    """Put what an asset's tables had before their last switch in the place of what they have.
+
+    They then stand where they stood: what has arrived since is taken in by the next run of the
+    earlier definition. Runs of another one are refused.
+
+    Raises:
+        DataError: there was no switch, or what was there before is not kept any more.
+        ConflictError: runs of the asset were quicker, time and again.
+    """
+    _ = beside(transform)
+    for n in range(_ATTEMPTS):
+        asset = Asset(warehouse, transform)
+        last = _published(asset)
+        switched, kept = _kept(asset, last)
+        earlier = asset.state.at(switched.seq - 1)
+        told = None if earlier.defined < 0 else asset.state.at(earlier.defined).parts
+        marker = Marker(
+            mode=Mode.BACK,
+            seq=last.seq + 1,
+            before=last.after,
+            after=earlier.after,
+            answer=earlier.answer,
+            definition=earlier.definition,
+            defined=-1 if told is None else last.seq + 1,
+            parts=told,
+            open_from=earlier.open_from,
+            swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
+        )
+        try:
+            return _swapped(asset, marker, None)
+        except ConflictError:
+            time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
+    raise ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
+
+
+def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
+    """Give up what was rebuilt and not switched to, and what the last switch keeps for the way
+    back; the tables that are gone."""
+    gone = drop(warehouse, beside(transform))
+    asset = Asset(warehouse, transform)
+    if (last := asset.state.last()).switched >= 0:
+        asset.state.forget(last.switched)
+    return gone
+
+
+def _swapped(asset: Asset, marker: Marker, side: WindowedTransform | None) -> RunFacts:
+    assert marker.swap is not None
+    state = marker.swap.taken[asset.transform.state_table]
+    facts = swap.finish(asset, swap.store(asset, marker, state))
+    if side is not None:
+        drop(asset.warehouse, side)
+    return facts
+
+
+def _renamed(
+    found: dict[str, int], side: Definition, own: Definition
+) -> dict[str, tuple[str, int]]:
+    """The versions of tables beside, by the names of those whose place they take."""
+    names = [own.state_table, *swap.others(own)]
+    theirs = [side.state_table, *swap.others(side)]
+    pairs = zip(names, theirs, strict=True)
+    return {name: (other, found[other]) for name, other in pairs if other in found}
+
+
+def _kept(asset: Asset, last: Marker) -> tuple[Marker, dict[str, int]]:
+    """The last switch, and the versions that the tables had before."""
+    name = asset.transform.name
+    if last.switched < 0:
+        raise DataError(f"There is no way back: no switch of '{name}' keeps what was before it.")
+    switched = asset.state.at(last.switched)
+    kept = dict(switched.swap.kept) if switched.swap else {}
+    if asset.state.forgotten() >= last.switched or not all(
+        asset.warehouse.readable(table, version) for table, version in kept.items()
+    ):
+        raise DataError(
+            f"There is no way back: what '{name}' had before its last switch was discarded, or "
+            "maintenance has removed it after its seven days."
+        )
+    return switched, kept
+
+
+def _published(asset: Asset) -> Marker:
+    """The newest commit, once it is published; or after a while, where nobody publishes it."""
+    began, last = time.monotonic(), asset.state.last()
+    if last.swap is not None and asset.published() < last.seq:
+        swap.finish(asset, last)
+    while asset.published() < last.seq and time.monotonic() - began < _PATIENCE:
+        time.sleep(0.05)
+        last = asset.state.last()
+    return last

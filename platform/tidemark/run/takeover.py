@@ -1,0 +1,60 @@
+"""Taking over: may a run go on with what was stored by another definition than its own?
+
+What a change of a part means is told by `define.parts`. Where windows, keys or aggregates changed,
+nothing can be gone on with: such a run ends with one sentence, and nothing is touched, until the
+tables are made by the new definition (`rebuild`, or a backfill of all). Otherwise the definition
+that is in the code takes over, and a stream that still goes by the earlier one ends itself.
+"""
+
+from tidemark.base.errors import DefinitionChanged, DefinitionError
+from tidemark.define import parts
+from tidemark.define.fingerprint import fingerprint
+from tidemark.define.parts import Change, Effect
+from tidemark.store.asset import Asset
+from tidemark.store.marker import Marker, Mode
+
+_SHOWN = 3
+
+
+def check(asset: Asset, last: Marker, *, standing: bool) -> None:
+    """Refuse to go on, by this asset's definition, with what the newest commit has left.
+
+    Args:
+        standing: whether the asset was run by this very definition before.
+
+    Raises:
+        DefinitionChanged: another definition has run the asset since, and `standing`.
+        DefinitionError: what is stored can't be gone on with.
+    """
+    if last.definition in ("", fingerprint(asset.counting)):
+        return
+    name = asset.counting.name
+    if standing:
+        raise DefinitionChanged(
+            f"The definition of '{name}' has changed, and another run has begun to "
+            "follow it: this one, which goes by the earlier one, ends here."
+        )
+    found = since(asset, last)
+    if asset.rolls_up:
+        # It reads partials, in which panes are not.
+        found = [c for c in found if c.part != "accumulation"]
+    worst = parts.effect(found)
+    if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.BACK):
+        return
+    told = ", ".join(str(c) for c in found[:_SHOWN])
+    told += f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise DefinitionError(
+        f"The tables of '{name}' were made by another definition, which differs in {told}: no run "
+        f"goes on with them. `tidemark changes {name}` tells which windows would change; "
+        f"`tidemark rebuild {name}` makes them anew beside these, and `--switch` puts them in "
+        "their place."
+    )
+
+
+def since(asset: Asset, last: Marker) -> list[Change]:
+    """In what an asset's definition differs from the one that made the newest commit; nothing
+    where that is not told."""
+    if last.defined < 0:
+        return []
+    told = asset.state.at(last.defined).parts
+    return [] if told is None else parts.changed(told, asset.counting)

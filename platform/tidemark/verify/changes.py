@@ -1,0 +1,247 @@
+"""Changes: what differs between the definition in the code and the one an asset's tables were made
+by, and which windows it would change.
+
+What differs is told by what the tables' commits keep of their definition. Which windows it would
+change is computed: the log is counted by the new definition, in one bounded pass, as of the arrival
+through which the published table is complete, and both are compared row by row. Nothing is written.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.compute import rollups as rolling
+from tidemark.compute.compare import named
+from tidemark.compute.held import Scratch, scratch
+from tidemark.compute.pane import as_of, check, finished
+from tidemark.define import parts
+from tidemark.define import verdict as judge
+from tidemark.define.definition import Definition
+from tidemark.define.parts import AGGREGATE, Change, Effect
+from tidemark.engine.requests import fetch
+from tidemark.run import takeover
+from tidemark.store.asset import Asset
+from tidemark.store.conditions import Within, started
+from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges, between
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import compared
+
+NEW, GONE, CHANGED = "new", "gone", "changed"
+_KINDS = {"missing": NEW, "extra": GONE, "value": CHANGED}
+_BY = ["window_start", "window_end", "keys"]
+_JUDGED = ("quality", "failed", "status", "run")
+_UNTOLD = ("as_of", "seq", *_JUDGED)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value that would change.
+
+    Args:
+        kind: `changed`, or `new` or `gone`, of a whole row.
+        window_start: ISO 8601, UTC.
+        keys: the window's keys, by its own definition.
+        column: the column that changes; None of a whole row.
+        before, after: its values, as text.
+    """
+
+    kind: str
+    window_start: str
+    keys: dict[str, Any]
+    column: str | None
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What `changes` found.
+
+    Args:
+        asset: the asset's name.
+        differences: the parts in which the definitions differ.
+        effect: what they mean for runs.
+        earlier_through: where an earlier definition counted what is still there, through which
+            arrival; None where all was counted by the newest.
+        as_of: the arrival through which both were compared.
+        windows: rows compared, of both; 0 where there was no need to.
+        rows: how many of them would come, go or change, by kind.
+        columns: how many values would change, by column; of a column that comes or goes, None.
+        earliest, latest: the first and the last window start among the rows that would differ.
+        examples: the first of them.
+    """
+
+    asset: str
+    differences: list[Change]
+    effect: Effect
+    earlier_through: int | None
+    as_of: int
+    windows: int = 0
+    rows: dict[str, int] = field(default_factory=dict[str, int])
+    columns: dict[str, int | None] = field(default_factory=dict[str, int | None])
+    earliest: str | None = None
+    latest: str | None = None
+    examples: list[Value] = field(default_factory=list[Value])
+
+    @property
+    def same(self) -> bool:
+        """Whether the tables are what the definition in the code gives."""
+        return not self.differences and self.earlier_through is None
+
+
+def changes(
+    warehouse: Warehouse,
+    transform: Definition,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    most: int = 20,
+) -> Changes:
+    """What the definition would change, of the windows that start in [start, end); all by default.
+
+    Args:
+        most: how many values to list.
+
+    Raises:
+        DefinitionError: a roll-up, which is made of its base; or a definition that can't run.
+        DataError: the asset has not run yet, or an earlier Tidemark made it, which kept nothing of
+            its definition.
+    """
+    asset = Asset(warehouse, transform)
+    if asset.rolls_up:
+        raise DefinitionError(
+            f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
+            f"ask for the changes of that."
+        )
+    if asset.published() < 0:
+        raise DataError(f"'{transform.name}' has not run yet: there is nothing to compare with.")
+    with scratch(warehouse) as place:
+        published, commit = _settled(asset, between(start, end), place)
+        found = takeover.since(asset, commit)
+        meant, earlier = parts.effect(found), _earlier(asset, commit)
+        told = Changes(
+            asset=transform.name,
+            differences=found,
+            effect=meant,
+            earlier_through=earlier,
+            as_of=commit.after.at.arrival,
+        )
+        if commit.defined < 0:
+            raise DataError(
+                f"An earlier Tidemark made the tables of '{transform.name}', and kept nothing of "
+                f"their definition: `tidemark parity {transform.name}` compares them with the "
+                "present one."
+            )
+        if meant is Effect.NONE and earlier is None:
+            return told
+        check(asset.log, asset.counting)
+        return _counted(asset, commit, told, published, between(start, end), place, most)
+
+
+def _earlier(asset: Asset, commit: Marker) -> int | None:
+    """Through which arrival an earlier definition counted what is still there; None: nothing is."""
+    if commit.defined < 0:
+        return None
+    first = asset.state.at(commit.defined)
+    if first.seq <= 0 or first.renews:
+        return None
+    since = [first, *asset.state.since(first.seq)]
+    renewed = any(m.renews for m in since if m.seq <= commit.seq)
+    return None if renewed else first.before.at.arrival
+
+
+def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, Marker]:
+    """The rows that an asset has computed, published or withheld, with their keys as JSON, and the
+    commit that they are of. Their columns are those of the definition that made them."""
+    warehouse, transform = asset.warehouse, asset.transform
+    tables = (transform.table, transform.quarantine_table)
+    bound = Within("window_start", ranges)
+    while True:
+        versions = [warehouse.version(table) for table in tables]
+        commit = asset.state.at(
+            max(asset.published(), warehouse.transaction(transform.table, asset.app))
+        )
+        rows = warehouse.read(transform.table, bound)
+        keys = _keys(asset, commit, rows.columns)
+        rows = rows.withColumn("keys", named(keys))
+        if versions[1] >= 0:
+            withheld = warehouse.read(transform.quarantine_table, bound)
+            withheld = withheld.withColumn("keys", named(keys)).drop(*_JUDGED)
+            same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
+            good = rows.alias("p").join(withheld.alias("w"), same, "left_anti").drop(*_JUDGED)
+            rows = good.unionByName(withheld, allowMissingColumns=True)
+        rows = place.keep(rows)
+        if versions == [warehouse.version(table) for table in tables]:
+            return rows, commit
+
+
+def _keys(asset: Asset, commit: Marker, columns: Sequence[str]) -> list[str]:
+    """The keys of a published table with these columns: what is neither a window's own nor an
+    aggregate of the definition that made it."""
+    told = {} if commit.defined < 0 else asset.state.at(commit.defined).parts or {}
+    mine = columns[columns.index("window_end") + 1 : columns.index("events")]
+    aggregates = {name.removeprefix(AGGREGATE) for name in told if name.startswith(AGGREGATE)}
+    return [c for c in mine if c not in (aggregates or asset.transform.aggregates)]
+
+
+def _counted(
+    asset: Asset,
+    commit: Marker,
+    told: Changes,
+    published: DataFrame,
+    ranges: Ranges,
+    place: Scratch,
+    most: int,
+) -> Changes:
+    """What was found, with the windows that would change."""
+    transform, coverage = asset.transform, commit.after
+    # A session may reach across any bound.
+    bounds = () if transform.window.merges else ranges
+    stored = place.keep(rolling.counted(asset.warehouse, transform, coverage, bounds))
+
+    def computed(partials: DataFrame) -> DataFrame:
+        rows = finished(partials, transform, asset.log, as_of(coverage))
+        return rows.where(started(ranges).sql()).withColumn("keys", named(transform.keys))
+
+    streamed = computed(stored)
+    complete = computed(stored.withColumn("admitted", F.col("verdict") <= judge.TOO_LATE))
+    there = {f.name: f.dataType for f in published.schema.fields}
+    here = {f.name: f.dataType for f in streamed.schema.fields}
+    both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _UNTOLD]
+    other = (c for c in (*transform.aggregates, *_aggregates(told)) if c not in both)
+    rows = place.keep(compared(published, streamed, complete, _BY, both, F.col("key.keys")))
+    windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
+    counts = {r[0]: int(r[1]) for r in windows.groupBy("kind").count().collect()}
+    found = rows.where(F.col("kind").isin(list(_KINDS)))
+    values = found.where("column IS NOT NULL").groupBy("column").count().collect()
+    span = found.agg(F.min("window_start"), F.max("window_start")).collect()[0]
+    first = found.orderBy("window_start", "keys", "column").limit(most)
+    return replace(
+        told,
+        windows=sum(counts.values()),
+        rows={word: counts[kind] for kind, word in _KINDS.items() if kind in counts},
+        columns={r[0]: int(r[1]) for r in sorted(values)} | dict.fromkeys(other),
+        earliest=span[0],
+        latest=span[1],
+        examples=[
+            Value(_KINDS[r["kind"]], r["window_start"], json.loads(r["keys"]), *_sides(r))
+            for r in fetch(first).to_pylist()
+        ],
+    )
+
+
+def _sides(row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+    return row["column"], row["left"], row["right"]
+
+
+def _aggregates(told: Changes) -> list[str]:
+    names = [c.part for c in told.differences if c.part.startswith(AGGREGATE)]
+    return [name.removeprefix(AGGREGATE) for name in names]

@@ -1,0 +1,171 @@
+"""`tidemark changes` and `tidemark rebuild`: an asset's definition has changed."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.compute import plain, show
+from tidemark_streaming.cli.console import NONE, Json, emit, facts, out, step
+from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse, windows
+
+if TYPE_CHECKING:
+    from tidemark.run.rebuild import Rebuilt
+    from tidemark.verify.changes import Changes
+
+_MEANING = {
+    "none": "no window is counted anew: runs judge by it from now on",
+    "forward": "runs go on, and count by it what comes from now on; `tidemark rebuild {asset}` "
+    "brings earlier windows along",
+    "rebuild": "no run goes on with the tables that are there, until `tidemark rebuild {asset}` "
+    "makes them anew",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("changes")(changes)
+    app.command("rebuild")(rebuild)
+
+
+def changes(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    most: Annotated[int, typer.Option("--show", min=0, help="How many values to list.")] = 20,
+    json: Json = False,
+) -> None:
+    """What differs between an asset's definition and the one that its tables were made by, and
+    which windows it would change.
+
+    The windows are computed by the new definition and compared with those that are there; nothing
+    is written. With a large log give a range.
+
+    Example: `tidemark changes departures_hourly --from 2013-02-01 --to 2013-02-08`
+    """
+    from tidemark.verify import changes as verify
+    from tidemark_streaming import domains
+
+    first, last = bounds(begin, end)
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings)
+    span = windows(store, transform.source, transform.window.reach, first, last)
+    with step(f"changes {asset}") as work:
+        start, stop = span or (None, None)
+        found = verify.changes(store, transform, start, stop, most=most)
+        work.note = f"{found.windows:,} rows compared" if found.windows else ""
+    if json:
+        emit({"same": found.same, **asdict(found)})
+    else:
+        tell(found)
+
+
+def tell(found: "Changes") -> None:
+    """Say what differs, and what it would change."""
+    if found.same:
+        out().print(
+            f"[green]the same[/]: the tables of '{found.asset}' are made by the definition in the "
+            "code."
+        )
+        return
+    if found.differences:
+        table = Table(title=f"{found.asset}: what differs", title_justify="left")
+        for name in ("part", "in the tables", "in the code"):
+            table.add_column(name)
+        for c in found.differences:
+            table.add_row(c.part, c.before or NONE, c.after or NONE)
+        out().print(table)
+        out().print(_MEANING[found.effect].format(asset=found.asset), markup=False)
+    if found.earlier_through is not None:
+        out().print(
+            f"What came through arrival {found.earlier_through:,} was counted by an earlier "
+            "definition."
+        )
+    if found.effect == "none" and found.earlier_through is None:
+        return
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
+    out().print(f"Of {found.windows:,} rows through arrival {found.as_of:,}: {kinds}.")
+    if found.earliest is not None:
+        out().print(f"They start from {found.earliest} to {found.latest}.")
+    for column, count in found.columns.items():
+        of = "in every row" if count is None else f"{count:,} values"
+        out().print(f"[bold]{column}[/]: {of}")
+    if found.examples:
+        table = Table()
+        for name in ("window start", "keys", "", "column", "before", "after"):
+            table.add_column(name)
+        for e in found.examples:
+            keys = ", ".join(f"{k}={v}" for k, v in e.keys.items())
+            table.add_row(
+                e.window_start, keys, e.kind, e.column or "", e.before or NONE, e.after or NONE
+            )
+        out().print(table)
+
+
+def rebuild(
+    asset: Asset,
+    switch: Annotated[
+        bool, typer.Option("--switch", help="Put what was rebuilt in the place of its tables.")
+    ] = False,
+    back: Annotated[
+        bool, typer.Option("--back", help="Put back what its tables had before the last switch.")
+    ] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Give up what was rebuilt, and what is kept.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make an asset's tables anew by its definition, beside those that are there.
+
+    Its stream goes on by the earlier definition meanwhile. `tidemark changes` shows what differs;
+    **--switch** takes in what arrived since, and replaces the published table in one commit;
+    **--back** does the same with what it had before, which is kept for seven days.
+
+    Example: `tidemark rebuild departures_hourly`
+    """
+    from tidemark.quality import gx
+    from tidemark.run import rebuild as run
+    from tidemark_streaming import domains
+
+    if switch + back + discard > 1:
+        raise DefinitionError("Say one of --switch, --back and --discard, or none of them.")
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    store = warehouse(settings, meanwhile=gx.prepare)
+    if discard:
+        with step(f"discard what was rebuilt of {asset}") as work:
+            gone = run.discard(store, transform)
+            work.note = f"{len(gone)} tables"
+        if json:
+            emit({"asset": asset, "discarded": gone})
+        return
+    if not switch and not back:
+        with step(f"rebuild {asset}") as work:
+            made = run.rebuild(store, transform)
+            work.note = f"{made.windows:,} windows"
+        emit(asdict(made)) if json else _tell_rebuilt(made)
+        return
+    with step(f"{'switch' if switch else 'put back'} {asset}") as work:
+        done = (run.switch if switch else run.back)(store, transform)
+        work.note = f"{done.windows:,} windows"
+    emit(plain(done)) if json else show(done)
+
+
+def _tell_rebuilt(made: "Rebuilt") -> None:
+    rows: dict[str, object] = {
+        "tables beside": ", ".join(made.tables),
+        "through arrival": f"{made.through:,} ({made.asset} is at {made.current:,})",
+        "windows": f"{made.windows:,}",
+    }
+    if made.quarantined:
+        rows["withheld"] = f"{made.quarantined:,}"
+    out().print(facts("", rows))
+    out().print(
+        f"`tidemark changes {made.asset}` shows what differs, `tidemark rebuild {made.asset} "
+        "--switch` puts it in its place.",
+        markup=False,
+    )

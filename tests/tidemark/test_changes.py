@@ -1,0 +1,236 @@
+"""What differs between two definitions is named, and which windows that changes is computed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from support import MINUTE, PER_MINUTE, READINGS, ingest, minutes, published, some_arrivals
+from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.instants import iso
+from tidemark.define import aggregates as agg
+from tidemark.define.parts import Effect
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
+from tidemark.quality import between
+from tidemark.run import takeover
+from tidemark.run.runner import backfill, correct, incremental
+from tidemark.store.asset import Asset
+from tidemark.store.marker import Marker
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.changes import changes
+from tidemark.verify.parity import parity
+
+ARRIVALS = some_arrivals(count=6)
+
+
+def halved(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("value", F.col("value") / 2)
+
+
+CHANGED: Mapping[str, tuple[WindowedTransform, list[str], Effect]] = {
+    "window": (
+        replace(PER_MINUTE, window=Tumbling("2 minutes")),
+        ["window (tumbling 1 minute → tumbling 2 minutes)"],
+        Effect.REBUILD,
+    ),
+    "keys": (replace(PER_MINUTE, keys=()), ["keys (sensor → none)"], Effect.REBUILD),
+    "aggregates": (
+        replace(
+            PER_MINUTE,
+            aggregates={
+                **{k: a for k, a in PER_MINUTE.aggregates.items() if k != "least"},
+                "high": agg.count(where="value > 0.6"),
+                "newest": agg.last("value"),
+            },
+        ),
+        [
+            "aggregate high (count(*) where value > 0.5 → count(*) where value > 0.6)",
+            "aggregate newest added (last(value))",
+            "aggregate least removed (min(value))",
+        ],
+        Effect.REBUILD,
+    ),
+    "lateness": (
+        replace(PER_MINUTE, allowed_lateness=MINUTE),
+        ["allowed lateness (2 minutes → 1 minute)"],
+        Effect.FORWARD,
+    ),
+    "expectations": (
+        replace(PER_MINUTE, expectations=(between("n", 0, 100),)),
+        ["expectation between(n, 0, 100) added (from 0 to 100, error)"],
+        Effect.NONE,
+    ),
+    "accumulation": (
+        replace(PER_MINUTE, accumulation="discarding"),
+        ["accumulation (none → discarding)"],
+        Effect.REBUILD,
+    ),
+    "columns": (
+        replace(PER_MINUTE, source=replace(READINGS, columns={**READINGS.columns, "x": "int"})),
+        [],
+        Effect.NONE,
+    ),
+    "description": (replace(PER_MINUTE, description="Another one."), [], Effect.NONE),
+}
+
+
+@pytest.fixture(scope="module")
+def made(shared: Warehouse) -> Warehouse:
+    """A warehouse with `PER_MINUTE`, run in two parts."""
+    ingest(shared, READINGS, ARRIVALS[:3], ends=False)
+    incremental(shared, PER_MINUTE)
+    ingest(shared, READINGS, ARRIVALS[3:], ends=False)
+    incremental(shared, PER_MINUTE)
+    return shared
+
+
+@pytest.mark.parametrize(("now", "told", "effect"), CHANGED.values(), ids=CHANGED)
+def test_the_parts_that_differ_are_named(
+    made: Warehouse, now: WindowedTransform, told: list[str], effect: Effect
+) -> None:
+    asset = Asset(made, now)
+    found = takeover.since(asset, asset.state.last())
+    assert [str(c) for c in found] == told
+    assert max((c.effect for c in found), key=list(Effect).index, default=Effect.NONE) == effect
+
+
+def test_changed_code_is_named_by_its_version(made: Warehouse) -> None:
+    found = changes(made, replace(PER_MINUTE, function=halved))
+    (code,) = found.differences
+    assert code.part == "code"
+    assert code.before != code.after
+    assert found.effect is Effect.FORWARD
+
+
+def test_where_nothing_differs_nothing_is_computed(made: Warehouse) -> None:
+    found = changes(made, PER_MINUTE)
+    assert found.same
+    assert (found.windows, found.as_of) == (0, 5)
+
+
+def test_the_windows_that_would_change_are_computed(made: Warehouse) -> None:
+    """As many as a backfill by the new definition does change."""
+    less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
+    found = changes(made, less)
+    rows = made.take(PER_MINUTE.table).to_pylist()
+    odd = [r for r in rows if r["high"] != r["n"]]
+    assert odd
+    assert found.rows == {"changed": len(odd)}
+    assert found.columns == {"high": len(odd)}
+    assert found.windows == len(rows)
+    starts = [r["window_start"] for r in odd]
+    assert (found.earliest, found.latest) == tuple(
+        f"{iso(s)}"[:-1] + ".000000Z" if "." not in f"{iso(s)}" else iso(s)
+        for s in (int(s.timestamp()) * 1_000_000 for s in (min(starts), max(starts)))
+    )
+    (first, *_) = found.examples
+    assert (first.column, first.kind) == ("high", "changed")
+    assert first.before != first.after
+
+
+def test_a_range_bounds_what_is_compared(made: Warehouse) -> None:
+    less = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "high": agg.count()})
+    whole, part = changes(made, less), changes(made, less, *minutes(-1, 2))
+    assert 0 < part.windows < whole.windows
+    assert part.rows["changed"] < whole.rows["changed"]
+
+
+def test_of_other_keys_all_rows_go_and_come(made: Warehouse) -> None:
+    found = changes(made, replace(PER_MINUTE, keys=()))
+    starts = {r["window_start"] for r in made.take(PER_MINUTE.table).to_pylist()}
+    count = made.take(PER_MINUTE.table).num_rows
+    assert found.rows == {"new": len(starts), "gone": count}
+
+
+def test_a_new_column_is_told_and_no_value_of_the_others(made: Warehouse) -> None:
+    more = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "final_value": agg.max("ts")})
+    found = changes(made, more)
+    assert found.columns == {"final_value": None}
+    assert found.rows == {}
+
+
+@pytest.mark.parametrize("name", ["window", "keys", "aggregates", "accumulation"])
+def test_no_run_goes_on_with_tables_of_another_kind(made: Warehouse, name: str) -> None:
+    now, (told, *_), _ = CHANGED[name]
+    tables = [PER_MINUTE.table, PER_MINUTE.state_table]
+    before = [made.version(table) for table in tables]
+    for work in (incremental, correct, lambda w, t: backfill(w, t, *minutes(0, 1))):
+        with pytest.raises(DefinitionError) as refused:
+            work(made, now)
+        assert told in str(refused.value)
+        assert "`tidemark rebuild per_minute`" in str(refused.value)
+    assert [made.version(table) for table in tables] == before
+
+
+def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behind(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the newer definition left behind is not published by the earlier one."""
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    later = replace(PER_MINUTE, allowed_lateness=MINUTE)
+    ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
+
+    def killed(*_: object, **__: object) -> Any:  # noqa: ANN401 (never returns)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr("tidemark.run.commit.publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            incremental(warehouse, later)
+    version = warehouse.version(PER_MINUTE.table)
+    with pytest.raises(DefinitionChanged):
+        incremental(warehouse, PER_MINUTE, standing=True)
+    assert warehouse.version(PER_MINUTE.table) == version
+
+
+def test_what_an_earlier_definition_counted_is_told_until_all_is_counted_anew(
+    warehouse: Warehouse,
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    ingest(warehouse, READINGS, ARRIVALS[3:])
+    now = replace(PER_MINUTE, function=halved)
+    incremental(warehouse, now)
+    found = changes(warehouse, now)
+    assert found.earlier_through == 2
+    assert not found.same
+    assert found.rows["changed"] == parity(warehouse, now).kinds["value"] - _repeated(found)
+    backfill(warehouse, now)
+    assert changes(warehouse, now).same
+    assert parity(warehouse, now).equal
+
+
+def _repeated(found: Any) -> int:  # noqa: ANN401
+    """Parity counts values, of which a row may have several."""
+    return sum(n or 0 for n in found.columns.values()) - found.rows["changed"]
+
+
+def test_a_backfill_of_all_may_change_the_columns(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    incremental(warehouse, PER_MINUTE)
+    now, _, _ = CHANGED["aggregates"]
+    backfill(warehouse, now)
+    assert parity(warehouse, now).equal
+    assert changes(warehouse, now).same
+    (row, *_) = published(warehouse, now).values()
+    assert "newest" in row
+    assert "least" not in row
+
+
+def test_the_windows_of_an_asset_that_never_ran_are_not_compared(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    with pytest.raises(DataError, match="has not run yet"):
+        changes(warehouse, PER_MINUTE)
+
+
+def test_a_marker_of_an_earlier_tidemark_tells_no_parts() -> None:
+    old = '{"run":"r","started":1,"mode":"incremental","seq":3,"before":{"at":{"arrival":1,'
+    old += '"watermark":null,"clock":1},"covers":[],"whole":false},"after":{"at":{"arrival":2,'
+    old += '"watermark":null,"clock":2},"covers":[],"whole":false},"ranges":[],'
+    old += '"answer":"as_streamed","definition":"abc"}'
+    assert Marker.from_json(old).defined == -1

@@ -1,0 +1,271 @@
+"""Tables are made anew beside those that are there, and change places with them in one commit."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from redefined import WIDER
+from runs import dies
+from support import PER_MINUTE, READINGS, ingest, published, reference, renamed, some_arrivals
+from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define.rollup import rollup
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Tumbling
+from tidemark.quality import between
+from tidemark.run import rebuild as work
+from tidemark.run import swap
+from tidemark.run.runner import backfill, incremental
+from tidemark.store import maintenance
+from tidemark.store.asset import Asset
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.changes import changes
+from tidemark.verify.parity import parity
+
+ARRIVALS = some_arrivals(count=8)
+STEPS = ("state", "late", "quarantine", "panes", "published", "ledger")
+
+_DYING = """
+import json
+import sys
+from pyspark.sql import SparkSession
+from redefined import WIDER
+from tidemark.run import rebuild as work
+from tidemark.store.warehouse import Warehouse
+
+_, remote, place, way = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+getattr(work, way)(warehouse, WIDER)
+"""
+
+
+def rows(warehouse: Warehouse, table: str = PER_MINUTE.table) -> list[dict[str, Any]]:
+    """A table's rows without what numbers its commits."""
+    found = warehouse.take(table).to_pylist()
+    plain = [{k: v for k, v in row.items() if k not in ("seq", "as_of")} for row in found]
+    return sorted(plain, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+
+def ran(warehouse: Warehouse, transform: WindowedTransform = PER_MINUTE) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:4], ends=False)
+    incremental(warehouse, transform)
+
+
+def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
+    warehouse: Warehouse,
+) -> None:
+    ran(warehouse)
+    made = work.rebuild(warehouse, WIDER)
+    assert (made.through, made.current) == (3, 3)
+    assert "per_minute__rebuild" in made.tables
+    # Nothing of the asset's own has changed, and its stream takes in what arrives.
+    assert parity(warehouse, PER_MINUTE).equal
+    ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
+    assert incremental(warehouse, PER_MINUTE, standing=True) is not None
+    before = warehouse.version(PER_MINUTE.table)
+    done = work.switch(warehouse, WIDER)
+    assert warehouse.version(PER_MINUTE.table) == before + 1
+    assert (done.mode, done.through_arrival) == ("switch", 5)
+    assert not warehouse.exists(made.tables[0])
+    with pytest.raises(DefinitionChanged):
+        incremental(warehouse, PER_MINUTE, standing=True)
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    assert incremental(warehouse, WIDER, standing=True) is not None
+    assert parity(warehouse, WIDER).equal
+    assert changes(warehouse, WIDER).same
+
+
+def test_a_switch_gives_what_a_backfill_gives(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    other = renamed(WIDER, "other")
+    backfill(warehouse, other)
+    work.rebuild(warehouse, WIDER)
+    work.switch(warehouse, WIDER)
+    assert rows(warehouse) == rows(warehouse, other.table)
+    assert rows(warehouse, PER_MINUTE.late_table) == rows(warehouse, other.late_table)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    for transform in (WIDER, other):
+        incremental(warehouse, transform)
+    assert rows(warehouse) == rows(warehouse, other.table)
+
+
+def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
+    warehouse: Warehouse,
+) -> None:
+    ran(warehouse)
+    there = rows(warehouse), rows(warehouse, PER_MINUTE.late_table)
+    work.rebuild(warehouse, WIDER)
+    work.switch(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
+    incremental(warehouse, WIDER)
+    before = warehouse.version(PER_MINUTE.table)
+    done = work.back(warehouse, WIDER)
+    assert warehouse.version(PER_MINUTE.table) == before + 1
+    assert (done.mode, done.through_arrival) == ("back", 3)
+    assert (rows(warehouse), rows(warehouse, PER_MINUTE.late_table)) == there
+    with pytest.raises(DefinitionError, match="made by another definition"):
+        incremental(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    incremental(warehouse, PER_MINUTE)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+    assert parity(warehouse, PER_MINUTE).equal
+    with pytest.raises(DataError, match="no way back"):
+        work.back(warehouse, WIDER)
+
+
+def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: Warehouse) -> None:
+    """Not even one with which runs could go on."""
+    ran(warehouse)
+    later = replace(PER_MINUTE, allowed_lateness=0)
+    work.rebuild(warehouse, later)
+    work.switch(warehouse, later)
+    work.back(warehouse, later)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    with pytest.raises(DefinitionError, match="made by another definition"):
+        incremental(warehouse, later)
+    incremental(warehouse, PER_MINUTE)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+@pytest.mark.parametrize("where", STEPS)
+def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
+    engine: Settings, warehouse: Warehouse, where: str
+) -> None:
+    ran(warehouse)
+    old = rows(warehouse)
+    work.rebuild(warehouse, WIDER)
+    new = rows(warehouse, work.beside(WIDER).table)
+    assert dies(_DYING, engine, warehouse, where, "switch")
+    assert rows(warehouse) == (new if where == "ledger" else old)
+    done = work.switch(warehouse, WIDER)
+    assert rows(warehouse) == new
+    assert Asset(warehouse, WIDER).published() == done.seq == 1
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    incremental(warehouse, WIDER)
+    assert parity(warehouse, WIDER).equal
+
+
+@pytest.mark.parametrize("where", ["late", "published"])
+def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
+    engine: Settings, warehouse: Warehouse, where: str
+) -> None:
+    """Whatever its definition: a swap asks for none."""
+    ran(warehouse)
+    old = rows(warehouse)
+    work.rebuild(warehouse, WIDER)
+    new = rows(warehouse, work.beside(WIDER).table)
+    assert dies(_DYING, engine, warehouse, where, "switch")
+    with pytest.raises(DefinitionChanged):
+        incremental(warehouse, PER_MINUTE, standing=True)
+    assert rows(warehouse) == new
+    assert dies(_DYING, engine, warehouse, where, "back")
+    with pytest.raises(DefinitionError):
+        incremental(warehouse, WIDER)
+    assert rows(warehouse) == old
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    incremental(warehouse, PER_MINUTE)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_what_a_stream_commits_between_catching_up_and_switching_is_in(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(warehouse)
+    work.rebuild(warehouse, WIDER)
+    store, more = swap.store, [ARRIVALS[4:5], ARRIVALS[5:6]]
+
+    def later(*given: Any) -> Any:  # noqa: ANN401 (passed on)
+        if more:
+            ingest(warehouse, READINGS, more.pop(0), ends=False)
+            incremental(warehouse, PER_MINUTE, standing=True)
+        return store(*given)
+
+    monkeypatch.setattr(swap, "store", later)
+    done = work.switch(warehouse, WIDER)
+    assert not more
+    assert done.through_arrival == 5
+    assert parity(warehouse, WIDER).equal
+
+
+def test_the_change_feed_tells_what_a_switch_changed(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    now = replace(PER_MINUTE, allowed_lateness=0)
+    old = rows(warehouse)
+    since = warehouse.version(PER_MINUTE.table)
+    work.rebuild(warehouse, now)
+    work.switch(warehouse, now)
+    feed = warehouse.changes(PER_MINUTE.table, since)
+    feed = feed.groupBy("_change_type").agg(F.sum("n").alias("n")).collect()
+    assert {r[0]: r[1] for r in feed} == {
+        "delete": sum(r["n"] for r in old),
+        "insert": sum(r["n"] for r in rows(warehouse)),
+    }
+
+
+def test_a_roll_up_follows_a_switch(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    fives = rollup(of=PER_MINUTE, window=Tumbling("6 minutes"), name="sixes")
+    incremental(warehouse, fives)
+    work.rebuild(warehouse, WIDER)
+    work.switch(warehouse, WIDER)
+    now = rollup(of=WIDER, window=Tumbling("6 minutes"), name="sixes")
+    incremental(warehouse, now)
+    assert parity(warehouse, now).equal
+
+
+def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> None:
+    few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
+    ran(warehouse)
+    work.rebuild(warehouse, few)
+    work.switch(warehouse, few)
+    withheld = rows(warehouse, few.quarantine_table)
+    assert withheld
+    assert all(row["n"] > 3 for row in withheld)
+    assert sum(r["n"] for r in rows(warehouse, few.panes_table)) > 0
+    assert parity(warehouse, few).equal
+    work.back(warehouse, few)
+    assert rows(warehouse, few.quarantine_table) == []
+    assert rows(warehouse, few.panes_table) == []
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
+    warehouse: Warehouse,
+) -> None:
+    ran(warehouse)
+    old = rows(warehouse)
+    work.rebuild(warehouse, WIDER)
+    work.switch(warehouse, WIDER)
+    for _ in maintenance.maintain(warehouse, retention=0):
+        pass
+    work.back(warehouse, WIDER)
+    assert rows(warehouse) == old
+    work.rebuild(warehouse, WIDER)
+    work.switch(warehouse, WIDER)
+    assert work.discard(warehouse, WIDER) == []
+    with pytest.raises(DataError, match="discarded"):
+        work.back(warehouse, WIDER)
+
+
+@pytest.mark.parametrize("act", [work.switch, work.back])
+def test_where_nothing_was_rebuilt_there_is_nothing_to_change_places_with(
+    warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
+) -> None:
+    ran(warehouse)
+    with pytest.raises(DataError, match=r"nothing to switch to|no way back"):
+        act(warehouse, WIDER)
+    assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_a_rebuild_follows_a_definition_that_changes_again(warehouse: Warehouse) -> None:
+    ran(warehouse)
+    work.rebuild(warehouse, WIDER)
+    with pytest.raises(DataError, match="nothing to switch to"):
+        work.switch(warehouse, replace(WIDER, keys=()))
+    work.rebuild(warehouse, replace(WIDER, keys=()))
+    work.switch(warehouse, replace(WIDER, keys=()))
+    assert parity(warehouse, replace(WIDER, keys=())).equal
