@@ -144,9 +144,13 @@ def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
     done = work.switch(warehouse, WIDER)
     assert rows(warehouse) == new
     assert Asset(warehouse, WIDER).published() == done.seq == 1
+    assert not warehouse.exists(work.beside(WIDER).table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)
     assert parity(warehouse, WIDER).equal
+    # The way back leads to what was there before, however often the switch was asked for.
+    work.back(warehouse, WIDER)
+    assert rows(warehouse) == old
 
 
 @pytest.mark.parametrize("where", ["late", "published"])

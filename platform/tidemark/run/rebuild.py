@@ -62,7 +62,8 @@ def beside(transform: Definition) -> WindowedTransform:
             f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
             f"rebuild that, then run '{transform.name}', which follows it."
         )
-    return replace(counting(transform), name=f"{transform.name}__rebuild")
+    own = counting(transform)
+    return replace(own, name=f"{transform.name}__rebuild", publishes_to=None)
 
 
 def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
@@ -110,10 +111,10 @@ def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
     for n in range(_ATTEMPTS):
         asset = Asset(warehouse, transform)
         last = _published(asset)
+        if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
+            # It was done before, perhaps by a process that was killed: what it keeps stays.
+            return swap.finish(asset, last)
         if Asset(warehouse, side).state.last().definition != fingerprint(side):
-            if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
-                # A switch that was killed, and is done to its end now.
-                return swap.finish(asset, last)
             raise DataError(
                 f"There is nothing to switch to: `tidemark rebuild {transform.name}` first makes "
                 f"tables by the definition of '{transform.name}' in the code."
@@ -137,7 +138,7 @@ def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
                 swap=Swap(_renamed(found, side, asset.transform), kept),
             )
             try:
-                return _swapped(asset, marker, side)
+                return _swapped(asset, marker)
             except ConflictError:
                 pass
         time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
@@ -174,7 +175,7 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
             swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
         )
         try:
-            return _swapped(asset, marker, None)
+            return _swapped(asset, marker)
         except ConflictError:
             time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
     raise ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
@@ -190,13 +191,10 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     return gone
 
 
-def _swapped(asset: Asset, marker: Marker, side: WindowedTransform | None) -> RunFacts:
+def _swapped(asset: Asset, marker: Marker) -> RunFacts:
     assert marker.swap is not None
     state = marker.swap.taken[asset.transform.state_table]
-    facts = swap.finish(asset, swap.store(asset, marker, state))
-    if side is not None:
-        drop(asset.warehouse, side)
-    return facts
+    return swap.finish(asset, swap.store(asset, marker, state))
 
 
 def _renamed(

@@ -19,11 +19,11 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tidemark.base.failpoint import reach
 from tidemark.compute.held import Scratch, scratch
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.engine.varying import varying
-from tidemark.run.commit import reach
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -75,7 +75,12 @@ def finish(asset: Asset, marker: Marker) -> RunFacts:
             windows = done
     reach("ledger")
     warehouse.catalog.entered()
-    return ledger.append(warehouse, _facts(asset, marker, windows))
+    facts = ledger.append(warehouse, _facts(asset, marker, windows))
+    # What was made beside has no use any more; the state first, as whatever is dropped.
+    for table, (source, _) in taken.items():
+        if source != table:
+            warehouse.drop(source)
+    return facts
 
 
 def _steps(transform: Definition) -> list[str]:
@@ -93,11 +98,11 @@ def _take_over(
             empty = warehouse.schema(table).empty_table()
             warehouse.replace(empty, table, "TRUE", asset.app, marker.seq)
         return 0
+    if warehouse.transaction(table, asset.app) >= marker.seq:
+        return 0
     rows = warehouse.rows_at(*taken[table])
     feed = table == asset.transform.table
     warehouse.create(table, rows, asset.transform.description if feed else "", feed=feed)
-    if warehouse.transaction(table, asset.app) >= marker.seq:
-        return 0
     with scratch(warehouse) as place:
         held = _held(rows, marker.seq, place)
         return warehouse.replace(held, table, "TRUE", asset.app, marker.seq) or 0
