@@ -111,7 +111,7 @@ def test_another_definition_reads_everything_once(logged: Warehouse) -> None:
     incremental(logged, asset, limit=5)
     state = State(logged, asset)
     assert state.last().open_from is not None
-    longer = replace(asset, window=Session("10 minutes"))
+    longer = replace(asset, allowed_lateness=10 * MINUTE)
     incremental(logged, longer, limit=1)
     assert state.last().changing_from is None
     assert state.last().open_from is not None

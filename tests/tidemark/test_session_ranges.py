@@ -202,7 +202,7 @@ def test_what_a_killed_one_left_is_published_by_the_next_run(
 def test_without_sessions_of_this_definition_all_are_computed(logged: Warehouse) -> None:
     new = renamed(VISITS, "new")
     assert backfill(logged, new, *PIECES[2]).window_from is None
-    longer = replace(new, window=Session("40 seconds"))
+    longer = replace(new, allowed_lateness=10 * MINUTE)
     assert backfill(logged, longer, *PIECES[2]).window_from is None
     kept = replace(renamed(VISITS, "kept"), accumulation="accumulating")
     incremental(logged, kept)

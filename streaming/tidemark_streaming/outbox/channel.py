@@ -89,13 +89,13 @@ class Channel:
         if not cluster.has(name):
             return None
         first, end = cluster.topics([name])[name].offsets[0]
-        reach = _LAST
+        back = _LAST
         while first < end:
-            start = max(first, end - reach)
+            start = max(first, end - back)
             found = self._newest(start, end)
             if found is not None or start == first:
                 return read(found)
-            reach *= 10
+            back *= 10
         return None
 
     def open(self) -> None:
