@@ -19,7 +19,8 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
-from tidemark.store.log import Arrival
+from tidemark.store.log import Arrival, arrivals
+from tidemark.store.rows import micros
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
@@ -98,23 +99,7 @@ class Glance:
     def timeline(self, source: str) -> list[Arrival]:
         """All arrivals of a source, in order."""
         table = self.read(f"{source}_timeline", None)
-        rows = [] if table is None else table.sort_by("arrival").to_pylist()
-        return [
-            Arrival(
-                arrival=r["arrival"],
-                arrived_at=_micros(r["arrived_at"]) or 0,
-                before=_micros(r["watermark_before"]),
-                after=_micros(r["watermark_after"]),
-                rows=r["rows"],
-                min_event_time=_micros(r["min_event_time"]),
-                max_event_time=_micros(r["max_event_time"]),
-                bytes=r["bytes"],
-                position=r["position"],
-                watermark_state=r["watermark_state"],
-                dead_letters=r.get("dead_letters") or 0,
-            )
-            for r in rows
-        ]
+        return [] if table is None else arrivals(table)
 
     def newest_arrival(self, source: str) -> int:
         """The number of a source's newest arrival; -1 before the first."""
@@ -166,7 +151,7 @@ class Glance:
         """The starts of the windows last published by a commit after `after_seq`, some apart."""
         fresh = (ds.field("seq") > after_seq) & ~ds.field("seq").isin(list(but))
         table = self.select(asset, ["window_start"], fresh)
-        return [] if table is None else _all_micros(table["window_start"].unique())
+        return [] if table is None else micros(table["window_start"].unique())
 
     def between(
         self, table: str, columns: list[str], start: int, end: int
@@ -175,7 +160,7 @@ class Glance:
         begin = ds.field("window_start")
         first, last = (pa.scalar(as_datetime(t), pa.timestamp("us", "UTC")) for t in (start, end))
         found = self.select(table, ["window_start", *columns], (begin >= first) & (begin < last))
-        return None if found is None else (_all_micros(found["window_start"]), found)
+        return None if found is None else (micros(found["window_start"]), found)
 
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
         """How far an asset of these keys and allowed lateness (microseconds) is."""
@@ -266,10 +251,6 @@ class Glance:
 
 def _newest(column: pa.ChunkedArray) -> int | None:
     return _micros(max((v for v in column.to_pylist() if v is not None), default=None))
-
-
-def _all_micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
-    return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
 
 
 def _micros(value: datetime | None) -> int | None:

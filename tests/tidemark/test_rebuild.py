@@ -131,14 +131,18 @@ def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: 
     assert parity(warehouse, PER_MINUTE).equal
 
 
+def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
+    """Rebuild an asset that has run: its rows, and those of the table beside."""
+    ran(warehouse)
+    work.rebuild(warehouse, WIDER)
+    return rows(warehouse), rows(warehouse, work.beside(WIDER).table)
+
+
 @pytest.mark.parametrize("where", STEPS)
 def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
-    ran(warehouse)
-    old = rows(warehouse)
-    work.rebuild(warehouse, WIDER)
-    new = rows(warehouse, work.beside(WIDER).table)
+    old, new = rebuilt(warehouse)
     assert dies(_DYING, engine, warehouse, where, "switch")
     assert rows(warehouse) == (new if where == "ledger" else old)
     done = work.switch(warehouse, WIDER)
@@ -158,10 +162,7 @@ def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     """Whatever its definition: a swap asks for none."""
-    ran(warehouse)
-    old = rows(warehouse)
-    work.rebuild(warehouse, WIDER)
-    new = rows(warehouse, work.beside(WIDER).table)
+    old, new = rebuilt(warehouse)
     assert dies(_DYING, engine, warehouse, where, "switch")
     with pytest.raises(DefinitionChanged):
         incremental(warehouse, PER_MINUTE, standing=True)

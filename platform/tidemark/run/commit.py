@@ -10,20 +10,17 @@ point leaves harmless.
 Each step is a fail point (`base.failpoint`).
 """
 
-import time
-from collections import Counter
-
 from tidemark.base.failpoint import reach
-from tidemark.define import verdict as judge
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import Passed
+from tidemark.run import facts
 from tidemark.run.compute import Computed, Output
 from tidemark.run.plan import Plan
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
-from tidemark.store.marker import Marker, Mode
+from tidemark.store.marker import Marker
 from tidemark.store.ranges import within
 from tidemark.store.rows import Rows, is_empty, staying
 
@@ -62,8 +59,16 @@ def publish(
     results.append(asset, marker, passed.found)
     reach("ledger")
     windows = 0 if done is None else passed.count
-    facts = _facts(asset, plan, computed.counts, passed, windows, reported=reported)
-    return ledger.append(asset.warehouse, facts)
+    found = facts.of_commit(
+        asset,
+        plan.marker,
+        computed.counts,
+        windows=windows,
+        quarantined=passed.quarantined,
+        warned=passed.warned,
+        reported=reported,
+    )
+    return ledger.append(asset.warehouse, found)
 
 
 def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
@@ -93,38 +98,3 @@ def _put(asset: Asset, marker: Marker, output: Output) -> None:
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)
     elif not is_empty(output.rows):
         store_.append(output.rows, output.table, asset.app, marker.seq)
-
-
-def _facts(
-    asset: Asset,
-    plan: Plan,
-    counts: Counter[int],
-    passed: Passed,
-    windows: int,
-    *,
-    reported: bool,
-) -> RunFacts:
-    marker = plan.marker
-    assert asset.life is not None
-    # A run of a roll-up is about all windows, whichever it replaces.
-    ranges = () if marker.mode is Mode.ROLLUP else marker.ranges
-    return RunFacts(
-        run=marker.run,
-        asset=asset.transform.name,
-        life=asset.life,
-        mode=marker.mode.value,
-        answer=marker.answer,
-        seq=marker.seq,
-        from_arrival=-1 if marker.replaces else marker.before.at.arrival,
-        through_arrival=marker.at.arrival,
-        window_from=min((start for start, _ in ranges), default=None),
-        window_to=max((end for _, end in ranges), default=None),
-        started_at=marker.started,
-        ended_at=time.time_ns() // 1000,
-        watermark=marker.at.watermark,
-        windows=windows,
-        quarantined=passed.quarantined,
-        warned=passed.warned,
-        **{word: counts[code] for code, word in judge.VERDICTS.items()},
-        reported=reported,
-    )

@@ -10,6 +10,8 @@ what is kept for either.
 
 import random
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
@@ -108,7 +110,7 @@ def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
         ConflictError: runs of the asset were quicker, time and again.
     """
     side = beside(transform)
-    for n in range(_ATTEMPTS):
+    for _ in _attempts():
         asset = Asset(warehouse, transform)
         last = _published(asset)
         if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
@@ -137,12 +139,9 @@ def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
                 switched=last.seq + 1 if kept else -1,
                 swap=Swap(_renamed(found, side, asset.transform), kept),
             )
-            try:
+            with suppress(ConflictError):
                 return _swapped(asset, marker)
-            except ConflictError:
-                pass
-        time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
-    raise ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
+    raise _quicker(transform)
 
 
 def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
@@ -156,7 +155,7 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         ConflictError: runs of the asset were quicker, time and again.
     """
     _ = beside(transform)
-    for n in range(_ATTEMPTS):
+    for _ in _attempts():
         asset = Asset(warehouse, transform)
         last = _published(asset)
         switched, kept = _kept(asset, last)
@@ -174,11 +173,9 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
             open_from=earlier.open_from,
             swap=Swap({table: (table, version) for table, version in kept.items()}, {}),
         )
-        try:
+        with suppress(ConflictError):
             return _swapped(asset, marker)
-        except ConflictError:
-            time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
-    raise ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
+    raise _quicker(transform)
 
 
 def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
@@ -189,6 +186,17 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     if (last := asset.state.last()).switched >= 0:
         asset.state.forget(last.switched)
     return gone
+
+
+def _attempts() -> Iterator[None]:
+    """Turns of trying what another run may be quicker with, each after a longer wait."""
+    for n in range(_ATTEMPTS):
+        yield
+        time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
+
+
+def _quicker(transform: Definition) -> ConflictError:
+    return ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
 
 
 def _swapped(asset: Asset, marker: Marker) -> RunFacts:

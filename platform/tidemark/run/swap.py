@@ -21,9 +21,9 @@ from pyspark.sql import DataFrame
 
 from tidemark.base.failpoint import reach
 from tidemark.compute.held import Scratch, scratch
-from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.engine.varying import varying
+from tidemark.run import facts
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -75,12 +75,15 @@ def finish(asset: Asset, marker: Marker) -> RunFacts:
             windows = done
     reach("ledger")
     warehouse.catalog.entered()
-    facts = ledger.append(warehouse, _facts(asset, marker, windows))
+    counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
+    held = count(warehouse, quarantine)
+    found = facts.of_commit(asset, marker, counts, windows=windows, quarantined=held)
+    told = ledger.append(warehouse, found)
     # What was made beside has no use any more; the state first, as whatever is dropped.
     for table, (source, _) in taken.items():
         if source != table:
             warehouse.drop(source)
-    return facts
+    return told
 
 
 def _steps(transform: Definition) -> list[str]:
@@ -117,32 +120,6 @@ def _held(rows: Rows, seq: int, place: Scratch) -> Rows:
         return rows
     numbers = pa.array([seq] * rows.num_rows, pa.int64())
     return rows.set_column(rows.column_names.index("seq"), "seq", numbers)
-
-
-def _facts(asset: Asset, marker: Marker, windows: int) -> RunFacts:
-    counts = asset.state.counts(marker)
-    quarantine = asset.transform.quarantine_table
-    assert asset.life is not None
-    return RunFacts(
-        run=marker.run,
-        asset=asset.transform.name,
-        life=asset.life,
-        mode=marker.mode.value,
-        answer=marker.answer,
-        seq=marker.seq,
-        from_arrival=-1,
-        through_arrival=marker.at.arrival,
-        window_from=None,
-        window_to=None,
-        started_at=marker.started,
-        ended_at=time.time_ns() // 1000,
-        watermark=marker.at.watermark,
-        windows=windows,
-        quarantined=count(asset.warehouse, quarantine),
-        warned=0,
-        **{word: counts[code] for code, word in judge.VERDICTS.items()},
-        reported=False,
-    )
 
 
 def count(warehouse: Warehouse, table: str) -> int:

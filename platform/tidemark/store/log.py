@@ -151,7 +151,7 @@ class Log:
         """The arrivals with `after` < number <= `through`, in order."""
         end = INFINITY if through is None else through + 1
         rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
-        return _arrivals(rows)
+        return arrivals(rows)
 
     def last(self) -> Arrival | None:
         """The newest arrival, `None` when nothing has arrived yet."""
@@ -322,17 +322,15 @@ class Log:
             )
 
 
-def arrivals(rows: DataFrame) -> list[Arrival]:
-    """The arrivals that rows of a timeline tell of, in their order."""
-    return _arrivals(fetch(rows))
-
-
-def _arrivals(rows: pa.Table) -> list[Arrival]:
-    """The arrivals of a timeline's rows, by their numbers."""
-    if "dead_letters" not in rows.column_names:
+def arrivals(rows: Rows) -> list[Arrival]:
+    """The arrivals that rows of a timeline tell of, by their numbers."""
+    table = fetch(rows) if isinstance(rows, DataFrame) else rows
+    if "dead_letters" not in table.column_names:
         # One of before there were dead letters, which no ingest has opened since.
-        rows = rows.append_column("dead_letters", pa.nulls(rows.num_rows, pa.int64()))
-    plain = [pc.cast(rows[f.name], pa.int64() if f.type == _INSTANT else f.type) for f in _TIMELINE]
+        table = table.append_column("dead_letters", pa.nulls(table.num_rows, pa.int64()))
+    plain = [
+        pc.cast(table[f.name], pa.int64() if f.type == _INSTANT else f.type) for f in _TIMELINE
+    ]
     plain[-1] = pc.fill_null(plain[-1], 0)
     return sorted(
         (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),

@@ -35,6 +35,11 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
     return give(spark, rows)
 
 
+def micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
+    """Instants in microseconds."""
+    return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+
+
 def is_empty(rows: Rows) -> bool:
     """Whether there are none, as far as memory tells: of many, no."""
     return not isinstance(rows, DataFrame) and rows.num_rows == 0

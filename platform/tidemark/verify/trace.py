@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -179,7 +178,7 @@ def _fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
             *transform.by_window, "verdict", "admitted", coverage.pick("arrival").alias("through")
         ).distinct()
     )
-    seen = [r for r in _plain(told) if r["through"] >= event.arrival.arrival]
+    seen = [r for r in told.to_pylist() if r["through"] >= event.arrival.arrival]
     state = PLACED if seen else NOT_YET if told.num_rows else LEFT_OUT
     if not told.num_rows and event.arrival.arrival > coverage.through:
         state = NOT_YET
@@ -247,16 +246,16 @@ def _fired(
     own = replace(asset.counting, aggregates=held, expectations=())
     stored = recounted(asset.log, own, coverage, ranges, complete=complete)
     at = as_of(coverage)
-    windows = _plain(fetch(finished(stored, own, asset.log, at).where(f"{_HELD} > 0")))
+    windows = fetch(finished(stored, own, asset.log, at).where(f"{_HELD} > 0")).to_pylist()
     mine = [w for w in windows if {key: w[key] for key in own.keys} == place.keys]
     table = own.panes_table
     if own.accumulation is None or not asset.warehouse.exists(table):
         return bool(mine), []
     which = ["window_start", "window_end", *own.keys, "pane", "timing", "retraction"]
     counted = panes(stored, own, asset.log, at).where(f"{_HELD} > 0").select(*which)
-    there = {tuple(row.values()) for row in _plain(fetch(counted))}
+    there = {tuple(row.values()) for row in fetch(counted).to_pylist()}
     bound = Within("window_start", ranges)
-    rows = _plain(asset.warehouse.take(table, bound))
+    rows = asset.warehouse.take(table, bound).to_pylist()
     kept = [row for row in rows if tuple(row[name] for name in which) in there]
     kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
     return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
@@ -275,7 +274,8 @@ def _late(asset: Asset, event: Event, place: Place) -> Row | None:
         return None
     number = event.arrival.arrival
     alone = Within("arrival", ((number, number + 1),), instants=False)
-    rows = _plain(asset.warehouse.take(table, alone, Is("correlation_id", event.correlation_id)))
+    same = Is("correlation_id", event.correlation_id)
+    rows = asset.warehouse.take(table, alone, same).to_pylist()
     mine = (
         row
         for row in rows
@@ -322,10 +322,6 @@ def _of_window(
     for key, value in place.keys.items():
         none = value is None
         rows = rows.filter(pc.field(key).is_null() if none else pc.field(key) == pc.scalar(value))
-    return _plain(rows)
-
-
-def _plain(rows: pa.Table) -> list[dict[str, Any]]:
     return rows.to_pylist()
 
 

@@ -264,11 +264,6 @@ def _brought(row: Mapping[str, Any], arrivals: Arrivals, events: int) -> int:
     return arrivals.brought(row["from_arrival"], row["through_arrival"])
 
 
-def micros(column: pa.ChunkedArray) -> list[int]:
-    """Instants in microseconds."""
-    return column.cast(_INSTANT).cast(pa.int64()).to_pylist()
-
-
 def _plain(table: pa.Table) -> list[dict[str, Any]]:
     """Rows with instants in microseconds."""
     fields = [f.with_type(pa.int64() if f.type == _INSTANT else f.type) for f in table.schema]

@@ -18,10 +18,11 @@ from tidemark.define.definition import Definition
 from tidemark.quality import results
 from tidemark.quality.quarantine import HELD
 from tidemark.store import ledger
+from tidemark.store.rows import micros
 from tidemark_streaming import domains
 from tidemark_streaming.kafka import KafkaFeed
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
-from tidemark_streaming.watch.history import Arrivals, Ledger, Runs, lag, micros
+from tidemark_streaming.watch.history import Arrivals, Ledger, Runs, lag
 from tidemark_streaming.watch.services import Look, Services
 from tidemark_streaming.watch.tables import Listing, Tables, instant, total
 
