@@ -22,6 +22,7 @@ _TIMELINE = pa.schema(
         "bytes": pa.int64(),
         "position": pa.string(),
         "watermark_state": pa.string(),
+        "references": pa.string(),
         "dead_letters": pa.int64(),
     }
 )
@@ -66,6 +67,7 @@ def arrive(
             "max_event_time": as_datetime(newest),
             "bytes": 1,
             "position": positions[n - first] if positions else "{}",
+            "references": "{}",
             "dead_letters": dead_letters,
         }
         for n in range(first, last + 1)
