@@ -20,6 +20,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, chosen, every
 from tidemark_streaming import continuous, queries, wishes
+from tidemark_streaming.watcher import abandoned
 from tidemark_streaming.wishes import Wish
 
 
@@ -120,7 +121,7 @@ def start_op(domain: str) -> str:
 def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
     """Start the stream that a wish asks for; what became of it."""
     with _session(settings, transform) as store:
-        if continuous.find(store, transform) is not None:
+        if continuous.find(store, transform) is not None and not abandoned(store.spark):
             return f"The stream of {transform.name} runs already."
         query = continuous.start(store, transform, arrivals_per_run=wish.arrivals_per_run)
         if wishes.of(settings, transform.name) != wish:

@@ -33,6 +33,7 @@ from tidemark.store import ledger
 from tidemark.store.log import arrivals
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.outbox.follow import attend
+from tidemark_streaming.watcher import abandoned, watching
 
 _STARTS = 4
 _CRASHED = "Python worker exited unexpectedly"
@@ -49,20 +50,27 @@ def start(
     *,
     arrivals_per_run: int | None = None,
     available_now: bool = False,
+    watched: bool = False,
 ) -> StreamingQuery:
-    """Start the continuous query of a transform, in the warehouse's session.
+    """Start the continuous query of a transform, in the warehouse's session, in the place of one
+    that is abandoned.
 
     Args:
         arrivals_per_run: take the timeline's commits one by one, and at most so many arrivals a
             run; by default a run takes all that have come, as that of a roll-up always does.
         available_now: stop when all that has come is taken in.
+        watched: it belongs to this process, which will stop it (`watcher`).
 
     Raises:
         DataError: the source was never ingested.
         EngineError: the query runs already in this session, or its worker does not come up.
     """
     if find(warehouse, transform) is not None:
-        raise EngineError(f"The stream of '{transform.name}' is running already: stop it first.")
+        if not abandoned(warehouse.spark):
+            raise EngineError(
+                f"The stream of '{transform.name}' is running already: stop it first."
+            )
+        stop(warehouse, transform)
     table = _followed(warehouse, transform)
     reader = warehouse.spark.readStream.format("delta")
     if arrivals_per_run is not None:
@@ -74,7 +82,8 @@ def start(
         .foreachBatch(_batch(warehouse.place, transform, arrivals_per_run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
-    return _started(writer)
+    with watching(warehouse.spark, watched):
+        return _started(writer)
 
 
 def session_id(settings: Settings, asset: str) -> str:

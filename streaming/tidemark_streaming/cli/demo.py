@@ -233,7 +233,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
     ours = query is None
     if query is None:
         with step("start a continuous query"):
-            query = continuous.start(store, transform)
+            query = continuous.start(store, transform, watched=True)
     try:
         yield query
     finally:

@@ -1,5 +1,6 @@
 """`tidemark stream`: a continuous query, with its live view."""
 
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,9 +46,10 @@ def command(
 ) -> None:
     """Keep an asset up to date: a Structured Streaming query that runs as arrivals come.
 
-    Shows what arrives and what is published until Ctrl-C, which stops the query cleanly. What a
-    query has published does not depend on how it is cut into runs, stopped or started again. One
-    whose engine or worker was killed is started again.
+    Shows what arrives and what is published until Ctrl-C or SIGTERM, which stop the query cleanly.
+    What a query has published does not depend on how it is cut into runs, stopped or started again.
+    One whose engine or worker was killed is started again, and one that another `tidemark stream`
+    left behind when it was killed is replaced.
 
     Example: `tidemark stream departures_hourly`, and in another terminal
     `tidemark ingest flights --days 70 --speed 20000`
@@ -69,8 +71,13 @@ def command(
 
     def start(store: "Warehouse") -> "StreamingQuery":
         with step(f"start the stream of {asset}"):
-            return continuous.start(store, transform, arrivals_per_run=arrivals_per_run)
+            return continuous.start(
+                store, transform, arrivals_per_run=arrivals_per_run, watched=not detach
+            )
 
+    if not detach:
+        # As a service is stopped.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     query = start(store)
     if detach:
         wishes.wish(settings, asset, arrivals_per_run)

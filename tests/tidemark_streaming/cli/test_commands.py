@@ -17,6 +17,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming.continuous import find, session_id
 from tidemark_streaming.glance import Glance
+from tidemark_streaming.watcher import abandoned
 
 pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
@@ -137,6 +138,34 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert "Traceback" not in said
     session = spark_engine.session(here, session_id(here, ASSET))
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
+
+
+def test_a_stream_whose_process_was_killed_is_replaced(here: Settings) -> None:
+    session = spark_engine.session(here, session_id(here, ASSET))
+    store, runs = Warehouse(session, here.warehouse, here.database), list[str]()
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTIBLE, "stream", ASSET],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=dict(os.environ),
+        ) as process:
+            assert process.stderr is not None
+            assert any(line.startswith("arrivals") for line in process.stderr)
+            assert not abandoned(session)
+            if not runs:
+                assert "running already" in call("stream", ASSET).stderr
+            process.kill()
+        query = find(store, departures_hourly)
+        assert query is not None
+        assert abandoned(session)
+        runs.append(str(query.runId))
+    assert runs[0] != runs[1]
+    # One that is left to run by itself takes its place too, and is nobody's.
+    assert call("stream", ASSET, "--detach").exit_code == 0
+    assert not abandoned(session)
+    assert "running already" in call("stream", ASSET).stderr
+    assert call("stream", ASSET, "--stop").exit_code == 0
 
 
 def test_a_stream_can_be_left_running_and_stopped_later() -> None:
