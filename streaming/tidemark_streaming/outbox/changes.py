@@ -54,10 +54,10 @@ def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
     new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
     told = rows.drop_columns(["_change_type", "_commit_version"])
     for some in _pieces([n for w, n in old.items() if w not in new]):
-        yield from (Change(row, None) for row in told.take(some).to_pylist())
+        yield from (Change(row, None) for row in _taken(told, some))
     for some in _pieces(list(new.items())):
-        befores = iter(told.take([old[w] for w, _ in some if w in old]).to_pylist())
-        afters = told.take([n for _, n in some]).to_pylist()
+        befores = iter(_taken(told, [old[w] for w, _ in some if w in old]))
+        afters = _taken(told, [n for _, n in some])
         for (window, _), after in zip(some, afters, strict=True):
             before = next(befores) if window in old else None
             if before != after:
@@ -73,6 +73,11 @@ def present(rows: pa.Table) -> Iterator[Change]:
 
 def _pieces(whole: list[T]) -> Iterator[list[T]]:
     return (whole[n : n + _AT_ONCE] for n in range(0, len(whole), _AT_ONCE))
+
+
+def _taken(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
+    # Without a type, Arrow takes an empty list for one of nulls, by which nothing can be taken.
+    return rows.take(pa.array(numbers, pa.int64())).to_pylist()
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
