@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -116,7 +118,9 @@ app()
 """
 
 
-def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
+@contextmanager
+def streaming() -> "Iterator[subprocess.Popen[str]]":
+    """`tidemark stream` in a process of its own, at work."""
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTIBLE, "stream", ASSET],
         stderr=subprocess.PIPE,
@@ -124,9 +128,12 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
         env=dict(os.environ),
     ) as process:
         assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("arrivals"):
-                break
+        assert any(line.startswith("arrivals") for line in process.stderr)
+        yield process
+
+
+def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
+    with streaming() as process:
         time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         try:
@@ -144,14 +151,7 @@ def test_a_stream_whose_process_was_killed_is_replaced(here: Settings) -> None:
     session = spark_engine.session(here, session_id(here, ASSET))
     store, runs = Warehouse(session, here.warehouse, here.database), list[str]()
     for _ in range(2):
-        with subprocess.Popen(
-            [sys.executable, "-c", INTERRUPTIBLE, "stream", ASSET],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=dict(os.environ),
-        ) as process:
-            assert process.stderr is not None
-            assert any(line.startswith("arrivals") for line in process.stderr)
+        with streaming() as process:
             assert not abandoned(session)
             if not runs:
                 assert "running already" in call("stream", ASSET).stderr
