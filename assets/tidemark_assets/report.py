@@ -4,7 +4,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import dagster as dg
 from pyspark.sql import Column, Row
@@ -16,7 +18,7 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.planning import Planning
 from tidemark.store.conditions import Within
-from tidemark.store.ledger import RunFacts
+from tidemark.store.ledger import RunFacts, spans
 from tidemark.store.log import Arrival, Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
@@ -90,7 +92,7 @@ def computed(
         "answer": facts.answer,
         "arrival range": _range(0, facts.through_arrival),
         "watermark now": moment(facts.watermark),
-        "run seconds": round(facts.seconds, 2),
+        **lasted(asdict(facts)),
     }
     counts: Metadata = {"run events": facts.events, "run late": facts.late}
     lost: Metadata = {
@@ -136,7 +138,7 @@ def rolled_up(
     """What a roll-up has after a run, as `computed`; `facts` is None where nothing was new."""
     run: Metadata = {"run windows": 0}
     if facts is not None:
-        run = {"run windows": facts.windows, "run seconds": round(facts.seconds, 2)}
+        run = {"run windows": facts.windows, **lasted(asdict(facts))}
         run["watermark now"] = moment(facts.watermark)
     measures = {transform.table: _windows()}
     if transform.expectations:
@@ -147,6 +149,17 @@ def rolled_up(
         everywhere = run | _table(warehouse, table, meanings)
         found[table] = {key: metadata | everywhere for key, metadata in own.items()}
     return found
+
+
+def lasted(run: Mapping[str, Any]) -> Metadata:
+    """How long a run took, and each of its steps.
+
+    Args:
+        run: as the ledger has it, with instants in microseconds.
+    """
+    took = {"run seconds": (run["ended_at"] - run["started_at"]) / 1e6}
+    took |= {f"run seconds: {step}": (end - start) / 1e6 for step, start, end in spans(run)}
+    return {name: round(seconds, 3) for name, seconds in took.items()}
 
 
 def _windows() -> dict[str, Column]:

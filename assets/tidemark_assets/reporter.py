@@ -14,6 +14,7 @@ not have told: what Dagster's event log lacks of such a run after a while is rep
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
@@ -28,7 +29,7 @@ from tidemark_assets.arrivals import EVERY
 from tidemark_assets.comparisons import recorded
 from tidemark_assets.fresh import freshness
 from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
-from tidemark_assets.report import ROWS, RUN, moment
+from tidemark_assets.report import ROWS, RUN, lasted, moment
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.self_reports import overdue_runs, untold_partitions
 from tidemark_assets.spans import PartitionsOf
@@ -155,6 +156,7 @@ def reports(
         RUN: run["run"],
         "complete through arrival": run["through_arrival"],
         "watermark now": moment(watermark(run)),
+        **lasted({k: instant(v) if isinstance(v, datetime) else v for k, v in run.items()}),
     }
     tags = {CODE_VERSION_TAG: fingerprint(transform)}
     others = transform.late_tables

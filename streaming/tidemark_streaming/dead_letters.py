@@ -61,6 +61,11 @@ def standing(glance: Glance, source: str, columns: Sequence[str] = BRIEF) -> pa.
     return found.append_column("replayed_by", by)
 
 
+def waiting(glance: Glance, source: str) -> int:
+    """How many dead letters of a source have not come back."""
+    return standing(glance, source, ("arrival", "position"))["replayed_by"].null_count
+
+
 def places(letters: pa.Table) -> list[Place]:
     """Which letters these are."""
     columns = (letters[name].to_pylist() for name in ("arrival", "position"))

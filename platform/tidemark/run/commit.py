@@ -67,6 +67,7 @@ def publish(
         quarantined=passed.quarantined,
         warned=passed.warned,
         reported=reported,
+        ended=plan.ended,
     )
     return ledger.append(asset.warehouse, found)
 

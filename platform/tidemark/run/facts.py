@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 
 from tidemark.define import verdict as judge
 from tidemark.store.asset import Asset
@@ -18,12 +19,14 @@ def of_commit(
     quarantined: int,
     warned: int = 0,
     reported: bool = False,
+    ended: Mapping[str, int] | None = None,
 ) -> RunFacts:
     """The facts of a commit that has ended just now.
 
     Args:
         counts: events by the codes of their verdicts.
         windows, quarantined, warned, reported: as `RunFacts` has them.
+        ended: when its steps ended, as the ledger names it.
     """
     assert asset.life is not None
     # A run of a roll-up is about all windows, whichever it replaces.
@@ -47,4 +50,5 @@ def of_commit(
         warned=warned,
         **{word: counts[code] for code, word in judge.VERDICTS.items()},
         reported=reported,
+        **(ended or {}),
     )

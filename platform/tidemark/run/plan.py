@@ -7,8 +7,8 @@ newest one where that was not published to its end. It ends at once where there 
 import time
 import uuid
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tidemark.base.errors import DataError
 from tidemark.compute import rollups
@@ -18,6 +18,7 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.ledger import ENDED
 from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges, between
@@ -33,12 +34,22 @@ class Plan:
         few: whether its events are few.
         stored: whether the state has it already, so that it is only to be published.
         counts: its events by verdict, where they are known before it is computed.
+        taken_up: whether another run began it, so that nobody can tell how long its steps took.
+        ended: when the run's steps ended so far, in microseconds, as the ledger names it.
     """
 
     marker: Marker
     few: bool
     stored: bool = False
     counts: Counter[int] | None = None
+    taken_up: bool = False
+    ended: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def after(self, step: str) -> "Plan":
+        """The plan now that a step has ended, one of those that the ledger tells of."""
+        if self.taken_up:
+            return self
+        return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
 def left_behind(asset: Asset, last: Marker) -> Plan | None:
@@ -46,7 +57,7 @@ def left_behind(asset: Asset, last: Marker) -> Plan | None:
     if asset.rolls_up or last.seq <= asset.published():
         return None
     counts = asset.state.counts(last)
-    return Plan(last, counts.total() <= FEW, stored=True, counts=counts)
+    return Plan(last, counts.total() <= FEW, stored=True, counts=counts, taken_up=True)
 
 
 def increment(

@@ -192,7 +192,7 @@ def _run(
 
 def publish_again(asset: Asset, marker: Marker) -> None:
     """Publish a commit of the state once more: what it published before stays as it is."""
-    _carry_out(asset, Plan(marker, few=True, stored=True), reported=False)
+    _carry_out(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _attempt(
@@ -220,10 +220,11 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
     like a commit that was left behind, and a stream beside it goes on."""
     with scratch(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count(asset, todo, place)
+        todo = todo.after("count")
         open_from = sessions.open_from(asset, todo.marker, partials)
         todo = replace(todo, marker=replace(todo.marker, open_from=open_from))
         asset.life = asset.state.create(partials)
-        committed = rebase.store(asset, todo, partials, place)
+        committed = rebase.store(asset, todo, partials, place).after("store")
     return replace(committed, stored=True, counts=asset.state.counts(committed.marker))
 
 
@@ -237,7 +238,10 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         Batch(asset, marker, place, small, small).ahead() as batch,
         ExitStack() as rest,
     ):
-        new = None if todo.stored else compute.count(asset, todo, place)
+        new = None
+        if not todo.stored:
+            new = compute.count(asset, todo, place)
+            todo = todo.after("count")
         rest.enter_context(warehouse.planning(planning))
         computed = compute.finish(asset, todo, new, place, few=few, planning=planning)
         if computed.partials is not None:
@@ -251,8 +255,11 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         asset.life = asset.life or asset.lifetime()
         if transform.expectations:
             quarantine.create(warehouse, transform, computed.windows)
+        todo = todo.after("compute")
         passed = gate(replace(batch, few=few), computed.windows)
+        todo = todo.after("judge")
         if computed.partials is not None:
             todo = replace(todo, marker=replace(marker, open_from=computed.open_from))
             commit.store(asset, todo, computed.partials)
+            todo = todo.after("store")
         return commit.publish(asset, todo, computed, passed, reported=reported)

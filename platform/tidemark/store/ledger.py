@@ -5,15 +5,26 @@ published; the next run publishes it again first. The row carries the commit's n
 transaction, so the head of the ledger tells how far an asset is published, and no row comes twice.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pyarrow as pa
 
 from tidemark.store.conditions import Within
+from tidemark.store.rows import plain
 from tidemark.store.warehouse import Warehouse
 
 TABLE = "runs"
+
+ENDED = {
+    "count": "counted_at",
+    "compute": "computed_at",
+    "judge": "judged_at",
+    "store": "stored_at",
+    "publish": "ended_at",
+}
+"""The steps of a run, and the column that says when each had ended."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,13 @@ class RunFacts:
         quarantined: rows withheld because they failed an expectation.
         warned: rows published that failed one of level `warning`.
         reported: whether who began it tells the orchestrator of it; not where a later run ended it.
+        counted_at: when its events were read, prepared, judged and added up to partials; None of a
+            roll-up, which stores none.
+        computed_at: when the rows of the windows that it can have changed were there.
+        judged_at: when these were judged by the asset's expectations.
+        stored_at: when its partials were in the state: of a run that replaces windows before
+            these are computed, of others after they are judged.
+            These four are None of a run that a later one ended, and of one that computes nothing.
     """
 
     run: str
@@ -63,6 +81,10 @@ class RunFacts:
     no_event_time: int
     duplicate: int
     reported: bool
+    counted_at: int | None = None
+    computed_at: int | None = None
+    judged_at: int | None = None
+    stored_at: int | None = None
 
     @property
     def events(self) -> int:
@@ -75,11 +97,15 @@ class RunFacts:
         """How long the run took."""
         return (self.ended_at - self.started_at) / 1e6
 
+    @property
+    def steps(self) -> dict[str, float]:
+        """How long each of its steps took, in seconds, in their order."""
+        return {step: (end - start) / 1e6 for step, start, end in spans(asdict(self))}
+
 
 _INSTANT = pa.timestamp("us", "UTC")
-_INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
+_INSTANTS = ("window_from", "window_to", "started_at", "watermark", *ENDED.values())
 _TYPES = {int: pa.int64(), int | None: pa.int64(), str: pa.string(), bool: pa.bool_()}
-_PLAIN = {_INSTANT: pa.int64()}
 _SCHEMA = pa.schema(
     [
         (name, _INSTANT if name in _INSTANTS else _TYPES[kind])
@@ -102,15 +128,35 @@ def append(warehouse: Warehouse, facts: RunFacts) -> RunFacts:
     if warehouse.append(rows, TABLE, app, facts.seq) is not None:
         return facts
     found = warehouse.take(TABLE, Within("seq", ((facts.seq, facts.seq + 1),), instants=False))
-    plain = found.cast(pa.schema([f.with_type(_PLAIN.get(f.type, f.type)) for f in found.schema]))
-    own = [r for r in plain.to_pylist() if (r["asset"], r["life"]) == (facts.asset, facts.life)]
+    own = [r for r in plain(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]
     # A later commit of the asset may be on record without this one having been.
     return RunFacts(**own[0]) if own else facts
 
 
 def create(warehouse: Warehouse) -> None:
     """Create the ledger, unless it is there."""
-    warehouse.create(TABLE, _SCHEMA.empty_table(), "Every run of every asset")
+    if not warehouse.create(TABLE, _SCHEMA.empty_table(), "Every run of every asset"):
+        # One of before runs told of their steps.
+        warehouse.widen(TABLE, _SCHEMA)
+
+
+def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """The steps of a run in their order, each from where to where it went; none where it does not
+    tell of them.
+
+    Args:
+        run: a row of the ledger, with instants in microseconds.
+    """
+    ended = {step: run.get(column) for step, column in ENDED.items()}
+    told = [(end, step) for step, end in ended.items() if end is not None]
+    if len(told) == 1:
+        return []
+    found, start = list[tuple[str, int, int]](), run["started_at"]
+    for end, step in sorted(told, key=lambda t: t[0]):
+        # A clock may have been set back meanwhile.
+        found.append((step, start, max(start, end)))
+        start = max(start, end)
+    return found
 
 
 def published(warehouse: Warehouse, asset: str, life: str) -> int:

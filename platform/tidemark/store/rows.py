@@ -40,6 +40,17 @@ def micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
     return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
 
 
+def plain(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows in Python, with instants in microseconds."""
+    whole = {
+        name
+        for name, t in zip(table.schema.names, table.schema.types, strict=True)
+        if pa.types.is_timestamp(t)
+    }
+    columns = {n: micros(table[n]) if n in whole else table[n] for n in table.schema.names}
+    return pa.table(columns).to_pylist()
+
+
 def is_empty(rows: Rows) -> bool:
     """Whether there are none, as far as memory tells: of many, no."""
     return not isinstance(rows, DataFrame) and rows.num_rows == 0

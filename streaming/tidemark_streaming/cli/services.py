@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidemark.engine.process import Record
     from tidemark_streaming.standing_faults import StandingFault
 
-_HIDDEN = ("source", "as_of", "arrived_at")
+_HIDDEN = ("source", "as_of", "arrived_at", "dead_letters")
 """What the JSON has and the tables leave out."""
 
 NAMES = {
@@ -125,6 +125,14 @@ def status(json: Json = False) -> None:
         table.add_row(p["name"], state, p["address"])
     out().print(table)
     out().print(_table("sources", sources), _table("assets", assets))
+    for source in sources:
+        if count := source["dead_letters"]:
+            name, letters = source["name"], "dead letter" if count == 1 else "dead letters"
+            out().print(
+                f"[yellow]{count:,} {letters} of [bold]{name}[/], which could not be decoded: "
+                f"`tidemark dead-letters list {name}` says why.[/]",
+                soft_wrap=True,
+            )
     for asset in streams:
         out().print(
             f"The stream of [bold]{asset}[/] runs; `tidemark stream {asset} --stop` ends it."
@@ -180,13 +188,18 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
 
 def _sources(settings: Settings) -> list[dict[str, Any]]:
     from tidemark_streaming import domains
+    from tidemark_streaming.dead_letters import waiting
     from tidemark_streaming.glance import Glance
 
     glance = Glance(settings)
     instants = ("arrived_at", "watermark", "newest_event")
     found = [asdict(glance.source(name)) for name in domains.load(settings.domains).inlets]
     return [
-        {"name": s.pop("source"), **{k: iso(v) if k in instants else v for k, v in s.items()}}
+        {
+            "name": (name := s.pop("source")),
+            **{k: iso(v) if k in instants else v for k, v in s.items()},
+            "dead_letters": waiting(glance, name),
+        }
         for s in found
     ]
 

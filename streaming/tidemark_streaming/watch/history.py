@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from tidemark.base.instants import INFINITY
 from tidemark.store import ledger
+from tidemark.store.rows import plain
 from tidemark_streaming.kafka import position
 from tidemark_streaming.watch.tables import Tables
 
-BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+BOUNDS = (
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
+)
 """Upper bounds of the histograms' buckets, in seconds."""
 
 RECENT = 20_000
@@ -26,14 +27,13 @@ RECENT = 20_000
 
 VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
-_INSTANT = pa.timestamp("us", "UTC")
 _ARRIVALS = (
     *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
     "position",
 )
 _RUNS = (
     *("asset", "life", "mode", "seq", "from_arrival", "through_arrival", "window_from"),
-    *("started_at", "ended_at", "watermark", "windows", "quarantined", *VERDICTS),
+    *("started_at", "watermark", "windows", "quarantined", *VERDICTS, *ledger.ENDED.values()),
 )
 
 
@@ -91,7 +91,7 @@ class Arrivals:
         if (life := tables.life(self._table)) != self._life:
             self._begin(life)
         table = tables.appended(self._table, _ARRIVALS, self._seen)
-        for row in [] if table is None else _plain(table.sort_by("arrival")):
+        for row in [] if table is None else plain(table.sort_by("arrival")):
             if row["arrival"] != self.count:
                 continue
             self.arrived_at.append(row["arrived_at"])
@@ -119,6 +119,8 @@ class Run:
         rows: events that came new: of an increment those of its arrivals, each once; of a roll-up
             those that it merged; of others none.
         watermark: the one that it has reached.
+        steps: how long each of its steps took, in seconds, in their order; none where the ledger
+            does not tell of them.
     """
 
     ended_at: int
@@ -129,6 +131,7 @@ class Run:
     late: int
     too_late: int
     watermark: int | None
+    steps: Mapping[str, float]
 
 
 @dataclass
@@ -141,6 +144,7 @@ class Runs:
         as_of: the arrival through which all windows are complete; -1 before the first run.
         watermark: the one after that arrival.
         seconds: how long they took, by mode.
+        steps: how long their steps took, by mode and step.
         from_arrival, from_event: how long after an arrival, and after its newest event, the run
             ended that had taken it in. Not of recordings.
     """
@@ -153,6 +157,7 @@ class Runs:
     as_of: int = -1
     watermark: int | None = None
     seconds: dict[str, Histogram] = field(default_factory=dict)
+    steps: dict[tuple[str, str], Histogram] = field(default_factory=dict)
     from_arrival: Histogram = field(default_factory=Histogram)
     from_event: Histogram = field(default_factory=Histogram)
     recent: deque[Run] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -170,6 +175,9 @@ class Runs:
         self.ended[mode] += 1
         self.withheld += row["quarantined"]
         self.seconds.setdefault(mode, Histogram()).observe(took)
+        steps = {step: (end - start) / 1e6 for step, start, end in ledger.spans(row)}
+        for step, lasted in steps.items():
+            self.steps.setdefault((mode, step), Histogram()).observe(lasted)
         for verdict in VERDICTS:
             self.counted[mode, verdict] += row[verdict]
         whole = mode == "incremental" or row["window_from"] is None
@@ -192,6 +200,7 @@ class Runs:
                 late=row["late"],
                 too_late=row["too_late"],
                 watermark=row["watermark"],
+                steps=steps,
             )
         )
 
@@ -224,7 +233,7 @@ class Ledger:
             self._life, self._seen, self._runs = life, set[str](), {}
         table = tables.appended(ledger.TABLE, _RUNS, self._seen)
         known = dict[str, Arrivals]()
-        for row in [] if table is None else _plain(table.sort_by("seq")):
+        for row in [] if table is None else plain(table.sort_by("seq")):
             name = row["asset"]
             if name not in arrivals:
                 continue
@@ -262,9 +271,3 @@ def _brought(row: Mapping[str, Any], arrivals: Arrivals, events: int) -> int:
     if row["mode"] != "incremental":
         return 0
     return arrivals.brought(row["from_arrival"], row["through_arrival"])
-
-
-def _plain(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows with instants in microseconds."""
-    fields = [f.with_type(pa.int64() if f.type == _INSTANT else f.type) for f in table.schema]
-    return table.cast(pa.schema(fields)).to_pylist()

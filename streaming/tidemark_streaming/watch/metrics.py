@@ -178,6 +178,13 @@ METRICS: tuple[Told, ...] = (
         "How long runs took.",
         lambda a: {(mode,): seconds for mode, seconds in a.runs.seconds.items()},
     ),
+    _of_assets(
+        "run_step_seconds",
+        HISTOGRAM,
+        ("mode", "step"),
+        "How long the steps of runs took.",
+        lambda a: {(m, step): seconds for (m, step), seconds in a.runs.steps.items()},
+    ),
     _asset(
         "last_run_timestamp_seconds",
         GAUGE,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, describe
+from tidemark.store import ledger
 from tidemark_streaming.watch.history import Run, lag
 from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
 
@@ -94,6 +95,7 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
     definition, runs, span = asset.definition, asset.runs, asset.span
     points, wanted = axis.points(runs.recent), sight.services.streams.get(asset.name)
     mark = _millis(runs.watermark)
+    longest = [max(p, key=lambda r: r.seconds, default=None) for p in points]
     return {
         "name": asset.name,
         "source": asset.source.name,
@@ -116,7 +118,11 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
         "late": _verdict(asset, "late"),
         "tooLate": _verdict(asset, "too_late"),
         "rate": [_sum(r.rows for r in p) / axis.step if p else None for p in points],
-        "seconds": [max((r.seconds for r in p), default=None) for p in points],
+        "seconds": [None if run is None else run.seconds for run in longest],
+        "steps": {
+            step: [None if run is None else run.steps.get(step, 0) for run in longest]
+            for step in ledger.ENDED
+        },
         "lateShare": [_share(p, "late") for p in points],
         "tooLateShare": [_share(p, "too_late") for p in points],
         "lag": [_lag(p[0], asset.source) if p else None for p in points],

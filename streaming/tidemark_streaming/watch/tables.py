@@ -140,7 +140,15 @@ class Tables:
         paths = [f"{folder}/{path}" for path in listed["path"].to_pylist()]
         schema = arrow_schema(opened.schema())
         found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
-        return found.to_table(columns=None if columns is None else list(columns), filter=chosen)
+        if columns is None:
+            return found.to_table(filter=chosen)
+        # A table of an earlier Tidemark lacks some until the next run widens it.
+        there = [name for name in columns if name in schema.names]
+        rows = found.to_table(columns=there, filter=chosen)
+        for name in columns:
+            if name not in there:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows))
+        return rows
 
     def _life(self, table: str) -> str | None:
         opened = self.opened(table)

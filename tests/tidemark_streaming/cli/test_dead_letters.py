@@ -53,6 +53,9 @@ def test_letters_are_counted_shown_and_come_back(
         {**day, "reason": at, "letters": 1, "first": "0:0"},
         {**day, "reason": value, "letters": 2, "first": "0:2"},
     ]
+    (source,) = json.loads(call("status", "--json").stdout)["sources"]
+    assert source["dead_letters"] == 3
+    assert "3 dead letters of sensors, which could not be decoded" in call("status").stdout
     listed = " ".join(call("dead-letters", "list", "sensors").stdout.split())
     assert "sensors: 3 dead letters" in listed
     shown = told("show", "sensors", "0:2")
@@ -76,6 +79,7 @@ def test_letters_are_counted_shown_and_come_back(
     counts = told("list", "sensors")
     assert isinstance(counts, list)
     assert [(c["letters"], c["replayed"]) for c in counts] == [(1, 0), (2, 2)]
+    assert "1 dead letter of sensors, which" in call("status").stdout
     nothing = told("replay", "sensors", "--reason", "INT")
     assert nothing == {"source": "sensors", "letters": 0, "arrivals": [], "refused": {}}
 

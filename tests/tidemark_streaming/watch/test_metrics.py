@@ -106,6 +106,9 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
         took = value(found, "tidemark_asset_run_seconds_sum", **own, mode=facts[0].mode)
         assert took == pytest.approx(sum(f.seconds for f in facts))
+        for step in facts[0].steps:
+            lasted = summed(found, "tidemark_asset_run_step_seconds_sum", **own, step=step)
+            assert lasted == pytest.approx(sum(f.steps[step] for f in facts)), step
         for verdict in ("on_time", "late", "too_late", "no_event_time"):
             counted = summed(found, "tidemark_asset_events_total", **own, verdict=verdict)
             assert counted == sum(getattr(f, verdict) for f in facts), verdict
@@ -262,6 +265,7 @@ def test_rules_and_dashboard_go_by_metrics_that_there_are() -> None:
     for metric in METRICS:
         if metric.kind == HISTOGRAM:
             known[f"{metric.name}_bucket"] = {*metric.labels, "le"}
+            known |= {f"{metric.name}_{part}": set(metric.labels) for part in ("sum", "count")}
             del known[metric.name]
     used = set[str]()
     for place, expression in expressions():

@@ -75,12 +75,22 @@ function plot(said, series, classes) {
 const looksBack = () => seconds((told.streams[0].rate.length * told.step) / 1000);
 const most = (series) => Math.max(...series[0].map((_, i) => sum(series.map((s) => s[i] ?? 0))), 0);
 
-function chart(name, value, series, classes, write) {
+function chart(name, value, series, classes, write, parts = "") {
   const top = most(series);
-  const said = `${name}: ${value} last, ${write(top)} at most in the last ${looksBack()}`;
-  return `<div class="chart"><div class="head"><span class="faint">${name}</span><b>${value}</b></div>
+  const said = `${name}: ${value} last${parts && ` (${parts})`}, ${write(top)} at most in the last ${looksBack()}`;
+  return `<div class="chart"${parts && ` title="${text(parts)}"`}><div class="head"><span class="faint">${name}</span><b>${value}</b></div>
     ${plot(said, series, classes)}
     <div class="foot"><span>−${looksBack()}</span><span>${top ? `top ${write(top)}` : ""}</span><span>now</span></div></div>`;
+}
+
+// Where the time of the longest run of each moment went: what no step tells of is drawn last.
+function runTime(stream) {
+  const names = Object.keys(stream.steps), steps = Object.values(stream.steps);
+  const rest = stream.seconds.map((s, i) => (s === null ? null : Math.max(0, s - sum(steps.map((p) => p[i])))));
+  const newest = stream.seconds.findLastIndex((s) => s !== null);
+  const parts = names.filter((_, k) => steps[k][newest]).map((name) => `${name} ${seconds(stream.steps[name][newest])}`);
+  const classes = [...names.map((name) => `step-${name}`), "bar"];
+  return chart("run time", seconds(stream.seconds[newest]), [...steps, rest], classes, seconds, parts.join(", "));
 }
 
 // Windows by their ends on the axis of event time: they open at the right, and become final
@@ -145,7 +155,7 @@ function row(stream) {
       <small>${stream.behind && stream.state ? `${count(stream.behind)} arrivals behind` : instant(stream.watermark)}</small></div>
     ${windows(stream)}
     ${chart("events/s", rate(last(stream.rate)), [stream.rate], ["bar"], rate)}
-    ${chart("run time", seconds(last(stream.seconds)), [stream.seconds], ["bar"], seconds)}
+    ${runTime(stream)}
     ${chart("late + too late", share(lateNow), [stream.lateShare, stream.tooLateShare], ["late", "toolate"], share)}`;
 }
 
@@ -183,7 +193,7 @@ function totals() {
     [rate(sum(Object.values(newest))), "events/s, newest"],
     [count(sum(told.sources.map((s) => s.events))), "events in the logs"],
     [`${wanted.filter((s) => s.state === "running").length} of ${wanted.length}`, "streams run", wanted.some((s) => s.state !== "running")],
-    [count(Math.max(0, ...told.streams.filter((s) => s.runs).map((s) => s.behind))), "arrivals behind, at most"],
+    [count(Math.max(0, ...told.streams.filter((s) => s.runs).map((s) => s.behind))), "most arrivals behind"],
     ...(told.sources.some((s) => s.kafka) ? [[count(sum(waiting)), "records wait in Kafka"]] : []),
     [seconds(slowest || null), "newest run, slowest"],
     [count(sum(told.streams.map((s) => s.open))), "windows open"],
