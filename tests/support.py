@@ -84,7 +84,8 @@ def ingest(
     ends: bool = True,
     versions: str = "{}",
 ) -> list[Arrival]:
-    """Add arrivals to a log of `READINGS`' shape, and the end of the stream.
+    """Add arrivals to a log of `READINGS`' shape, and the end of the stream; what the source has
+    beyond `READINGS` is null.
 
     Args:
         versions: the versions of the source's references that they record, as JSON.
@@ -121,6 +122,11 @@ def ingest(
             "ts": F.timestamp_micros("ts"),
             "price": F.col("value").cast("decimal(10,2)"),
             "read_from": F.lit("memory"),
+            **{
+                n: F.lit(None).cast(t)
+                for n, t in source.columns.items()
+                if n not in READINGS.columns
+            },
         }
     )
     log.append(frame, added)

@@ -40,6 +40,7 @@ MEANINGS = {
     "reason": "too_late, no_event_time, dated_ahead or unparsable",
     "bytes": "As they came; null where they may not be kept",
     "dead_letters": "What it brought beside its events that could not be decoded",
+    "schema_version": "That of the log when it came: one more each time the source gained columns",
     "references": "The versions that the source's references had, by name, as JSON",
     "lost": "Events that came too late for the window",
     "pane": "Number of the firing: 0, 1, 2, … of each window and keys",

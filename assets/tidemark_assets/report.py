@@ -62,6 +62,7 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
         "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
         "watermark now": moment(timeline[-1].after if timeline else None),
         "newest event time": moment(max(newest, default=None)),
+        "schema version": timeline[-1].schema_version if timeline else 1,
     }
 
 

@@ -5,10 +5,12 @@ timeline, and reads their rows. It keeps nothing itself: the timeline's position
 so it goes on where the timeline ends, whatever was killed or deleted in between.
 """
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -185,7 +187,8 @@ class FileFeed:
     Args:
         source: whose events they are.
         path: the folder, which the engine must see under the same path.
-        format: csv (the source's columns in this order), json (one object a line) or parquet.
+        format: csv (the source's columns in this order; a header may end sooner, with files of
+            before the source gained columns), json (one object a line) or parquet.
         options: the engine's reader options, such as `header` or `nullValue`.
     """
 
@@ -210,10 +213,9 @@ class FileFeed:
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         names = [json.loads(c.position)["file"] for c in chunks]
-        paths = [_literal(self.path.absolute() / name) for name in names]
         # Beyond this number of paths the engine lists them by a job, ten times as slow for files.
         spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
-        rows = self._parquet(spark, paths) if self.format == "parquet" else self._text(spark, paths)
+        rows = self._parquet(spark, names) if self.format == "parquet" else self._text(spark, names)
         index = spark.createDataFrame(list(enumerate(names)), "chunk BIGINT, file STRING")
         return rows.join(F.broadcast(index), "file").select(
             *(F.col(f"`{c}`") for c in self.source.columns),
@@ -289,8 +291,36 @@ class FileFeed:
     def _format(self) -> Text:
         return Text("json" if self.format == "json" else "csv", self.source.columns, self.options)
 
-    def _text(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+    def _text(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
+        widths: dict[int, list[str]] = {}
+        for name in names:
+            widths.setdefault(self._width(name), []).append(_literal(self.path.absolute() / name))
+        read = [self._of_width(spark, paths, width) for width, paths in sorted(widths.items())]
+        return reduce(DataFrame.unionByName, read)
+
+    def _width(self, name: str) -> int:
+        """How many of the source's columns, from the first on, a file has: the header of one of
+        CSV that was written before the source gained columns ends sooner."""
         columns, form = self._columns, self._format
+        if self.format != "csv" or form.told.get("header") != "true":
+            return len(columns)
+        try:
+            with (self.path / name).open(
+                encoding="utf-8-sig", errors="replace", newline=""
+            ) as file:
+                sign = form.told.get("sep") or form.told.get("delimiter") or ","
+                head = next(csv.reader(file, delimiter=sign[:1]), [])
+        except (OSError, csv.Error):
+            # The engine says what is wrong with it.
+            return len(columns)
+        told = [n.strip().lower() for n in head]
+        begins = told == [c.lower() for c in columns[: len(told)]]
+        return len(told) if begins and self.source.event_time.lower() in told else len(columns)
+
+    def _of_width(self, spark: SparkSession, paths: list[str], width: int) -> DataFrame:
+        """Files of text that have the first `width` columns; the others are null."""
+        there = dict(list(self.source.columns.items())[:width])
+        columns, form = list(there), replace(self._format, columns=there)
         reader = spark.read.format(form.format).schema(form.schema).options(**form.told)
         # The parser looks only at the columns that a query needs, and finds only those malformed:
         # this condition, true of every row, makes it need them all.
@@ -304,14 +334,17 @@ class FileFeed:
             F.monotonically_increasing_id().alias("row"),
         )
         order = Window.partitionBy("file").orderBy("block", "row")
+        lacking = list(self.source.columns.items())[width:]
         return rows.select(
             *(F.when(F.isnull(CORRUPT), F.col(f"`{c}`")).alias(c) for c in columns),
+            *(F.lit(None).cast(kind).alias(name) for name, kind in lacking),
             dead_letter(form.reason(), F.encode(CORRUPT, "UTF-8")),
             "file",
             (F.row_number().over(order) - 1).cast("bigint").alias("position"),
         )
 
-    def _parquet(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+    def _parquet(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
+        paths = [_literal(self.path.absolute() / name) for name in names]
         schema = ", ".join(f"`{n}` {t}" for n, t in self.source.columns.items())
         rows = spark.read.format("parquet").schema(schema).options(**self.options).load(paths)
         return rows.select(

@@ -20,6 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
 from tidemark.store.log import Arrival, arrivals
+from tidemark.store.log_columns import schema_version
 from tidemark.store.rows import micros
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
@@ -38,7 +39,10 @@ def whole(path: str) -> pa.Table | None:
 
 @dataclass(frozen=True)
 class SourceGlance:
-    """How far a source is. Instants are microseconds; None where nothing has arrived."""
+    """How far a source is. Instants are microseconds; None where nothing has arrived.
+
+    `schema_version` is 1 at first, and one more each time that the source gained columns.
+    """
 
     source: str
     arrivals: int
@@ -46,6 +50,7 @@ class SourceGlance:
     arrived_at: int | None
     watermark: int | None
     newest_event: int | None
+    schema_version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ class Glance:
             arrived_at=_newest(timeline["arrived_at"]),
             watermark=_newest(timeline["watermark_after"]),
             newest_event=_newest(timeline["max_event_time"]),
+            schema_version=self._schema_version(f"{name}_log"),
         )
 
     def timeline(self, source: str) -> list[Arrival]:
@@ -230,6 +236,13 @@ class Glance:
             rows = data.to_table(columns=columns, filter=chosen)
             self._seen[asked] = (stands, str(chosen), rows)
         return rows
+
+    def _schema_version(self, log: str) -> int | None:
+        found = self._opened(log)
+        if found is None:
+            return None
+        said = {n: v or "" for n, v in found.metadata().configuration.items()}
+        return schema_version(said, [field.name for field in found.schema().fields])
 
     def _opened(self, table: str) -> DeltaTable | None:
         """A table as it is now; None where there is none. Opened anew each time: one that was

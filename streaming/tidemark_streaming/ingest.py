@@ -123,7 +123,9 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
         position = "{}" if last is None else last.position
         clock = time.time_ns() // 1000 if last is None else last.arrived_at
         versions = json.dumps(current(warehouse, source))
-        arrivals = fold(source, last, [Chunk(position, clock, end=True)], {}, versions)
+        arrivals = fold(
+            source, last, [Chunk(position, clock, end=True)], {}, versions, log.schema_version
+        )
         log.append(log.read(-1, -1), arrivals)
         return arrivals[0]
 
@@ -267,7 +269,7 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
                 held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
                 rows = frame(log.warehouse.spark, held)
                 facts = observe(log.source, rows, chunks, columns(held))
-                arrivals = fold(log.source, last, chunks, facts, versions)
+                arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 number = F.col("chunk") + arrivals[0].arrival
                 log.append(rows.withColumn("arrival", number), arrivals)
     except PySparkException as error:

@@ -91,8 +91,14 @@ def fold(
     chunks: Sequence[Chunk],
     facts: dict[int, Facts],
     versions: str,
+    schema_version: int,
 ) -> list[Arrival]:
-    """The chunks as arrivals that follow `last`: the watermark folded over what they brought."""
+    """The chunks as arrivals that follow `last`: the watermark folded over what they brought.
+
+    Args:
+        versions: those of the source's references, as JSON.
+        schema_version: that of the log.
+    """
     arrivals: list[Arrival] = []
     for index, chunk in enumerate(chunks):
         found = facts.get(index, Facts())
@@ -114,6 +120,7 @@ def fold(
             watermark_state=state,
             references=versions,
             dead_letters=found.dead_letters,
+            schema_version=schema_version,
         )
         arrivals.append(last)
     return arrivals

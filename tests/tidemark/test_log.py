@@ -3,10 +3,9 @@
 import pytest
 from pyspark.sql import functions as F
 
-from support import READINGS, T0, Event, ingest, some_arrivals
-from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from support import READINGS, T0, ingest, some_arrivals
+from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.instants import INFINITY
-from tidemark.define.source import Source
 from tidemark.store.fence import Fence
 from tidemark.store.log import Arrival, Log
 from tidemark.store.warehouse import Warehouse
@@ -97,14 +96,6 @@ def test_a_write_begun_before_the_fence_was_taken_is_void(warehouse: Warehouse) 
     with pytest.raises(ConflictError, match="has taken over"):
         zombie.append(warehouse.take("readings_timeline"))
     assert [a.arrival for a in log.timeline()] == [0, 1, 2]
-
-
-def test_a_source_that_differs_from_its_log_is_refused(warehouse: Warehouse) -> None:
-    ingest(warehouse, READINGS, [[Event(T0, "a", 1.0)]])
-    columns = {**READINGS.columns, "value": "bigint", "colour": "string"}
-    other = Source("readings", columns, "ts", READINGS.watermark)
-    with pytest.raises(DefinitionError, match="differs from its log 'readings_log' in colour, val"):
-        Log(warehouse, other).create()
 
 
 def test_a_log_of_a_newer_tidemark_is_refused(warehouse: Warehouse) -> None:

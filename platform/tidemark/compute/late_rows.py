@@ -8,6 +8,7 @@ complete one: it tells what the allowed lateness costs.
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tidemark.compute.pane import as_of, covered, finished
 from tidemark.define import verdict as judge
@@ -15,6 +16,8 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.engine.varying import varying
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
+from tidemark.store.rows import delta_schema, spark_schema
+from tidemark.store.warehouse import Warehouse
 
 
 def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
@@ -34,6 +37,31 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
         .drop("verdict", "admitted", "happened_at")
     )
+
+
+def as_kept(warehouse: Warehouse, transform: WindowedTransform, events: DataFrame) -> DataFrame:
+    """Late events with nulls in those columns of the late table that they have no more: what is in
+    it stays, whatever its source and its function have gained or lost since."""
+    there = set(events.columns)
+    lacking = [f for f in _kept(warehouse, transform).fields if f.name not in there]
+    return events.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in lacking))
+
+
+def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
+    """The columns of which late events have another type than their table, in plain words."""
+    kept = {f.name: f.dataType.simpleString() for f in _kept(warehouse, transform).fields}
+    if not kept:
+        return []
+    now = late_events(log, transform, Marker()).schema.fields
+    types = [(f.name, kept.get(f.name), f.dataType.simpleString()) for f in now]
+    return [f"{n} ({then} → {is_})" for n, then, is_ in types if then not in (None, is_)]
+
+
+def _kept(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
+    """The columns of the late table; none where there is no table."""
+    if not warehouse.exists(transform.late_table):
+        return StructType()
+    return spark_schema(delta_schema(warehouse.schema(transform.late_table)))
 
 
 def late_loss(

@@ -22,7 +22,7 @@ from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import within
-from tidemark.store.rows import Rows, is_empty, staying
+from tidemark.store.rows import Rows, arrow_schema, delta_schema, is_empty, staying
 
 STEPS = ("state", "late", "quarantine", "panes", "published", "results", "ledger")
 
@@ -94,6 +94,8 @@ def _put(asset: Asset, marker: Marker, output: Output) -> None:
     where it replaces them."""
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
+    if output.grows:
+        store_.widen(output.table, arrow_schema(delta_schema(output.rows.schema)))
     if marker.replaces or (marker.seq == 0 and not asset.rolls_up):
         where = "TRUE" if output.whole else within(marker.ranges)
         store_.replace(output.rows, output.table, where, asset.app, marker.seq)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.compute import rollups
 from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
-from tidemark.compute.late_rows import late_events, late_loss
+from tidemark.compute.late_rows import as_kept, late_events, late_loss
 from tidemark.compute.lifecycle import lifecycle
 from tidemark.compute.pane import as_of, counted
 from tidemark.compute.pane_table import panes
@@ -50,12 +50,14 @@ class Output:
 
     Args:
         whole: where it replaces rows, whether these are all that the table has.
+        grows: whether the table takes on the columns that it lacks.
     """
 
     table: str
     rows: Rows
     comment: str
     whole: bool = False
+    grows: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,10 +171,12 @@ def finish(
         if marker.mode.records_late:
             # What came too late stays on record, also when a correction counts it.
             events = late_events(asset.log, own, marker)
+            if marker.seq > 0 and not marker.renews:
+                events = as_kept(warehouse, own, events)
             comment = f"Events too late for {transform.name}, or without time"
             with warehouse.planning(Planning.of(plan.few)):
                 held = scratch.hold(events, few=plan.few)
-            outputs.append(Output(own.late_table, held, comment))
+            outputs.append(Output(own.late_table, held, comment, grows=True))
     open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
     return Computed(new, counts, windows, reach, outputs, open_from)
 

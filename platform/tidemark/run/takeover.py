@@ -7,6 +7,7 @@ that is in the code takes over, and a stream that still goes by the earlier one 
 """
 
 from tidemark.base.errors import DefinitionChanged, DefinitionError
+from tidemark.compute.late_rows import misfits
 from tidemark.define import parts
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Change, Effect
@@ -39,6 +40,15 @@ def check(asset: Asset, last: Marker, *, standing: bool) -> None:
         # It reads partials, in which panes are not.
         found = [c for c in found if c.part != "accumulation"]
     worst = parts.effect(found)
+    odd: list[str] = []
+    if worst is Effect.FORWARD and not asset.rolls_up:
+        odd = misfits(asset.warehouse, asset.counting, asset.log)
+    if odd:
+        raise DefinitionError(
+            f"The late table of '{name}' keeps events as its earlier function made them, of which "
+            f"the present one makes other types: {', '.join(odd)}. Give the new column another "
+            f"name, or make the tables anew with `tidemark rebuild {name}` and `--switch`."
+        )
     if worst is Effect.NONE or (worst is Effect.FORWARD and last.mode is not Mode.BACK):
         return
     told = ", ".join(str(c) for c in found[:_SHOWN])

@@ -12,7 +12,7 @@ are what a writer left that died in between. Readers don't ask for them, and the
 removes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
 from operator import attrgetter
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import ConflictError, DefinitionError
+from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import reach
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import tick
@@ -31,7 +31,8 @@ from tidemark.engine.requests import fetch
 from tidemark.store.conditions import Within
 from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS, fitting, rejected
 from tidemark.store.fence import Fence
-from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, frame
+from tidemark.store.log_columns import ddl, follow, protection
+from tidemark.store.rows import FEW, Rows, frame
 from tidemark.store.warehouse import Warehouse
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -49,10 +50,13 @@ _TIMELINE = pa.schema(
         "watermark_state": pa.string(),
         "references": pa.string(),
         "dead_letters": pa.int64(),
+        "schema_version": pa.int64(),
     }
 )
+_LATER = {"dead_letters": 0, "schema_version": 1}
+"""Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
+
 _FILE_BYTES = 32 << 20
-_PROTECTED = "tidemark.protect."
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Arrival:
         watermark_state: what the watermark strategy remembers, as text.
         references: the versions that the source's references had, as JSON.
         dead_letters: how many rows it brought beside its events that could not be decoded.
+        schema_version: that of the log when it came.
     """
 
     arrival: int
@@ -89,6 +94,7 @@ class Arrival:
     watermark_state: str | None = None
     references: str = "{}"
     dead_letters: int = 0
+    schema_version: int = 1
 
     @property
     def ends(self) -> bool:
@@ -106,21 +112,22 @@ class Log:
     def __init__(self, warehouse: Warehouse, source: Source) -> None:
         self.warehouse = warehouse
         self.source = source
+        self.schema_version = 1
+        """That of the log, once `create` was called."""
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
 
     def create(self) -> None:
-        """Create the tables, unless they are there.
+        """Create the tables, unless they are there; columns that the source has gained are added.
 
         Raises:
-            DefinitionError: the log that is there has other columns than the source, or other
-                protection; a key of its protection is not there.
+            DefinitionError: the log that is there can't follow the source (`log_columns`); a key of
+                its protection is not there.
             DataError: the warehouse can't be written, or another Tidemark wrote the tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
-        protection = self._protection()
         begun = self.warehouse.create(
             self.source.timeline_table,
             _TIMELINE.empty_table(),
@@ -128,20 +135,19 @@ class Log:
         )
         made = self.warehouse.create(
             self.source.log_table,
-            _ddl(columns),
+            ddl(columns),
             f"Events of {name} with the facts of arrival.",
-            told=protection,
+            told=protection(self.source),
         )
         kept = self.warehouse.create(
             self.source.dead_letters_table,
-            _ddl(DEAD_LETTER_COLUMNS),
+            ddl(DEAD_LETTER_COLUMNS),
             f"What came of {name} and could not be decoded.",
         )
         if not made:
-            self._check_columns(columns)
-            self._check_protection(protection)
+            self.schema_version = follow(self.warehouse, self.source)
         if not begun:
-            # One of before there were dead letters.
+            # An earlier Tidemark's has fewer columns.
             self.warehouse.widen(self.source.timeline_table, _TIMELINE)
         whole = begun and made and kept
         if not whole and self.warehouse.version(self.source.timeline_table) == 0:
@@ -171,7 +177,7 @@ class Log:
         high = INFINITY if end is None else min(end, INFINITY)
         if low > BEGINNING or high < INFINITY:
             bounds.append(Within(self.source.event_time, ((low, high),)))
-        return self.warehouse.read(self.source.log_table, *bounds)
+        return self._declared(self.warehouse.read(self.source.log_table, *bounds))
 
     def span(self, after: int, through: int) -> tuple[int, int] | None:
         """The earliest and the newest event time, in microseconds, of the arrivals with `after` <
@@ -286,52 +292,38 @@ class Log:
         columns = [*self.source.columns, *ARRIVAL_COLUMNS]
         return rows.sortWithinPartitions("arrival", "position").select(*(f"`{c}`" for c in columns))
 
+    def _declared(self, rows: DataFrame) -> DataFrame:
+        """Rows of the log with the columns that the source has: null in those that the log does not
+        have yet, as nothing has come since they were declared."""
+        there = self.warehouse.schema(self.source.log_table).names
+        wanted = {**self.source.columns, **ARRIVAL_COLUMNS}
+        if set(there) == set(wanted):
+            return rows
+        return rows.select(
+            *(
+                F.col(f"`{name}`") if name in there else F.lit(None).cast(kind).alias(name)
+                for name, kind in wanted.items()
+            )
+        )
+
     @property
     def _tables(self) -> tuple[str, ...]:
         source = self.source
         return (source.timeline_table, source.log_table, source.dead_letters_table)
 
-    def _check_columns(self, columns: dict[str, str]) -> None:
-        schema = self.warehouse.spark.createDataFrame([], _ddl(columns)).schema
-        found = {f.name: f.type for f in self.warehouse.schema(self.source.log_table)}
-        wanted = {f.name: f.type for f in arrow_schema(delta_schema(schema))}
-        if wanted == found:
-            return
-        odd = sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n))
-        raise DefinitionError(
-            f"Source '{self.source.name}' differs from its log '{self.source.log_table}' in "
-            f"{', '.join(odd)}: a log keeps its columns, so give the changed source a new name."
-        )
-
-    def _protection(self) -> dict[str, str]:
-        """How the source's columns are protected, as properties of its log."""
-        ways = self.source.protect
-        return {f"{_PROTECTED}{column}": ways[column].told for column in sorted(ways)}
-
-    def _check_protection(self, wanted: Mapping[str, str]) -> None:
-        said = self.warehouse.committer.properties(self.source.log_table)
-        found = {name: how for name, how in said.items() if name.startswith(_PROTECTED)}
-        odd = sorted(n for n in {*wanted, *found} if wanted.get(n) != found.get(n))
-        if odd:
-            column, plain = odd[0].removeprefix(_PROTECTED), "as it comes"
-            raise DefinitionError(
-                f"Source '{self.source.name}' differs from its log '{self.source.log_table}' in "
-                f"the protection of {column} ({wanted.get(odd[0], plain)}, and in the log "
-                f"{found.get(odd[0], plain)}): what is there stays as it is, so use the old key, "
-                "or give the changed source a new name."
-            )
-
 
 def arrivals(rows: Rows) -> list[Arrival]:
     """The arrivals that rows of a timeline tell of, by their numbers."""
     table = fetch(rows) if isinstance(rows, DataFrame) else rows
-    if "dead_letters" not in table.column_names:
-        # One of before there were dead letters, which no ingest has opened since.
-        table = table.append_column("dead_letters", pa.nulls(table.num_rows, pa.int64()))
+    for name, usual in _LATER.items():
+        if name not in table.column_names:
+            # No ingest has opened it since.
+            table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, pc.fill_null(table[name], usual))
     plain = [
         pc.cast(table[f.name], pa.int64() if f.type == _INSTANT else f.type) for f in _TIMELINE
     ]
-    plain[-1] = pc.fill_null(plain[-1], 0)
     return sorted(
         (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),
         key=attrgetter("arrival"),
@@ -360,7 +352,3 @@ def _files(arrivals: Sequence[Arrival]) -> list[int]:
     count = total // _FILE_BYTES + 1
     ends = accumulate(a.bytes for a in arrivals)
     return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]
-
-
-def _ddl(columns: dict[str, str]) -> str:
-    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())

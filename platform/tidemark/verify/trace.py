@@ -142,7 +142,7 @@ def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[
                 position=row["position"],
                 read_from=row["read_from"],
                 dead_letter=row["reason"] if dead else None,
-                columns={} if dead else {name: row[name] for name in source.columns},
+                columns={} if dead else {name: row.get(name) for name in source.columns},
             )
 
 

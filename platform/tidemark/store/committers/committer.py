@@ -97,6 +97,10 @@ class Committer(Protocol):
         """Add columns to a table, which are null in its rows."""
         ...
 
+    def tell(self, table: str, properties: dict[str, str]) -> None:
+        """Let a table say more of itself, or otherwise."""
+        ...
+
     def head(self, table: str) -> Head | None:
         """Where a table stands; None where there is none."""
         ...

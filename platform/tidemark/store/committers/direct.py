@@ -95,6 +95,11 @@ class Direct:
         with translated(f"write table '{table}'"):
             self._tables.afresh(table).alter.add_columns(delta_schema(columns).fields)
 
+    def tell(self, table: str, properties: dict[str, str]) -> None:
+        with translated(f"write table '{table}'"):
+            opened = self._tables.afresh(table)
+            opened.alter.set_table_properties(properties, raise_if_not_exists=False)
+
     def head(self, table: str) -> Head | None:
         try:
             opened = self._tables.now(table)

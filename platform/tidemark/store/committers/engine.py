@@ -56,7 +56,7 @@ class Engine:
             return False
         columns = spark_schema(delta_schema(schema))
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in columns.fields)
-        pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        pairs = _pairs(properties)
         try:
             with translated(f"create table '{table}' in '{self._place}'"):
                 self._spark.sql(
@@ -75,6 +75,11 @@ class Engine:
         ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
         with translated(f"write table '{table}'"):
             self._spark.sql(f"ALTER TABLE delta.`{self._path(table)}` ADD COLUMNS ({ddl})")
+
+    def tell(self, table: str, properties: dict[str, str]) -> None:
+        path, pairs = self._path(table), _pairs(properties)
+        with translated(f"write table '{table}'"):
+            self._spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({pairs})")
 
     def head(self, table: str) -> Head | None:
         place = f"delta.`{self._path(table)}`"
@@ -332,6 +337,10 @@ class Engine:
 
     def _path(self, table: str) -> str:
         return f"{self._place}/{table}"
+
+
+def _pairs(properties: dict[str, str]) -> str:
+    return ", ".join(f"'{name}' = '{_quoted(value)}'" for name, value in properties.items())
 
 
 def _quoted(text: str) -> str:

@@ -1,0 +1,131 @@
+"""How a log's columns follow the definition of their source.
+
+| the definition | what becomes of the log |
+| --- | --- |
+| gains a column that may be null | the log is widened by one commit: earlier rows are null |
+| gains one that may not be null | the source stops, with a sentence: earlier events have no value |
+| changes the type of a column | the source stops: what is there was decoded by the earlier one |
+| loses a column | the source stops: what comes with it would be lost |
+| protects a column otherwise | the source stops: what is there stays as it is |
+
+The log records its *schema version*, 1 at first and one more with each widening: its property
+`tidemark.schema.<column>` is the version with which a column came. What is said of a column that
+the log does not have yet says nothing, so the properties are written before the log is widened, and
+a process that is killed in between has changed nothing.
+"""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.failpoint import reach
+from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.store.rows import arrow_schema, delta_schema, spark_schema
+from tidemark.store.warehouse import Warehouse
+
+_PROTECTED = "tidemark.protect."
+_SINCE = "tidemark.schema."
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    """Columns and their types as Spark's DDL has them."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+
+def protection(source: Source) -> dict[str, str]:
+    """How a source's columns are protected, as properties of its log."""
+    return {
+        f"{_PROTECTED}{column}": source.protect[column].told for column in sorted(source.protect)
+    }
+
+
+def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
+    """The schema version of a log, by its properties and the columns that it has."""
+    return max((int(properties.get(f"{_SINCE}{name}", 1)) for name in columns), default=1)
+
+
+def follow(warehouse: Warehouse, source: Source) -> int:
+    """Let a log that is there follow its source: its schema version.
+
+    Raises:
+        DefinitionError: it can't; nothing was written.
+    """
+    table = source.log_table
+    declared = warehouse.spark.createDataFrame(
+        [], ddl({**source.columns, **ARRIVAL_COLUMNS})
+    ).schema
+    wanted, there = arrow_schema(delta_schema(declared)), warehouse.schema(table)
+    added = [f for f in wanted if f.name not in there.names]
+    _check_columns(source, declared, wanted, there)
+    said = warehouse.committer.properties(table)
+    _check_protection(source, said, there.names)
+    version = schema_version(said, there.names)
+    if not added:
+        return version
+    version += 1
+    ways = protection(source)
+    told = {f"{_SINCE}{f.name}": str(version) for f in added}
+    for name in (f"{_PROTECTED}{f.name}" for f in added):
+        if name in ways or name in said:
+            told[name] = ways.get(name, "")
+    reach("schema")
+    warehouse.committer.tell(table, told)
+    reach("columns")
+    warehouse.widen(table, pa.schema(added))
+    return version
+
+
+def _check_columns(
+    source: Source, declared: StructType, wanted: pa.Schema, there: pa.Schema
+) -> None:
+    types, before = _types(wanted), _types(there)
+    for name in before:
+        if name not in types:
+            _refuse(
+                source,
+                f"the column '{name}', which is not declared any more",
+                "declare it again: where events have none it is null",
+            )
+        if types[name] != before[name]:
+            _refuse(
+                source,
+                f"the type of '{name}' ({before[name]} there, {types[name]} now)",
+                "declare it as it was and cast it in the functions, or add a column of another "
+                "name",
+            )
+    for name in types:
+        if name not in before and not declared[name].nullable:
+            _refuse(
+                source,
+                f"the column '{name}', which is new and NOT NULL: earlier events have none",
+                "declare it without NOT NULL",
+            )
+
+
+def _check_protection(source: Source, said: Mapping[str, str], there: list[str]) -> None:
+    wanted, plain = protection(source), "as it comes"
+    for column in there:
+        name = f"{_PROTECTED}{column}"
+        now, before = wanted.get(name, ""), said.get(name, "")
+        if now != before:
+            raise DefinitionError(
+                f"Source '{source.name}' differs from its log '{source.log_table}' in the "
+                f"protection of {column} ({now or plain}, and in the log {before or plain}): what "
+                "is there stays as it is, so use the old key, or give the changed source a new "
+                "name."
+            )
+
+
+def _types(schema: pa.Schema) -> dict[str, str]:
+    """The columns' types, in the words of a definition."""
+    return {f.name: f.dataType.simpleString().upper() for f in spark_schema(delta_schema(schema))}
+
+
+def _refuse(source: Source, what: str, way: str) -> NoReturn:
+    raise DefinitionError(
+        f"Source '{source.name}' differs from its log '{source.log_table}' in {what}, so nothing "
+        f"was taken in, and nothing is lost: {way}, or give the changed source a new name."
+    )
