@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     KafkaError,
     KafkaException,
@@ -192,13 +191,22 @@ class Channel:
 
     def _newest(self, start: int, end: int) -> bytes | None:
         """The asset's last position among the records [start, end)."""
-        usual = {"group.id": self._name, "isolation.level": READ_COMMITTED}
+        usual = {
+            "group.id": self._name,
+            "isolation.level": READ_COMMITTED,
+            # By default the brokers wait half a second for more before they tell that it ends.
+            "fetch.wait.max.ms": "10",
+        }
         consumer = self._brokers.connect(
-            Consumer, usual, enable_auto_commit=False, enable_partition_eof=True
+            Consumer,
+            usual,
+            enable_auto_commit=False,
+            enable_partition_eof=True,
+            auto_offset_reset="earliest",
         )
         found: bytes | None = None
         try:
-            consumer.assign([TopicPartition(self.topic.positions, 0, start or OFFSET_BEGINNING)])
+            consumer.assign([TopicPartition(self.topic.positions, 0, start)])
             heard = time.monotonic()
             while True:
                 message = consumer.poll(0.5)
