@@ -1,11 +1,14 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test stress lint bench archive up down lock clean
+.PHONY: setup demo test stress faults lint bench archive up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
 WORKERS = 2
 # Runs that `make stress` makes side by side.
 RUNS = 300
+# Kills that `make faults` makes, and minutes after which it ends all the same.
+KILLS = 1000
+MINUTES = 60
 
 setup:
 	@tools/setup
@@ -20,6 +23,11 @@ test: lint archive
 
 stress: setup
 	$(PYTHON) tests/stress.py --runs $(RUNS)
+
+# Kills under load: so many, or for so long. `SEED=` chooses the same kills again.
+faults: setup archive
+	PYTHONPATH=tests $(PYTHON) -m campaign --kills $(KILLS) --minutes $(MINUTES) \
+		$(if $(SEED),--seed $(SEED))
 
 lint: setup
 	.venv/bin/ruff check

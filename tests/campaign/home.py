@@ -1,0 +1,190 @@
+"""A home of its own, in which all runs that a campaign kills."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from campaign.keeper import COMMAND, Kept
+from campaign.producer import Producer
+from conftest import SHORT_LIVED
+from numbered.feed import TOPIC
+from numbered.sources import numbers
+from numbered.transforms import numbers_counted
+from tidemark import engine
+from tidemark.base.failpoint import FAIL_AT
+from tidemark.base.instants import as_datetime
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark_streaming import services, wishes
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.kafka import broker
+from tidemark_streaming.noted import STALE, noted
+from tidemark_streaming.supervisor import RUNNING
+from topics import Topics
+
+TESTS = Path(__file__).parents[1]
+PATIENCE = 300.0
+"""Seconds without recovery after which a campaign ends."""
+
+INTERRUPTED = 130
+"""The exit code of a command that was asked to end while it waited."""
+
+
+def own_settings(home: Path) -> Settings:
+    """Of a home: free ports, a small engine."""
+    ports = ("engine_port", "kafka_port", "webserver_port", "watch_port")
+    return Settings(
+        home=home,
+        engine_memory="1g",
+        engine_java_options=SHORT_LIVED,
+        engine_archive=False,
+        domains=("numbered",),
+        **{name: free_port() for name in ports},
+    )
+
+
+class Home:
+    """What runs: broker, engine, producer, `ingest --follow` and `stream`.
+
+    Args:
+        ends: takes what ends it all.
+        rate: events a second.
+        seed: of the producer.
+    """
+
+    def __init__(self, settings: Settings, ends: ExitStack, rate: int, seed: int) -> None:
+        self.settings = settings
+        self.fail_at = settings.home / "fail_at"
+        """The file in which a fail point is asked for."""
+        self._odd: list[str] = []
+        logs = settings.home / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        env = ends.enter_context(_environment(settings, self.fail_at))
+        # Last of all, as whatever still runs would start the engine again.
+        ends.callback(self._down)
+        ends.callback(self.rest)
+        broker.start(settings)
+        topics = Topics(broker.address(settings))
+        topics.create(partitions=2, name=TOPIC)
+        engine.ensure(settings)
+        self.producer = Producer(topics, TOPIC, rate, seed)
+        follow = ("ingest", numbers.name, "--follow")
+        self.ingest = Kept(*follow, log=logs / "ingest.log", env=env)
+        self.glance = Glance(settings)
+        await_("The first arrival", lambda: self.glance.newest_arrival(numbers.name) >= 0)
+        self.stream = Kept(
+            *("stream", numbers_counted.name),
+            log=logs / "stream.log",
+            env=env,
+            at_work="arrivals ",
+        )
+
+    def published(self, since: int) -> bool:
+        """Whether the first arrival that came after an instant, in microseconds, is published."""
+        instant = pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
+        chosen = ds.field("arrived_at") > instant
+        found = self.glance.select(numbers.timeline_table, ["arrival"], chosen)
+        first = min([] if found is None else found["arrival"].to_pylist(), default=None)
+        return first is not None and not self.glance.behind([numbers_counted.name], first)
+
+    def brought(self) -> int:
+        """How many records are in, those that are no event too."""
+        return sum(a.rows + a.dead_letters for a in self.glance.timeline(numbers.name))
+
+    def supervise(self) -> None:
+        """Let Dagster's daemon look after the stream, instead of a terminal."""
+        self._stop(self.stream)
+        self.up()
+        self.wish()
+        await_("The supervisor", lambda: self.looked_after(0))
+
+    def wish(self) -> None:
+        """Ask for the stream, as `tidemark stream --detach` does."""
+        wishes.wish(self.settings, numbers_counted.name)
+
+    def rest(self) -> list[str]:
+        """Stop the commands; what was not as it should be with them."""
+        wishes.withdraw(self.settings, numbers_counted.name)
+        for name in ("daemon", "webserver", "watch"):
+            services.service(self.settings, name).stop()
+        for kept in (self.stream, self.ingest):
+            self._stop(kept)
+        return self._odd
+
+    def _stop(self, kept: Kept) -> None:
+        if kept.stopped:
+            return
+        code = kept.stop()
+        self._odd += [f"{kept.name} ended by itself, with {c}" for c in kept.ended]
+        if code not in (0, INTERRUPTED):
+            self._odd.append(f"{kept.name} was asked to end, and did so with {code}")
+
+    def up(self) -> None:
+        """`tidemark up`."""
+        done = subprocess.run([COMMAND, "up"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"`tidemark up` ended with {done.returncode}: {done.stderr}")
+
+    def looked_after(self, since: int) -> bool:
+        """Whether the supervisor has seen the stream run, after an instant in microseconds."""
+        fresh = noted(self.settings, since + STALE)
+        stream = fresh.get(numbers_counted.name)
+        return stream is not None and stream.state == RUNNING
+
+    def left(self) -> list[str]:
+        """The processes of this home that run, but this one."""
+        mine = f"TIDEMARK_HOME={self.settings.home}"
+        found: list[str] = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                told = [f"{name}={value}" for name, value in process.environ().items()]
+                if process.pid != os.getpid() and mine in told:
+                    found.append(" ".join(process.cmdline())[:200])
+        return found
+
+    def _down(self) -> None:
+        engine.stop(self.settings)
+        broker.process(self.settings).stop()
+
+
+def await_(what: str, done: Callable[[], bool], patience: float = PATIENCE) -> None:
+    """Wait for something.
+
+    Raises:
+        TimeoutError: it did not come.
+    """
+    deadline = time.monotonic() + patience
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what} did not come in {patience:.0f} seconds")
+        time.sleep(0.1)
+
+
+@contextmanager
+def _environment(settings: Settings, fail_at: Path) -> Iterator[dict[str, str]]:
+    """The variables of all processes, this one's too."""
+    before = dict(os.environ)
+    names = (
+        *("home", "engine_port", "engine_memory", "engine_java_options", "engine_archive"),
+        *("kafka_port", "webserver_port", "watch_port"),
+    )
+    own = {f"TIDEMARK_{name.upper()}": str(getattr(settings, name)) for name in names}
+    # There are none.
+    own["TIDEMARK_MARTS"] = str(settings.home / "marts")
+    own["TIDEMARK_DOMAINS"] = ",".join(settings.domains)
+    own[FAIL_AT] = str(fail_at)
+    own["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])
+    os.environ.update(own)
+    try:
+        yield before | own
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,127 @@
+"""What a campaign kills, and what brings back what no product does: a person who starts the broker
+again, or says `tidemark up`."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from campaign.home import Home
+from tidemark.engine.process import Managed, Record
+from tidemark.engine.server import managed_of
+from tidemark.run import commit
+from tidemark_streaming import services
+from tidemark_streaming.kafka import broker
+
+ALL = ("worker", "engine", "ingest", "stream", "broker")
+PROCESSES = (*ALL, "machine")
+"""`machine` is all of them at once, as when it is restarted."""
+
+SUPERVISED = ("daemon", "engine", "worker")
+INGEST = ("log", "dead_letters", "timeline")
+OUT = ("emit", "emitted", "noted")
+POINTS = tuple(f"at {point}" for point in (*INGEST, *commit.STEPS, *OUT))
+"""Kinds of victims: whoever reaches that fail point next."""
+
+_WORKER = "foreach_batch_worker"
+_TAKEN = 60.0
+"""Seconds in which somebody is to reach a fail point."""
+
+
+class Victims:
+    """All that can be killed in a home, by kind."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._engine = managed_of(home.settings)
+        self._daemon = services.service(home.settings, "daemon")
+        self._broker = broker.process(home.settings)
+
+    def kill(self, kind: str) -> Callable[[], bool] | None:
+        """Kill one, and wait until it is gone.
+
+        Returns:
+            Whether there is another in its place that works; None where there was none to kill.
+        """
+        home = self._home
+        if kind in POINTS:
+            return self._reach(kind.removeprefix("at "))
+        match kind:
+            case "machine":
+                backs = [self.kill(each) for each in ALL]
+                return lambda: all(back is None or back() for back in backs)
+            case "engine":
+                workers, back = self._workers(), _another(self._engine)
+                # Its workers are nobody's then: they are to end by themselves.
+                return back and (lambda: back() and not any(map(_lives, workers)))
+            case "worker":
+                return self._kill_worker()
+            case "broker":
+                back = _another(self._broker)
+                threading.Thread(target=broker.start, args=(home.settings,)).start()
+                return back
+            case "daemon":
+                killed = time.time_ns() // 1000
+                back = _another(self._daemon)
+                threading.Thread(target=home.up).start()
+                return lambda: back is not None and back() and home.looked_after(killed)
+            case _:
+                kept = {"ingest": home.ingest, "stream": home.stream}[kind]
+                kept.kill()
+                return kept.works
+
+    def _reach(self, point: str) -> Callable[[], bool] | None:
+        asked, deadline = self._home.fail_at, time.monotonic() + _TAKEN
+        asked.write_text(point)
+        while asked.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if not asked.exists():
+            return lambda: True
+        asked.unlink(missing_ok=True)
+        return None
+
+    def _kill_worker(self) -> Callable[[], bool] | None:
+        before = self._workers()
+        if not before:
+            return None
+        for worker in before:
+            _kill(worker)
+        return lambda: bool(self._workers())
+
+    def _workers(self) -> list[psutil.Process]:
+        record = self._engine.running()
+        with suppress(psutil.NoSuchProcess):
+            children = [] if record is None else psutil.Process(record.pid).children(recursive=True)
+            return [child for child in children if _WORKER in " ".join(child.cmdline())]
+        return []
+
+
+def _another(managed: Managed) -> Callable[[], bool] | None:
+    """Kill a process of the home: whether another runs by now."""
+    record = managed.running()
+    if record is None:
+        return None
+    with suppress(psutil.NoSuchProcess):
+        _kill(psutil.Process(record.pid))
+
+    def back(before: Record = record) -> bool:
+        now = managed.running()
+        return now is not None and now.pid != before.pid
+
+    return back
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _kill(process: psutil.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs([process], timeout=10)

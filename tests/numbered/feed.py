@@ -1,0 +1,8 @@
+"""How the numbered events come in."""
+
+from numbered.sources import numbers
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.kafka import KafkaFeed
+
+TOPIC = "numbers"
+inlet = Inlet(source=numbers, feed=lambda _: KafkaFeed(numbers, topics=[TOPIC]))
