@@ -1,6 +1,6 @@
 """A real broker that takes clients by TLS and SCRAM alone, beside a way in for who makes users."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 
@@ -31,17 +32,24 @@ class Secured:
         servers: where it takes clients by TLS and SCRAM.
         admin: its topics, by the door for who may do everything.
         authority: who vouches for it.
+        restart: kills it, and starts it again.
     """
 
     servers: str
     admin: Topics
     authority: Authority
+    restart: Callable[[], None]
 
     def user(self, name: str, password: str) -> None:
         """Make a user, who may do nothing yet."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         made = UserScramCredentialUpsertion(name, info, password.encode())
         self.admin.admin.alter_user_scram_credentials([made])[name].result()
+
+    def forget(self, name: str) -> None:
+        """Take a user away."""
+        gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_512)
+        self.admin.admin.alter_user_scram_credentials([gone])[name].result()
 
     def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.READ) -> None:
         """Let a user do something with a topic."""
@@ -87,8 +95,14 @@ def secured(home: Path) -> Iterator[Secured]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
+
+    def restart() -> None:
+        broker.process(settings).stop(deadline=0)
+        broker.start(settings, properties=told)
+
     try:
         broker.start(settings, properties=told)
-        yield Secured(f"127.0.0.1:{port}", Topics(broker.address(settings)), authority)
+        admin = Topics(broker.address(settings))
+        yield Secured(f"127.0.0.1:{port}", admin, authority, restart)
     finally:
         broker.process(settings).stop()

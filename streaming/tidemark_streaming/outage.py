@@ -1,7 +1,8 @@
 """Outages: who goes on for ever waits until what does not answer is back.
 
 That brokers or the engine don't answer passes by itself, or by the hand of somebody who need not
-know who waits. It is said once, tried again and again, later each time, and said that it is over.
+know who waits. It is tried again and again, later each time; why is said, each reason once, and
+that it is over.
 Whatever a person must decide is no outage: it is raised.
 """
 
@@ -40,6 +41,7 @@ class Outage:
         self._sleep = sleep
         self._wait = FIRST_WAIT
         self._begun: float | None = None
+        self._said = set[str]()
 
     def wait(self, error: Exception) -> None:
         """Wait before the next try.
@@ -50,9 +52,10 @@ class Outage:
         lost = engine_lost(error)
         if not lost and not (isinstance(error, TidemarkError) and error.passing):
             raise error
-        if self._begun is None:
-            self._begun = time.monotonic()
-            said = str(error) if isinstance(error, TidemarkError) else "The engine is gone."
+        self._begun = self._begun or time.monotonic()
+        said = str(error) if isinstance(error, TidemarkError) else "The engine is gone."
+        if said not in self._said:
+            self._said.add(said)
             self._tell(f"{said} Waiting until it is back.")
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
@@ -63,3 +66,4 @@ class Outage:
             return
         self._tell(f"It is back after {time.monotonic() - self._begun:.0f} seconds: going on.")
         self._begun, self._wait = None, FIRST_WAIT
+        self._said.clear()

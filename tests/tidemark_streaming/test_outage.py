@@ -25,6 +25,9 @@ def test_an_outage_is_said_once_waited_for_longer_each_time_and_said_to_be_over(
         outage.wait(BROKERS)
     assert slept == [0.5, 1, 2, 4, 8, 16, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
     assert said == ["Kafka can't be read. Waiting until it is back."]
+    outage.wait(DataError("It refuses the user.", passing=True))
+    outage.wait(BROKERS)
+    assert said.pop() == "It refuses the user. Waiting until it is back."
     outage.over()
     outage.over()
     assert said[1:] == ["It is back after 0 seconds: going on."]

@@ -5,6 +5,7 @@ its time is out; so the callback's word is what is told.
 """
 
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +22,13 @@ Properties = Mapping[str, str | Secret]
 PATIENCE = 10.0
 """Seconds after which brokers that don't answer are an error."""
 
+LENIENCE = 60.0
+"""Seconds for which a refusal may pass of a client that was let in before: brokers that have just
+started may not know their users yet."""
+
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem$")
 _PRIVATE = ("ssl.key.location", "ssl.keystore.location")
+_COUNTS = re.compile(r" \(after .*?\)$")
 _WHERE = "in the feed's client"
 T = TypeVar("T")
 
@@ -73,6 +79,8 @@ class Brokers:
         self.servers = servers
         self._client = client
         self._complaints: list[KafkaError] = []
+        self._admitted = False
+        self._refused_at: float | None = None
 
     def connect(
         self, kind: Callable[[dict[str, Any]], T], usual: Properties | None = None, **fixed: object
@@ -86,7 +94,7 @@ class Brokers:
         Raises:
             DefinitionError: the properties are not lawful.
         """
-        told = configured(self.servers, self._client) | {"error_cb": self._complaints.append}
+        told = configured(self.servers, self._client) | {"error_cb": self.complain}
         told |= {name.replace("_", "."): value for name, value in fixed.items()}
         try:
             return kind({**(usual or {}), **told})
@@ -103,12 +111,20 @@ class Brokers:
         """Forget what was complained of so far."""
         self._complaints.clear()
 
+    def complain(self, error: KafkaError) -> None:
+        """Take in what a client met at them."""
+        self._complaints.append(error)
+
+    def answered(self) -> None:
+        """They took this client, and gave what it asked for."""
+        self._admitted, self._refused_at = True, None
+
     def refusal(self) -> DataError | None:
-        """Why the brokers will not take this client, however often it asks; None where they did not
-        say so."""
+        """Why the brokers will not take this client, however often it asks, unless they took it
+        before; None where they did not say so."""
         known = (self._refused(each.code(), each.str()) for each in self._complaints)
         found = next((sentence for sentence in known if sentence), None) or self._mismatch()
-        return None if found is None else self._unread(found)
+        return None if found is None else self._unread(found, passing=self._may_pass())
 
     def unreachable(self, error: Exception) -> DataError:
         """What failed at these brokers, in one sentence."""
@@ -127,7 +143,7 @@ class Brokers:
         )
 
     def _refused(self, code: int, reason: str) -> str | None:
-        told = re.sub(r"^.*?/\S+: | \(after .*?\)$", "", reason)
+        told = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
         if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
             return (
                 f"it refuses {self._user}. Correct sasl.username or sasl.password {_WHERE}, or "
@@ -179,8 +195,15 @@ class Brokers:
         name = self._client.get("sasl.username")
         return f"the user '{name}'" if isinstance(name, str) else "this client's user"
 
-    def _unread(self, sentence: str) -> DataError:
-        return DataError(f"Kafka at {self.servers} can't be read: {sentence}.")
+    def _may_pass(self) -> bool:
+        """Whether a refusal may be over soon."""
+        now = time.monotonic()
+        if self._refused_at is None:
+            self._refused_at = now
+        return self._admitted and now - self._refused_at < LENIENCE
+
+    def _unread(self, sentence: str, *, passing: bool = False) -> DataError:
+        return DataError(f"Kafka at {self.servers} can't be read: {sentence}.", passing=passing)
 
 
 def unreachable(servers: str, error: Exception) -> DataError:
@@ -194,7 +217,9 @@ def unreachable(servers: str, error: Exception) -> DataError:
 
 def _reason(error: Exception) -> str:
     told: object = error.args[0] if error.args else "no answer"
-    return (told.str() if isinstance(told, KafkaError) else str(told)).rstrip(".")
+    said = told.str() if isinstance(told, KafkaError) else str(told)
+    # It ends with how often and for how long, which is another time each time.
+    return _COUNTS.sub("", said).rstrip(".")
 
 
 def _check_file(name: str, file: Path) -> None:

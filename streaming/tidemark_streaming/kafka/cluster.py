@@ -106,13 +106,16 @@ class Cluster:
         begun = time.monotonic()
         while True:
             try:
-                return self._admin.list_topics(timeout=_STEP).topics
+                found = self._admin.list_topics(timeout=_STEP).topics
             except KafkaException as error:
                 # Takes in what the brokers complained of.
                 self._admin.poll(0)
                 late = time.monotonic() - begun > self._patience
                 if late or self._brokers.refusal() is not None:
                     raise self._brokers.unreachable(error) from None
+            else:
+                self._brokers.answered()
+                return found
 
     def _matching(self, name: str, there: Mapping[str, Any]) -> list[str]:
         own = sorted(t for t in there if not t.startswith("__"))

@@ -131,6 +131,7 @@ class Reader:
                         raise self._brokers.unreachable(TimeoutError(silence))
                     continue
                 heard = time.monotonic()
+                self._brokers.answered()
                 for message in (first, *self._consumer.consume(_AT_ONCE, timeout=0)):
                     record: Any = message
                     error, of = message.error(), _of(record)

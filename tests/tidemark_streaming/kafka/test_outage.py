@@ -1,58 +1,16 @@
 """Brokers that are killed while an ingest follows, and a connection that is cut in a fetch."""
 
-import queue
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from brokers import OwnBroker, own_broker
+from following import PATIENCE, Following
 from landing import log_rows
 from relay import Relay
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest import follow
-from tidemark_streaming.kafka import KafkaFeed
 from topics import CLICKS, Topics, clicks
-
-PATIENCE = 120.0
-
-
-class Following:
-    """An ingest that follows in a thread, until it is told to stop."""
-
-    def __init__(self, warehouse: Warehouse, feed: KafkaFeed) -> None:
-        self.said: queue.Queue[str] = queue.Queue()
-        self._rows: queue.Queue[int | Exception] = queue.Queue()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, args=(warehouse, feed), daemon=True)
-        self._thread.start()
-
-    def _follow(self, warehouse: Warehouse, feed: KafkaFeed) -> None:
-        try:
-            for commit in follow(warehouse, feed, tell=self.said.put):
-                self._rows.put(sum(a.rows for a in commit.arrivals))
-                if self._stop.is_set():
-                    return
-        except Exception as error:
-            self._rows.put(error)
-
-    def brings(self, rows: int) -> None:
-        """Wait until so many more have come."""
-        while rows > 0:
-            found = self._rows.get(timeout=PATIENCE)
-            if isinstance(found, Exception):
-                raise found
-            rows -= found
-        assert rows == 0
-
-    def end(self) -> None:
-        """Let the next commit be the last."""
-        self._stop.set()
-
-    def join(self) -> None:
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
 
 
 def numbers(warehouse: Warehouse) -> list[object]:

@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin._acl import AclOperation
 
 from certificates import Authority
+from following import PATIENCE, Following
 from secured import Secured, secured
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.secret import secret
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaFeed, client
+from tidemark_streaming.kafka.client import Brokers
 from topics import CLICKS, Topics, clicks
 
 PASSWORD = "the-right-password-of-ann"
@@ -163,3 +166,41 @@ def test_what_python_shows_of_a_feed_is_where_its_password_is(broker: Secured) -
     shown = repr(feed(broker))
     assert "secret('env:ANN')" in shown
     assert PASSWORD not in shown
+
+
+def test_a_client_that_was_let_in_is_waited_for_after_a_restart(
+    warehouse: Warehouse, broker: Secured
+) -> None:
+    following = Following(warehouse, feed(broker))
+    following.brings(2)
+    # What brokers do that load their users late: they are there, and know nobody.
+    broker.forget("ann")
+    broker.restart()
+    while "it refuses the user 'ann'" not in (told := following.said.get(timeout=PATIENCE)):
+        assert "can't be read" in told
+    assert told.endswith("Waiting until it is back.")
+    following.end()
+    broker.user("ann", PASSWORD)
+    broker.admin.send("open", clicks(3))
+    following.brings(1)
+    following.join()
+
+
+def test_it_is_waited_for_a_while_and_who_was_never_let_in_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refusal(*, admitted: bool) -> DataError:
+        brokers = Brokers("127.0.0.1:1", {"sasl.username": "ann"})
+        if admitted:
+            brokers.answered()
+        reason = "localhost:1: SASL authentication error: invalid credentials"
+        brokers.complain(KafkaError(KafkaError._AUTHENTICATION, reason))
+        found = brokers.refusal()
+        assert found is not None
+        assert "it refuses the user 'ann'" in str(found)
+        return found
+
+    assert not refusal(admitted=False).passing
+    assert refusal(admitted=True).passing
+    monkeypatch.setattr(client, "LENIENCE", 0.0)
+    assert not refusal(admitted=True).passing
