@@ -24,7 +24,7 @@ from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.stream_checks import kept_running
 from tidemark_assets.stream_jobs import start_job, start_op, stop_job
-from tidemark_streaming import supervisor, wishes
+from tidemark_streaming import logs, supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
 from tidemark_streaming.noted import note
@@ -66,6 +66,9 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
+        if logs.begin(settings, "supervisor", guest=True):
+            for asset in changed:
+                _log(asset, found[asset])
         due = [a for a in found if a not in changed and now - reported[a] >= REPORT_EVERY]
         glance = tidemark.glance()
         for asset in [*changed, *due][:REPORTS]:
@@ -90,6 +93,18 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
         )
 
     return dg.Definitions(sensors=[sensor], jobs=[start, stop])
+
+
+def _log(asset: str, stream: Stream) -> None:
+    """Log the state into which a stream has come."""
+    tell = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.tell
+    tell(
+        f"stream {stream.state}",
+        asset=asset,
+        query=stream.query,
+        failures=stream.failures,
+        error=stream.error,
+    )
 
 
 def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:

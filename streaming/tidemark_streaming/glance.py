@@ -21,7 +21,7 @@ from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
 from tidemark.store.log import Arrival, arrivals
 from tidemark.store.log_columns import schema_version
-from tidemark.store.rows import micros
+from tidemark.store.rows import micros, plain
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
@@ -136,6 +136,13 @@ class Glance:
         lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
         present = (r for r in rows if r["life"] == lives[r["asset"]])
         return sorted(present, key=lambda r: (r["asset"], r["seq"]))
+
+    def runs_after(self, asset: str, seq: int) -> list[dict[str, Any]]:
+        """The ledger's rows of the runs of an asset's present life after the one of that number, in
+        order, with instants in microseconds."""
+        own = (ds.field("asset") == asset) & (ds.field("life") == (self.life(asset) or ""))
+        table = self.select("runs", None, own & (ds.field("seq") > seq))
+        return [] if table is None else plain(table.sort_by("seq"))
 
     def life(self, asset: str) -> str | None:
         """The identity that an asset has had since its first run, as in the ledger; None where it

@@ -47,7 +47,7 @@ class View:
         self._glance = Glance(settings)
         self._transform = transform
         self._expected = expected
-        self._run = ""
+        self._run, self._seq = "", -1
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None
 
@@ -64,6 +64,12 @@ class View:
         look = Look(self._glance.source(t.source.name), asset, published)
         self._first = self._first or look
         return look
+
+    def fresh(self) -> list[dict[str, Any]]:
+        """The runs since this was asked last, as the ledger has them; the first time, all."""
+        found = self._glance.runs_after(self._transform.name, self._seq)
+        self._seq = found[-1]["seq"] if found else self._seq
+        return found
 
     def render(self, look: Look) -> RenderableType:
         """The view for a terminal."""

@@ -6,6 +6,7 @@ started as a program of its own.
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
@@ -16,6 +17,9 @@ from tidemark_streaming import marts
 
 MARTS = "marts"
 """The code location of the marts."""
+
+Logs = Literal["text", "json"]
+_LOGGING = {"text": [], "json": ["--log-format", "json"]}
 
 ENGINE_POOL = "tidemark_engine"
 """The pool of all steps that put load on the engine."""
@@ -103,7 +107,7 @@ def workspace(settings: Settings) -> Path:
     return file
 
 
-def webserver(workspace: Path, port: int) -> list[str]:
+def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
     """The command of the web interface, on loopback."""
     return [
         *_program("dagster-webserver"),
@@ -113,12 +117,13 @@ def webserver(workspace: Path, port: int) -> list[str]:
         "127.0.0.1",
         "-p",
         str(port),
+        *_LOGGING[logs],
     ]
 
 
-def daemon(workspace: Path) -> list[str]:
+def daemon(workspace: Path, logs: Logs = "text") -> list[str]:
     """The command of the daemon, which runs backfills, schedules, sensors and the queue."""
-    return [*_program("dagster-daemon"), "run", "-w", str(workspace)]
+    return [*_program("dagster-daemon"), "run", "-w", str(workspace), *_LOGGING[logs]]
 
 
 def migrate() -> list[str]:

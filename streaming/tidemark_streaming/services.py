@@ -57,11 +57,13 @@ def start(settings: Settings, workspace: Path) -> None:
     environment = {**os.environ, **orchestrator.prepare(settings.home)}
     _migrate(settings.home / "dagster", environment)
     if record is None:
-        command = orchestrator.webserver(workspace, settings.webserver_port)
+        command = orchestrator.webserver(workspace, settings.webserver_port, settings.log_format)
         process.start(command, settings.webserver_port, environment, Path.cwd())
     daemon = service(settings, "daemon")
     if daemon.running() is None:
-        daemon.start(orchestrator.daemon(workspace), 0, environment, Path.cwd())
+        daemon.start(
+            orchestrator.daemon(workspace, settings.log_format), 0, environment, Path.cwd()
+        )
 
 
 def await_webserver(settings: Settings) -> str:

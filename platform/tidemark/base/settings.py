@@ -8,7 +8,7 @@ is one sentence that names the setting and what it may be.
 import re
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
@@ -171,7 +171,11 @@ class Settings(BaseSettings):
         "names of Python packages, separated by commas",
         default=("tidemark_assets.flights", "tidemark_assets.weather"),
     )
-
+    log_format: Literal["text", "json"] = _setting(
+        "How processes that go on for long say what they do: for people, or as lines of JSON.",
+        "text or json",
+        default="text",
+    )
     marts: Folder = _setting(
         "The folder of the dbt project of the marts; there are none where it does not exist.",
         "a folder",

@@ -1,6 +1,7 @@
 """What the commands say: results on stdout, everything else on stderr."""
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+
+from tidemark_streaming import logs
 
 NONE = "-"
 """Where there is no value."""
@@ -38,13 +41,27 @@ def err() -> Console:
 
 def complain(sentence: str) -> None:
     """Say what is wrong, in one sentence."""
+    if logs.structured():
+        logs.tell(sentence, level=logging.ERROR)
+        return
     err().print("[bold red]error:[/] ", end="")
     err().print(sentence, markup=False, soft_wrap=True)
 
 
 def warn(sentence: str) -> None:
     """Say what is as it should not be, or is so no more, while the work goes on."""
+    if logs.structured():
+        logs.warn(sentence)
+        return
     err().print(sentence, style="yellow", markup=False, soft_wrap=True)
+
+
+def say(sentence: str) -> None:
+    """Say what has happened, beside the results."""
+    if logs.structured():
+        logs.tell(sentence)
+        return
+    err().print(sentence, markup=False, soft_wrap=True)
 
 
 def emit(value: object) -> None:
@@ -75,7 +92,7 @@ class Step:
 def step(text: str) -> Iterator[Step]:
     """Show that something is under way, and afterwards that it is done, with its time."""
     console, began = err(), time.monotonic()
-    if console.is_terminal:
+    if console.is_terminal and not logs.structured():
         bar = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28))
         with Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress:
             work = Step(progress, progress.add_task(text, total=None))
@@ -88,6 +105,9 @@ def step(text: str) -> Iterator[Step]:
 
 def done(text: str, took: float, note: str = "") -> None:
     """Say that a piece of work is done."""
+    if logs.structured():
+        logs.tell(text, seconds=round(took, 3), note=note or None)
+        return
     note = f"  [dim]{note}[/]" if note else ""
     err().print(f"[green]✓[/] {text}  [bold]{seconds(took)}[/]{note}", soft_wrap=True)
 

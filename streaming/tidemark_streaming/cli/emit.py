@@ -10,7 +10,8 @@ import typer
 
 from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming import logs
+from tidemark_streaming.cli.console import Json, emit, facts, out, say, seconds, step, warn
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def command(
     if following and anew:
         raise DefinitionError("Give --follow or --anew, not both.")
     settings = Settings()
+    if following:
+        logs.begin(settings, "emit")
     transform = domains.transform(settings, asset)
     topic = topic_of(transform)
     store, began = warehouse(settings), time.monotonic()
@@ -64,6 +67,16 @@ def command(
                 nonlocal done
                 done = done.and_then(more)
                 work.tell(f"follow {asset}: {done.records:,} records")
+                at = more.position
+                logs.tell(
+                    "brought out",
+                    asset=asset,
+                    topic=topic.name,
+                    records=more.records,
+                    transactions=more.transactions,
+                    version=None if at is None else at.version,
+                    run=None if at is None else at.run,
+                )
 
             def failed(error: TidemarkError) -> None:
                 nonlocal said
@@ -71,7 +84,7 @@ def command(
                     raise error
                 if str(error) != said:
                     said = str(error)
-                    err().print(said, markup=False, soft_wrap=True)
+                    warn(said)
 
             with suppress(KeyboardInterrupt):
                 follow(store, transform, threading.Event(), told, failed)
@@ -79,7 +92,7 @@ def command(
             done = Outbox(store, transform).emit(anew=anew)
         work.note = f"{done.records:,} records"
     if not done.transactions and not json:
-        err().print(f"All that is published of '{asset}' is in topic '{topic.name}'.")
+        say(f"All that is published of '{asset}' is in topic '{topic.name}'.")
     result: dict[str, object] = {
         "asset": asset,
         "topic": topic.name,

@@ -11,14 +11,22 @@ import typer
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step, warn
+from tidemark_streaming import logs
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, say, seconds, step, warn
 from tidemark_streaming.cli.context import SourceName, bounds, warehouse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidemark.define.source import Source
     from tidemark.store.log import Arrival
+    from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.feed import Feed
 
 SPAN = "6 hours"
+
+LETTERS = 20
+"""Dead letters of a commit that are logged one by one."""
 
 
 def register(app: typer.Typer) -> None:
@@ -76,6 +84,8 @@ def command(
     if bulk and speed is not None:
         raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
     settings = Settings()
+    if following:
+        logs.begin(settings, "ingest")
     inlet = domains.inlet(settings, source)
     given = {"--days": days, "--from": begin, "--to": end, "--speed": speed, "--span": span}
     asked = [option for option, value in given.items() if value is not None]
@@ -115,13 +125,15 @@ def command(
             count += len(commit.arrivals)
             events += sum(a.rows for a in commit.arrivals)
             dead += sum(a.dead_letters for a in commit.arrivals)
+            if logs.structured():
+                _log(store, inlet.source, commit.arrivals)
             work.at(commit.done, commit.pending)
             letters = f", {dead:,} dead letters" if dead else ""
             work.note = f"{count:,} arrivals, {events:,} events{letters}"
             if following:
                 work.tell(f"follow {source}: {work.note}")
     if not count and not json:
-        err().print(f"Nothing new has arrived for '{source}'.")
+        say(f"Nothing new has arrived for '{source}'.")
     result: dict[str, object] = {
         "source": source,
         "arrivals": count,
@@ -137,6 +149,32 @@ def command(
     elif count:
         shown = {**result, "seconds": seconds(time.monotonic() - began)}
         out().print(facts("", shown))
+
+
+def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
+    """Log what has arrived, and which rows of it could not be decoded."""
+    from tidemark.store.conditions import Within
+
+    for a in arrivals:
+        logs.tell(
+            "arrived",
+            source=source.name,
+            arrival=a.arrival,
+            events=a.rows,
+            dead_letters=a.dead_letters,
+            bytes=a.bytes,
+            watermark=iso(a.after),
+        )
+    if not any(a.dead_letters for a in arrivals):
+        return
+    within = Within("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
+    columns = ("arrival", "position", "read_from", "correlation_id", "reason")
+    letters = store.take(source.dead_letters_table, within, columns=columns)
+    order = [("arrival", "ascending"), ("position", "ascending")]
+    for letter in letters.sort_by(order).slice(0, LETTERS).to_pylist():
+        logs.warn("dead letter", source=source.name, **letter)
+    if letters.num_rows > LETTERS:
+        logs.warn("more dead letters", source=source.name, letters=letters.num_rows - LETTERS)
 
 
 def _accepting(feed: "Feed") -> "Feed":

@@ -11,7 +11,8 @@ from rich.live import Live
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import err, out, step, warn
+from tidemark_streaming import logs
+from tidemark_streaming.cli.console import err, out, say, step, warn
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def command(
     from tidemark_streaming.outage import ERRORS, Outage
 
     settings = Settings()
+    if not stop:
+        logs.begin(settings, "stream")
     transform = domains.transform(settings, asset)
     store = connect(settings, asset)
     if stop:
@@ -78,12 +81,15 @@ def command(
     if not detach:
         # As a service is stopped.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+    view, outage = View(settings, transform), Outage(warn)
+    if logs.structured():
+        # What ran before is no news.
+        view.fresh()
     query = start(store)
     if detach:
         wishes.wish(settings, asset, arrivals_per_run)
         out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
         return
-    view, outage = View(settings, transform), Outage(warn)
 
     def done(look: "Look") -> bool:
         ended = finished(query, look, until_caught_up)
@@ -101,7 +107,7 @@ def command(
         with suppress(*ERRORS):
             # An engine that is gone has no stream to stop.
             continuous.stop(store, transform)
-        err().print(f"The stream of '{asset}' has stopped.")
+        say(f"The stream of '{asset}' has stopped.")
 
 
 def connect(settings: Settings, asset: str) -> "Warehouse":
@@ -152,6 +158,9 @@ def _anew(
 def watch(view: "View", done: Callable[["Look"], bool]) -> None:
     """Show a stream until `done` says so: a live view in a terminal, otherwise a line a change."""
     console = err()
+    if logs.structured():
+        _log(view, done)
+        return
     if console.is_terminal:
         look = view.look()
         with Live(view.render(look), console=console, auto_refresh=False) as live:
@@ -168,5 +177,16 @@ def watch(view: "View", done: Callable[["Look"], bool]) -> None:
             console.print(line, soft_wrap=True)
             said = line
         if done(look):
+            return
+        time.sleep(LOOK_EVERY)
+
+
+def _log(view: "View", done: Callable[["Look"], bool]) -> None:
+    """Log each run of the stream, until `done` says so."""
+    while True:
+        ended = done(view.look())
+        for run in view.fresh():
+            logs.tell("ran", **logs.of_run(run))
+        if ended:
             return
         time.sleep(LOOK_EVERY)

@@ -16,6 +16,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tidemark.base.settings import Settings
+from tidemark_streaming import logs
 from tidemark_streaming.watch import metrics, page
 from tidemark_streaming.watch.sight import Sight, Watcher
 
@@ -40,6 +41,12 @@ class Sights:
     def _look(self) -> Sight:
         if self._last is None or time.monotonic() - self._last[0] > FRESH:
             sight = self._watcher.look()
+            before = {} if self._last is None else self._last[1].troubles
+            for name, why in sight.troubles.items():
+                if before.get(name) != why:
+                    logs.warn("can't be read", what=name, why=why)
+            for name in before.keys() - sight.troubles.keys():
+                logs.tell("can be read again", what=name)
             self._last = (time.monotonic(), sight)
         return self._last[1]
 

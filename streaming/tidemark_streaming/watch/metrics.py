@@ -115,7 +115,8 @@ METRICS: tuple[Told, ...] = (
         "dead_letters",
         GAUGE,
         "What came and could not be decoded: rows of the source's table of dead letters.",
-        lambda s: s.dead_letters,
+        # A series that begins with the first of them would not be seen to have risen.
+        lambda s: s.dead_letters or 0,
     ),
     _source(
         "last_arrival_timestamp_seconds",

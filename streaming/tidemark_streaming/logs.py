@@ -1,0 +1,114 @@
+"""Logs: what a process that goes on for long does, as lines of JSON for machines.
+
+With `log_format` = `json` every line on the standard error of such a process is one JSON object;
+otherwise it speaks to people, and nothing here does anything. A line tells facts of arrivals, runs
+and records, and never the values of a row.
+"""
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Mapping, MutableMapping
+from types import TracebackType
+from typing import Any
+
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+
+_ROOT = logging.getLogger("tidemark")
+_SECRET = re.compile(r"(?i)((?:token|password|secret)\W{0,3}[=:]\W{0,3})[^\s;,'\"]+")
+_log: logging.Logger | None = None
+
+
+def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
+    """Let this process log as JSON from here on, where the setting says so; whether it does.
+
+    Args:
+        process: what it is, the last part of the logger's name.
+        guest: whether the process is another program's, which has its own way to log.
+    """
+    global _log
+    if settings.log_format != "json":
+        return False
+    if _log is None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_formatter())
+        _ROOT.setLevel(logging.INFO)
+        if guest:
+            _ROOT.addHandler(handler)
+            _ROOT.propagate = False
+        else:
+            logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+            logging.captureWarnings(capture=True)
+            sys.excepthook = _raised
+    _log = _ROOT.getChild(process)
+    return True
+
+
+def structured() -> bool:
+    """Whether this process logs as JSON."""
+    return _log is not None
+
+
+def tell(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
+    """Log what has happened, with facts by name; those that are None are left out."""
+    if _log is not None:
+        told = {name: fact for name, fact in facts.items() if fact is not None}
+        _log.log(level, event, extra=told)
+
+
+def warn(event: str, /, **facts: object) -> None:
+    """The same, of what is not as it should be."""
+    tell(event, level=logging.WARNING, **facts)
+
+
+def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a run.
+
+    Args:
+        row: of the ledger, with instants in microseconds.
+    """
+    from tidemark.store.ledger import spans
+
+    kept = ("asset", "run", "mode", "seq", "from_arrival", "through_arrival", "windows")
+    counted = ("on_time", "late", "too_late", "no_event_time", "duplicate", "quarantined")
+    return {
+        **{name: row[name] for name in kept},
+        **{name: row[name] for name in counted},
+        "watermark": iso(row["watermark"]),
+        "seconds": (row["ended_at"] - row["started_at"]) / 1e6,
+        "steps": {step: (end - start) / 1e6 for step, start, end in spans(row)},
+    }
+
+
+def _formatter() -> logging.Formatter:
+    import structlog
+
+    stdlib, processors = structlog.stdlib, structlog.processors
+    return stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            stdlib.add_logger_name,
+            stdlib.add_log_level,
+            processors.TimeStamper(fmt="iso", utc=True),
+            stdlib.ExtraAdder(),
+        ],
+        processors=[
+            stdlib.ProcessorFormatter.remove_processors_meta,
+            processors.format_exc_info,
+            _masked,
+            processors.JSONRenderer(serializer=json.dumps, default=str),
+        ],
+    )
+
+
+def _masked(_: object, __: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What other libraries say, or an exception's trace, without what looks like a secret."""
+    for name in ("event", "exception"):
+        if name in told:
+            told[name] = _SECRET.sub(r"\1***", str(told[name]))
+    return told
+
+
+def _raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _ROOT.critical("%s", error, exc_info=(kind, error, trace))

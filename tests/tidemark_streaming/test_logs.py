@@ -1,0 +1,139 @@
+"""Logs as JSON: real commands, of which each line on standard error is one object."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from landing import SOURCE, land_some
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming import services
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.orchestrator import daemon, webserver
+
+TIDEMARK = str(Path(sys.executable).with_name("tidemark"))
+Lines = list[dict[str, Any]]
+
+
+@pytest.fixture
+def home(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Of a database of its own with the domain `watched`, for processes that log as JSON."""
+    told = {
+        "home": engine.home,
+        "engine_port": engine.engine_port,
+        "warehouse": engine.warehouse,
+        "database": f"logged_{uuid4().hex[:12]}",
+        "landing": tmp_path / "landing",
+        "domains": "watched",
+        "watch_port": free_port(),
+        "log_format": "json",
+    }
+    for name, value in told.items():
+        monkeypatch.setenv(f"TIDEMARK_{name.upper()}", str(value))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    (tmp_path / "landing").mkdir()
+    return Settings()
+
+
+def parsed(path: Path) -> Lines:
+    """The lines of a log, each of which is an object with a time, a level and what happened."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        assert {"timestamp", "level", "logger", "event"} <= line.keys(), line
+    return lines
+
+
+@contextmanager
+def running(path: Path, *arguments: str) -> Iterator[Callable[[str], Lines]]:
+    """A command that goes on, with its log in a file; gives what waits for an event there, and ends
+    it as a service is ended."""
+    with path.open("w") as log:
+        process = subprocess.Popen(
+            [TIDEMARK, *arguments], stderr=log, stdout=subprocess.DEVNULL, env=dict(os.environ)
+        )
+
+    def told(event: str) -> Lines:
+        deadline = time.monotonic() + 180
+        while f'"event": "{event}"' not in path.read_text():
+            assert process.poll() is None, path.read_text()
+            assert time.monotonic() < deadline, path.read_text()
+            time.sleep(0.2)
+        return [line for line in parsed(path) if line["event"] == event]
+
+    try:
+        yield told
+    finally:
+        # A stream ends by an interrupt, which what a shell starts in the background may ignore.
+        process.send_signal(signal.SIGTERM)
+        process.wait(120)
+
+
+def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) -> None:
+    land_some(home.landing / SOURCE.name, 3)
+    ingest_log, stream_log = tmp_path / "ingest.log", tmp_path / "stream.log"
+    with ExitStack() as stack:
+        following = running(ingest_log, "ingest", "sensors", "--follow")
+        arrived = stack.enter_context(following)("arrived")
+        assert [line["arrival"] for line in arrived] == [0, 1, 2]
+        assert sum(line["events"] for line in arrived) == Glance(home).source("sensors").events
+        stream = stack.enter_context(running(stream_log, "stream", "by_minute"))
+        (ran,) = stream("ran")[:1]
+    (run,) = Glance(home).runs_after("by_minute", -1)[:1]
+    assert (ran["asset"], ran["run"], ran["seq"]) == ("by_minute", run["run"], 0)
+    assert (ran["from_arrival"], ran["through_arrival"]) == (-1, run["through_arrival"])
+    assert sum(ran["steps"].values()) == pytest.approx(ran["seconds"])
+    lines = [*parsed(ingest_log), *parsed(stream_log)]
+    (letter,) = [line for line in lines if line["event"] == "dead letter"]
+    assert letter["level"] == "warning"
+    assert letter["arrival"] == 1
+    assert letter["correlation_id"] == f"sensors:1:{letter['position']}"
+    assert letter["reason"] == "The field 'at' is no TIMESTAMP."
+    said = ingest_log.read_text() + stream_log.read_text()
+    assert "gibberish" not in said, "a value of a row"
+    token = (home.home / "token").read_text().strip()
+    assert token not in said
+
+
+def test_a_mistake_is_an_object_too(home: Settings, tmp_path: Path) -> None:
+    done = subprocess.run([TIDEMARK, "ingest", "nowhere", "--follow"], capture_output=True)
+    (tmp_path / "log").write_bytes(done.stderr)
+    (line,) = parsed(tmp_path / "log")
+    assert (done.returncode, line["level"]) == (2, "error")
+    assert "nowhere" in line["event"]
+
+
+def test_the_live_page_s_service_logs_so_too(
+    home: Settings, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
+    own = Settings()
+    broken = Path(own.warehouse, own.database, "by_minute", "_delta_log")
+    broken.mkdir(parents=True)
+    (broken / "00000000000000000000.json").write_text("no commit\n")
+    try:
+        services.start_watch(own)
+        services.await_watch(own)
+    finally:
+        services.service(own, "watch").stop()
+    lines = parsed(services.service(own, "watch").log)
+    assert lines[0]["event"] == "listening"
+    assert lines[0]["port"] == own.watch_port
+    (trouble,) = [line for line in lines if line["event"] == "can't be read"]
+    assert (trouble["what"], trouble["level"]) == ("by_minute", "warning")
+
+
+def test_dagster_s_processes_are_told_to() -> None:
+    for command in (daemon(Path("w"), "json"), webserver(Path("w"), 1, "json")):
+        assert command[-2:] == ["--log-format", "json"]
+    assert "--log-format" not in daemon(Path("w"))
