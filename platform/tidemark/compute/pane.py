@@ -59,6 +59,18 @@ def counted_in(log: Log, transform: WindowedTransform, scope: Scope) -> DataFram
     return _partials(log, transform, scope)
 
 
+def taken(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    """The log's rows that a commit of the state reads."""
+    scope = Scope.of(marker)
+    return log.read(scope.after, scope.through, *_happening(transform, scope))
+
+
+def taken_prepared(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    """The same, as the transform's function gives them."""
+    rows = _prepared(log, transform, Scope.of(marker))
+    return rows.drop(uniqueness.MARK, "happened_at")
+
+
 def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
     """The judged events that a commit of the state counts, of windows and arrivals in its range."""
     return _events(log, transform, Scope.of(marker))
@@ -123,14 +135,24 @@ def _partials(
 def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """The rows that may be in one of the scope's windows, with `happened_at`, the event time as far
     as it is believed."""
-    reach = transform.window.assigned_reach
-    held = tuple((start, end + reach) for start, end in scope.ranges)
-    first, last = min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
-    rows = prepared(log, transform, scope.after, scope.through, first, last)
+    held = _held(transform, scope)
+    rows = prepared(log, transform, scope.after, scope.through, *_happening(transform, scope))
     if len(held) > 1:
         rows = rows.where(Within(transform.source.event_time, held).sql())
     happened = transform.source.happened(F.unix_micros("arrived_at"))
     return rows.withColumn("happened_at", happened)
+
+
+def _held(transform: WindowedTransform, scope: Scope) -> Ranges:
+    """When those events happen that may be in one of the scope's windows; none is no bound."""
+    reach = transform.window.assigned_reach
+    return tuple((start, end + reach) for start, end in scope.ranges)
+
+
+def _happening(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
+    """From when to when they do; None is no bound."""
+    held = _held(transform, scope)
+    return min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
 
 
 def _judged(

@@ -27,6 +27,7 @@ from tidemark_streaming.cli import (
     services,
     simulate,
     stream,
+    tap,
     trace,
     verify,
 )
@@ -66,7 +67,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(dead_letters, evolve, kafka, simulate, trace),
+    *(dead_letters, evolve, kafka, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

@@ -1,0 +1,166 @@
+"""Tap: the rows on an edge of a run, as they passed there.
+
+Nothing is hooked into a run. What it read, prepared, judged and added up is a function of the log
+and of what its commit says of itself, so it is computed anew, by the same functions; what it wrote
+bears the commit's number.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.compute.late_rows import late_events
+from tidemark.compute.pane import counted, covered, taken, taken_prepared
+from tidemark.compute.settled import changing
+from tidemark.define import verdict as judge
+from tidemark.define.definition import Definition
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.planning import Planning
+from tidemark.engine.requests import fetch
+from tidemark.store.asset import Asset
+from tidemark.store.conditions import Within
+from tidemark.store.log import Log
+from tidemark.store.marker import Marker
+from tidemark.store.rows import FEW
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+
+_BY_WINDOW = ("window_start", "window_end")
+_ORDER = ("arrival", "position", *_BY_WINDOW)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An edge of a run.
+
+    Args:
+        meaning: which rows pass there.
+        again: computes those of a commit from the log; None of what a run writes.
+        table: the attribute of a definition that names the table to which it writes them.
+    """
+
+    name: str
+    meaning: str
+    again: Callable[[Log, WindowedTransform, Marker], DataFrame] | None = None
+    table: str = ""
+
+
+@dataclass(frozen=True)
+class Tapped:
+    """Rows that passed; whether there were `more`."""
+
+    rows: Sequence[dict[str, Any]]
+    more: bool
+
+
+def _partials(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
+    earlier = None
+    if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
+        stored = State(log.warehouse, transform).read(changing(transform, marker))
+        earlier = stored.where(f"seq < {marker.seq}")
+    return counted(log, transform, marker, earlier)
+
+
+_AGAIN = (
+    ("read", "rows of the log: events with the facts of their arrival", taken),
+    ("prepared", "the same, as the transform's function gives them", taken_prepared),
+    ("judged", "each event, once for each of its windows, with its verdict", covered),
+    (
+        "late",
+        "those that came too late or have no event time, with the lag and the reason",
+        late_events,
+    ),
+    (
+        "partials",
+        "judged events, added up by window, keys and verdict: what the state takes in",
+        _partials,
+    ),
+)
+_WRITTEN = (
+    ("panes", "firings that the run wrote to the table of panes", "panes_table"),
+    (
+        "withheld",
+        "windows that failed an expectation, as the quarantine has them",
+        "quarantine_table",
+    ),
+    (
+        "published",
+        "windows that the run wrote to the published table, and no later one has since",
+        "table",
+    ),
+)
+STEPS = (
+    *(Step(name, meaning, again=again) for name, meaning, again in _AGAIN),
+    *(Step(name, meaning, table=table) for name, meaning, table in _WRITTEN),
+)
+
+
+def steps(transform: Definition) -> list[Step]:
+    """The edges that runs of an asset have, in their order."""
+    away = set[str]()
+    if transform.follows is not None:
+        away |= {step.name for step in STEPS if step.again is not None}
+    if transform.accumulation is None:
+        away.add("panes")
+    if not transform.expectations:
+        away.add("withheld")
+    return [step for step in STEPS if step.name not in away]
+
+
+def step_of(transform: Definition, name: str) -> Step:
+    """The edge of that name.
+
+    Raises:
+        DefinitionError: the asset's runs have none of that name.
+    """
+    known = {step.name: step for step in steps(transform)}
+    if name not in known:
+        raise DefinitionError(
+            f"Runs of '{transform.name}' have no step '{name}': they have {', '.join(known)}."
+        )
+    return known[name]
+
+
+def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit: int) -> Tapped:
+    """The rows that passed an edge in the run of a number.
+
+    Args:
+        seq: of the run's commit, as the ledger has it.
+        limit: how many rows to tell at most, the first by arrival or window.
+
+    Raises:
+        DataError: the state has no commit of that number.
+    """
+    asset = Asset(warehouse, transform)
+    if step.again is None:
+        rows = _written(warehouse, getattr(transform, step.table), seq)
+        return Tapped(_told(rows.slice(0, limit)), rows.num_rows > limit)
+    found = asset.state.since(seq - 1)[:1]
+    if not found or found[0].seq != seq:
+        raise DataError(f"'{transform.name}' has no run {seq}.")
+    with warehouse.planning(Planning.of(limit <= FEW)):
+        rows = step.again(asset.log, asset.counting, found[0])
+        order = [name for name in _ORDER if name in rows.columns]
+        rows = fetch(rows.orderBy(*order).limit(limit + 1))
+    return Tapped(_told(rows.slice(0, limit)), rows.num_rows > limit)
+
+
+def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
+    """The rows that bear a commit's number; none where there is no such table yet."""
+    if not warehouse.exists(table):
+        return pa.table({})
+    rows = warehouse.take(table, Within("seq", ((seq, seq + 1),), instants=False))
+    return rows.sort_by([(name, "ascending") for name in _BY_WINDOW])
+
+
+def _told(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows with their verdicts as words."""
+    told = rows.to_pylist()
+    for row in told:
+        if "verdict" in row:
+            row["verdict"] = judge.VERDICTS[row["verdict"]]
+    return told

@@ -1,0 +1,149 @@
+"""`tidemark tap`: the rows on an edge of a run, as they pass."""
+
+import base64
+import json as plain_json
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, emit, err, facts, out
+from tidemark_streaming.cli.context import Asset, warehouse
+
+if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
+    from tidemark.verify.tap import Tapped
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at the ledger."""
+
+SHOWN = 20
+"""Rows of a run that are shown, unless more are asked for."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("tap")(command)
+
+
+def command(
+    asset: Asset,
+    name: Annotated[
+        str | None, typer.Option("--step", metavar="NAME", help="Which rows; lists them, if left.")
+    ] = None,
+    run: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of which run, by `seq` of the table `runs`; of the newest."),
+    ] = None,
+    following: Annotated[
+        bool, typer.Option("--follow", help="Of each run that ends from now on, until Ctrl-C.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Rows of a run at most.")] = SHOWN,
+    json: Annotated[
+        bool, typer.Option("--json", help="Each row as a line of JSON on stdout, for scripts.")
+    ] = False,
+) -> None:
+    """Show the rows on an edge of a run: read, prepared, judged, and so on to published.
+
+    Without --step it lists the edges that the asset's runs have. The rows are computed from the log
+    again, by the functions that runs go by: a run is neither changed nor slowed by who looks.
+
+    Example: `tidemark tap departures_hourly --step late --follow`
+    """
+    from tidemark.verify.tap import step_of, steps, tap
+    from tidemark_streaming import domains
+
+    if following and run is not None:
+        raise DefinitionError("Give --follow or --run, not both.")
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    if name is None:
+        _list({step.name: step.meaning for step in steps(transform)}, json=json)
+        return
+    step = step_of(transform, name)
+    # What runs from here on is told, also while the engine starts.
+    runs = _runs(settings, transform, run, following=following)
+    store = warehouse(settings)
+    with suppress(*([KeyboardInterrupt] if following else [])):
+        for row in runs:
+            found = tap(store, transform, step, row["seq"], limit)
+            (_lines if json else _show)(row, step.name, found)
+
+
+def _list(known: Mapping[str, str], *, json: bool) -> None:
+    if json:
+        emit([{"step": name, "meaning": meaning} for name, meaning in known.items()])
+    else:
+        out().print(facts("", dict(known)))
+
+
+def _runs(
+    settings: Settings, transform: "Definition", number: int | None, *, following: bool
+) -> Iterator[dict[str, Any]]:
+    """The runs to tell of, as the ledger has them.
+
+    Raises:
+        DataError: there is no such run yet.
+    """
+    from tidemark_streaming.glance import Glance
+
+    glance, asset = Glance(settings), transform.name
+    there = glance.runs_after(asset, -1 if number is None else number - 1)
+    if following:
+        # As a service is stopped; Ctrl-C may be inherited as ignored.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return _from(glance, asset, there[-1]["seq"] if there else -1)
+    chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
+    if not chosen:
+        which = "has not run yet" if number is None else f"has no run {number}"
+        raise DataError(f"'{asset}' {which}: `tidemark run {asset}` takes in what has arrived.")
+    return iter(chosen)
+
+
+def _from(glance: Any, asset: str, seq: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    while True:
+        for row in glance.runs_after(asset, seq):
+            seq = row["seq"]
+            yield row
+        time.sleep(LOOK_EVERY)
+
+
+def _lines(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
+    """Each row as a line of JSON, with the run that it passed in."""
+    for row in found.rows:
+        told = {"run": run["run"], "seq": run["seq"], "step": step, "row": row}
+        typer.echo(plain_json.dumps(told, default=_json))
+
+
+def _show(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
+    first, last = run["from_arrival"] + 1, run["through_arrival"]
+    span = f"arrivals {first} to {last}" if first < last else f"arrival {last}"
+    count = f"the first {len(found.rows):,} rows" if found.more else f"{len(found.rows):,} rows"
+    console = out()
+    console.print(f"[bold]run {run['seq']}[/] ({run['mode']}, {span}), {step}: {count}")
+    for row in found.rows:
+        told = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
+        console.print("  " + " ".join(told), soft_wrap=True)
+    if found.more:
+        err().print("There are more: --limit shows them.")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes)"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return NONE if value is None else str(value)
+
+
+def _json(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return _text(value)
