@@ -16,11 +16,14 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from tidemark.base import telemetry
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.telemetry import Clock
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.engine.process import Tell, silent
+from tidemark.run.traced import arrived
 from tidemark.store.log import Arrival, Log
 from tidemark.store.reference import current
 from tidemark.store.rows import FEW, columns, frame
@@ -260,21 +263,31 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
 
 
 def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:
+    clock = Clock()
     try:
         versions = json.dumps(current(log.warehouse, log.source))
         with scratch(log.warehouse) as place:
             # Read once: a file that is still growing would give other rows the second time.
             few = sum(c.bytes for c in chunks) <= FEW_BYTES and sum(c.rows for c in chunks) <= FEW
             with log.warehouse.planning(Planning.of(few)):
-                held = place.hold(feed.read(log.warehouse.spark, chunks), few=few)
+                rows = feed.read(log.warehouse.spark, chunks)
+                clock.after("read")
+                held = place.hold(rows, few=few)
                 rows = frame(log.warehouse.spark, held)
                 facts = observe(log.source, rows, chunks, columns(held))
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
+                clock.after("decode")
                 number = F.col("chunk") + arrivals[0].arrival
                 log.append(rows.withColumn("arrival", number), arrivals)
+                clock.after("write")
     except PySparkException as error:
         known = feed.explain(error)
         if known is None:
             raise
         raise known from error
+    if telemetry.on():
+        events = sum(a.rows for a in arrivals)
+        span = clock.span(f"ingest {log.source.name}", events=events)
+        numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
+        telemetry.tell(arrived(log, *numbers), span, begins=True)
     return arrivals

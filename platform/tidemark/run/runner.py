@@ -28,6 +28,7 @@ from tidemark.quality.gate import gate
 from tidemark.run import commit, compute, plan, rebase, sessions, swap, takeover
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
+from tidemark.run.traced import trace
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -182,7 +183,10 @@ def _run(
                     swap.finish(asset, last)
                 if not anew:
                     takeover.check(asset, last, standing=standing)
-                return _attempt(asset, last, planned, reported=reported, anew=anew)
+                facts = _attempt(asset, last, planned, reported=reported, anew=anew)
+                if facts is not None:
+                    trace(asset, facts)
+                return facts
         except ConflictError:
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**n)))
     raise ConflictError(

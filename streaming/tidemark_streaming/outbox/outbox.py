@@ -24,8 +24,11 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.base import telemetry
 from tidemark.base.errors import DataError, DefinitionError, HistoryGone
+from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
+from tidemark.run.traced import arrived
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Head
 from tidemark.store.conditions import Within
@@ -169,9 +172,30 @@ class Outbox:
         def after() -> Position:
             return replace(position, seq=seq, run=self._run(seq), at=time.time_ns() // 1000)
 
+        clock = Clock()
         count = self._channel.send(records(), after)
         self._position = after()
+        clock.after("send")
+        if telemetry.on():
+            self._trace(clock, position.seq, count)
         return count
+
+    def _trace(self, clock: Clock, since: int, count: int) -> None:
+        """Tell of a transaction, in the traces of the arrivals of which it brought out windows."""
+        asset, told = Asset(self._warehouse, self._transform), self._position
+        out = [m for m in asset.state.since(since) if told is not None and m.seq <= told.seq]
+        # What computed windows anew took no arrival in.
+        spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
+        if told is None or not spans:
+            return
+        span = clock.span(
+            f"emit {asset.transform.name}",
+            asset=asset.transform.name,
+            topic=self.topic.name,
+            records=count,
+            run=told.run or "",
+        )
+        telemetry.tell(arrived(asset.log, spans[0][0], spans[-1][1]), span)
 
     def _record(self, position: Position, pane: Pane) -> Record:
         run = self._run(pane.row["seq"])

@@ -1,0 +1,42 @@
+"""A run, as spans in the traces of the arrivals that it took in."""
+
+from dataclasses import asdict
+
+from tidemark.base import telemetry
+from tidemark.base.telemetry import Arrived, Span
+from tidemark.store import ledger
+from tidemark.store.asset import Asset
+from tidemark.store.ledger import RunFacts
+from tidemark.store.log import Log
+from tidemark.store.marker import Mode
+
+_TAKES = (Mode.INCREMENTAL.value, Mode.ROLLUP.value)
+"""The runs that take arrivals in, one after the other: others compute what is there anew."""
+
+
+def trace(asset: Asset, facts: RunFacts) -> None:
+    """Tell of a run, where somebody receives traces."""
+    if not telemetry.on() or facts.mode not in _TAKES:
+        return
+    span = Span(
+        f"run {facts.asset}",
+        facts.started_at,
+        facts.ended_at,
+        {
+            "asset": facts.asset,
+            "run": facts.run,
+            "seq": facts.seq,
+            "events": facts.events,
+            "windows": facts.windows,
+            "quarantined": facts.quarantined,
+        },
+        [Span(step, start, end) for step, start, end in ledger.spans(asdict(facts))],
+    )
+    telemetry.tell(arrived(asset.log, facts.from_arrival, facts.through_arrival), span)
+
+
+def arrived(log: Log, after: int, through: int) -> list[Arrived]:
+    """The arrivals with `after` < number <= `through`; of many, the newest."""
+    place = log.warehouse.path("")
+    found = log.timeline(max(after, through - telemetry.MOST), through)
+    return [Arrived(place, log.source.name, a.arrival, a.arrived_at) for a in found]
