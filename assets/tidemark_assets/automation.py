@@ -6,12 +6,21 @@ from pathlib import Path
 import dagster as dg
 
 from tidemark.base.instants import duration
-from tidemark_assets import arrivals, corrections, ingests, lags, nightly, reporter, streams
+from tidemark_assets import (
+    arrivals,
+    corrections,
+    ingests,
+    lags,
+    nightly,
+    outboxes,
+    reporter,
+    streams,
+)
 from tidemark_assets.build import Presentation
 from tidemark_assets.fresh import fresh_check
 from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
-from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
 
 CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
 """For what is made of windows: again when any of their partitions changed, however many of the
@@ -42,3 +51,5 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
                 nightly.parity_check(transform, partitions(transform.name)),
             ]
             yield dg.Definitions(asset_checks=checks)
+            if isinstance(transform.publishes_to, KafkaTopic):
+                yield outboxes.outbox(transform)

@@ -81,6 +81,7 @@ def windows(transform: Definition) -> Metadata:
         "allowed lateness": span(transform.allowed_lateness),
         "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
+        **({"publishes to": str(to)} if (to := transform.publishes_to) is not None else {}),
         **transform.remarks,
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
     }

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -44,6 +45,13 @@ class TidemarkResource:
     def warehouse(self) -> Warehouse:
         """The tables."""
         return Warehouse(self.session, str(self.settings.warehouse), self.settings.database)
+
+    @property
+    def tables(self) -> Warehouse:
+        """The tables, for who asks the engine for nothing."""
+        nobody = cast(SparkSession, None)
+        place, database = str(self.settings.warehouse), self.settings.database
+        return Warehouse(nobody, place, database, registered=False)
 
     def glance(self) -> Glance:
         """A reader of the tables that needs no engine: all that a sensor may use."""

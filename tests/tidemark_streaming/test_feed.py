@@ -1,5 +1,6 @@
 """The file feed: each file one arrival, read once; each row kept, parsed or not."""
 
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -140,9 +141,56 @@ def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+ROWS = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(2000))
+"""More than a reader finds in what is left of a file that was cut."""
+
+
+def parquet(rows: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    times = pa.array([T0 * MICROS] * rows, pa.timestamp("us", tz="UTC"))
+    numbers = pa.array(range(rows), pa.int32())
+    pq.write_table(pa.table({"at": times, "sensor": ["a"] * rows, "value": numbers}), sink)
+    return sink.getvalue().to_pybytes()
+
+
+def lines(rows: int) -> str:
+    return "".join(f'{{"at":"2023-11-14T22:13:20Z","value":{n}}}\n' for n in range(rows))
+
+
+WHOLE = {
+    "a.csv": (HEADER + ROWS).encode(),
+    "a.csv.gz": gzip.compress((HEADER + ROWS).encode()),
+    "a.json": lines(2000).encode(),
+    "a.json.gz": gzip.compress(lines(2000).encode()),
+    "a.parquet": parquet(2000),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_file_is_picked_up_when_it_is_whole(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """It is written under a hidden name, piece by piece, and looked for all the while."""
+    form = name.split(".")[1]
+    looks = replace(feed(tmp_path), format=form, options={"header": True} if form == "csv" else {})
+    hidden, content = tmp_path / f".{name}", WHOLE[name]
+    with hidden.open("wb") as file:
+        for begin in range(0, len(content), len(content) // 3 + 1):
+            file.write(content[begin : begin + len(content) // 3 + 1])
+            file.flush()
+            assert looks.pending([]) == []
+    hidden.rename(tmp_path / name)
+    rows = read(spark, looks)
+    assert [(row[2], row[6]) for row in rows] == [(n, None) for n in range(2000)]
+    assert looks.pending(done(looks.pending([]))) == []
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
+        ("a.csv.gz", WHOLE["a.csv.gz"][:-200], r"a\.csv\.gz' .* it is damaged, or no csv; mend"),
+        ("a.json.gz", WHOLE["a.json.gz"][:-200], r"a\.json\.gz' .* it is damaged, or no json;"),
+        ("a.parquet", WHOLE["a.parquet"][:-200], r"a\.parquet' .* it is damaged, or no parquet;"),
         ("a.parquet", b"nonsense", r"a\.parquet' .* can't be read: it is damaged, or no parquet;"),
         ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged, or no csv;"),
         ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value;"),
@@ -154,8 +202,8 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
 ) -> None:
     land(tmp_path, file, content, 1)
     broken = feed(tmp_path)
-    if file.endswith("parquet"):
-        broken = replace(broken, format="parquet", options={})
+    if (form := file.split(".")[1]) != "csv":
+        broken = replace(broken, format=form, options={})
     with pytest.raises(PySparkException) as caught:
         read(spark, broken)
     with pytest.raises(DataError, match=message) as explained:

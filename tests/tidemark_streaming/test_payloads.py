@@ -2,9 +2,11 @@
 
 import json
 import random
+import ssl
 import struct
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -24,6 +26,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMPS
 from pyspark.sql import Row, SparkSession
 
+from certificates import Authority
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.payloads import Avro, Payload, Protobuf
 from tidemark_streaming.payloads.payload import UndecodableError
@@ -237,9 +240,13 @@ class Registered:
         self.answers[f"/schemas/ids/{number}"] = (200, {"schema": json.dumps(schema), **more})
 
 
-@pytest.fixture
-def registered() -> Iterator[Registered]:
-    """A server of Confluent's protocol, as far as reading goes."""
+@contextmanager
+def serving(certificate: Path | None = None) -> Iterator[Registered]:
+    """A server of Confluent's protocol, as far as reading goes.
+
+    Args:
+        certificate: its own, for TLS.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -264,11 +271,24 @@ def registered() -> Iterator[Registered]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         registered = Registered(f"http://127.0.0.1:{server.server_port}")
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            registered.url = registered.url.replace("http:", "https:")
         thread = Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield registered
-        server.shutdown()
-        thread.join()
+        try:
+            yield registered
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def registered() -> Iterator[Registered]:
+    with serving() as server:
+        yield server
 
 
 def test_a_registry_is_asked_once_for_each_schema(
@@ -344,6 +364,31 @@ def test_a_registry_that_is_not_there_is_one_sentence_without_its_password() -> 
     ) as told:
         Registry("http://ann:s3cret@127.0.0.1:1").schema(1)
     assert "s3cret" not in str(told.value)
+
+
+def test_a_registry_is_trusted_by_its_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    with serving(authority.server()) as registered:
+        registered.has(1, SMALL)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
+        assert json.loads(Registry(registered.url).schema(1).text) == SMALL
+        sentence = (
+            r"{} does not give /schemas/ids/1: its certificate .* none that {} can vouch for;"
+        )
+        for trusted in (str(other.certificate), None):
+            if trusted is None:
+                monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+            else:
+                monkeypatch.setenv("REQUESTS_CA_BUNDLE", trusted)
+            whom = trusted or "the package certifi's authorities"
+            with pytest.raises(DataError, match=sentence.format(registered.url, whom)) as caught:
+                Registry(registered.url).schema(1)
+            # Who follows does not wait for what a person must mend.
+            assert not caught.value.passing
+            assert "\n" not in str(caught.value)
+    assert registered.asked == ["/schemas/ids/1"]
 
 
 def test_a_schema_of_the_registry_that_is_no_avro(

@@ -6,6 +6,7 @@ asked for once.
 """
 
 import json
+import os
 import struct
 import time
 from collections.abc import Callable
@@ -27,6 +28,8 @@ _HEAD = struct.Struct(">bI")
 _TIMEOUT = (5, 10)
 _PASSING = (429, 500, 502, 503, 504)
 """What a server answers that may answer otherwise soon."""
+_TRUSTED = "REQUESTS_CA_BUNDLE"
+"""A variable of the client's: whom to trust."""
 _AGAIN = 30.0
 """Seconds after which a schema is asked for again that was not there."""
 
@@ -173,6 +176,15 @@ class _Server:
                 raise self._failed(path, "its answer has no schema")
         except json.JSONDecodeError:
             raise self._failed(path, "its answer is no JSON") from None
+        except requests.exceptions.SSLError as error:
+            if "CERTIFICATE_VERIFY_FAILED" not in str(error):
+                raise self._failed(path, "it speaks no TLS that is understood") from None
+            trusted = os.environ.get(_TRUSTED, "the package certifi's authorities")
+            raise self._failed(
+                path,
+                f"its certificate is another host's, or none that {trusted} can vouch for; "
+                f"{_TRUSTED} names the file of the authority's certificate",
+            ) from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
             raise self._failed(path, f"it can't be reached ({reason})", passing=True) from None

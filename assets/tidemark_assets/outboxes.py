@@ -1,0 +1,117 @@
+"""What goes out to Kafka, on the page of the asset that publishes it.
+
+The sensor `<asset>_outbox` asks the topic how far it is, and reports an observation of the asset
+and the check `topic_keeps_up`: at most once in five minutes, and at once when the check's outcome
+changes. The asset's page runs the check at any time. Neither asks the engine.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+
+import dagster as dg
+from dagster import ResourceParam, SensorEvaluationContext
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import describe
+from tidemark.define.definition import Definition
+from tidemark_assets.arrivals import EVERY
+from tidemark_assets.fresh import as_result
+from tidemark_assets.report import moment
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming.outbox.standing import Standing, standing
+
+KEEPS_UP = "topic_keeps_up"
+
+REPORT_EVERY = 300.0
+"""Seconds between two reports while the check's outcome is the same."""
+
+WITHIN = 300_000_000
+"""How long a version may wait to go out, in microseconds."""
+
+
+def outbox(transform: Definition) -> dg.Definitions:
+    """The sensor and the check of an asset that publishes to a topic."""
+    name = transform.name
+
+    @dg.sensor(
+        name=f"{name}_outbox",
+        minimum_interval_seconds=EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Reports how far {transform.publishes_to} is behind {name}. It launches "
+        "nothing.",
+    )
+    def sensor(
+        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
+    ) -> dg.SensorResult | dg.SkipReason:
+        found = kept_up(transform, tidemark)
+        before, now = json.loads(context.cursor or '{"at": 0, "passed": null}'), time.time()
+        said = found.description or ""
+        if found.passed == before["passed"] and now - before["at"] < REPORT_EVERY:
+            return dg.SkipReason(said)
+        seen = dg.AssetObservation(transform.table, metadata=found.metadata)
+        for event in (seen, found):
+            context.instance.report_runless_asset_event(event)
+        memory = json.dumps({"at": now, "passed": found.passed})
+        return dg.SensorResult(skip_reason=said, cursor=memory)
+
+    @dg.asset_check(
+        asset=transform.table,
+        name=KEEPS_UP,
+        description=f"What is published is in {transform.publishes_to} within {describe(WITHIN)}.",
+    )
+    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+        return as_result(kept_up(transform, tidemark))
+
+    return dg.Definitions(sensors=[sensor], asset_checks=[check])
+
+
+def kept_up(transform: Definition, tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
+    """Whether what is published went out: a warning while it waits for long or the brokers don't
+    answer, an error where that does not pass by itself."""
+    try:
+        stands = standing(tidemark.tables, transform)
+    except TidemarkError as error:
+        return _evaluation(transform, str(error), passing=error.passing)
+    facts: dict[str, dg.MetadataValue | str | int] = {
+        "topic": stands.topic,
+        "version out": stands.version,
+        "versions behind": stands.behind,
+        "last transaction": moment(stands.at),
+        "last run out": stands.run or "none",
+    }
+    late = stands.since is not None and time.time_ns() // 1000 - stands.since > WITHIN
+    behind = f"is {_versions(stands.behind)} behind" if stands.behind else "has all of it"
+    if late:
+        return _evaluation(transform, _late(transform, stands), facts=facts)
+    return _evaluation(transform, f"The topic {behind}.", passed=True, facts=facts)
+
+
+def _versions(count: int) -> str:
+    return "1 version" if count == 1 else f"{count:,} versions"
+
+
+def _late(transform: Definition, stands: Standing) -> str:
+    return (
+        f"{_versions(stands.behind)} of the table wait to go out, the first for more than "
+        f"{describe(WITHIN)}: a stream of {transform.name} brings them out while it runs, and so "
+        f"does `tidemark emit {transform.name}`."
+    )
+
+
+def _evaluation(
+    transform: Definition,
+    said: str,
+    *,
+    passed: bool = False,
+    passing: bool = True,
+    facts: Mapping[str, dg.MetadataValue | str | int] | None = None,
+) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey(transform.table),
+        check_name=KEEPS_UP,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if passing else dg.AssetCheckSeverity.ERROR,
+        description=said,
+        metadata={"publishes to": str(transform.publishes_to), **(facts or {})},
+    )
