@@ -160,14 +160,16 @@ def _examined(settings: Settings, report: Report) -> list[str]:
     """End the stream of events, so that every window is final, and look at all that is there."""
     engine.ensure(settings)
     spark = engine.session(settings)
-    warehouse = Warehouse(spark, settings.warehouse, settings.database)
-    end(warehouse, numbers)
-    while incremental(warehouse, numbers_counted) is not None:
-        pass
-    Outbox(warehouse, numbers_counted).emit()
-    found = [*wrong(warehouse, broker.address(settings), report.sent, report.poison)]
-    spark.stop()
-    return found
+    try:
+        warehouse = Warehouse(spark, settings.warehouse, settings.database)
+        end(warehouse, numbers)
+        while incremental(warehouse, numbers_counted) is not None:
+            pass
+        Outbox(warehouse, numbers_counted).emit()
+        return [*wrong(warehouse, broker.address(settings), report.sent, report.poison)]
+    finally:
+        # Otherwise it would be the one that Spark's functions ask, also of whoever comes next.
+        spark.stop()
 
 
 def _now() -> int:
