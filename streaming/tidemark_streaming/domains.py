@@ -1,12 +1,12 @@
 """Domains: the packages in which users define sources, feeds and transforms.
 
-A domain is a Python package whose modules `sources`, `feed` and `transforms`, those that it has,
-hold `Source`, `Inlet` and `Definition` objects under any name. The settings list the
-domains; here they are imported, and their objects found by name.
+A domain is a Python package whose modules `sources`, `feed`, `transforms` and `lanes`, those that
+it has, hold `Source`, `Inlet`, `Definition` and `Lane` objects under any name. The settings list
+the domains; here they are imported, and their objects found by name.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -17,9 +17,10 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark_streaming.feed import Inlet
+from tidemark_streaming.lane import Lane
 
-_MODULES = ("sources", "feed", "transforms")
-T = TypeVar("T", Source, Inlet, Definition)
+_MODULES = ("sources", "feed", "transforms", "lanes")
+T = TypeVar("T", Source, Inlet, Definition, Lane)
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Domains:
     sources: Mapping[str, Source]
     inlets: Mapping[str, Inlet]
     transforms: Mapping[str, Definition]
+    lanes: Mapping[str, Lane] = field(default_factory=dict[str, Lane])
 
 
 def source(settings: Settings, name: str) -> Source:
@@ -46,6 +48,11 @@ def transform(settings: Settings, name: str) -> Definition:
     return _find("asset", name, load(settings.domains).transforms)
 
 
+def lane(settings: Settings, name: str) -> Lane:
+    """The lane of that name; a DefinitionError that lists all if there is none."""
+    return _find("lane", name, load(settings.domains).lanes)
+
+
 def load(domains: Iterable[str]) -> Domains:
     """Import the domains and collect what they define.
 
@@ -57,6 +64,7 @@ def load(domains: Iterable[str]) -> Domains:
         sources=_collect(found, Source, lambda s: s.name),
         inlets=_collect(found, Inlet, lambda i: i.source.name),
         transforms=_collect(found, Definition, lambda t: t.name),
+        lanes=_collect(found, Lane, lambda one: one.name),
     )
 
 

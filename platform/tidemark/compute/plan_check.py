@@ -84,16 +84,24 @@ def check(log: Log, transform: WindowedTransform) -> None:
         name: reference.read(warehouse, source, name, now[name]).alias(REFERENCE)
         for name in transform.references
     }
-    prepared = transform.prepare(rows, tables)
-    if prepared is rows:
-        return
-    fault = _fault(_plan(prepared))
+    fault = misuse(rows, transform.prepare(rows, tables))
     if fault is not None:
         raise DefinitionError(
             f"Asset '{transform.name}': its function {fault}; it is given one range of arrivals "
             "at a time, so it must work row by row: add, cast, filter, explode, or join with a "
             "reference."
         )
+
+
+def misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
+    """What a function does that is not row by row, as in `aggregates the stream`; None where it
+    does nothing of that kind.
+
+    Args:
+        rows: what it was given, under the alias `STREAM`; its references have that of `REFERENCE`.
+        prepared: what it made of them.
+    """
+    return None if prepared is rows else _fault(_plan(prepared))
 
 
 def _plan(rows: DataFrame) -> _Node:

@@ -38,7 +38,12 @@ _LOCAL_FILES = {
 
 
 def command(
-    settings: Settings, java: Java, paths: Sequence[Path], scratch: Path, archive: Sequence[str]
+    settings: Settings,
+    java: Java,
+    paths: Sequence[Path],
+    scratch: Path,
+    archive: Sequence[str],
+    tasks: int | None = None,
 ) -> list[str]:
     """The command of a server.
 
@@ -46,6 +51,7 @@ def command(
         paths: the jars beside Spark's own.
         scratch: its folder for what goes when it ends.
         archive: options of Java that name the archive of classes.
+        tasks: how many it runs at once; by default one for each processor.
 
     Raises:
         EngineError: Spark's launcher does not say how to start.
@@ -54,7 +60,7 @@ def command(
     conf = _conf(settings, paths, scratch, cores)
     arguments = [
         *("--class", _SERVER),
-        *("--master", f"local[{cores}]"),
+        *("--master", f"local[{tasks or cores}]"),
         *("--name", "tidemark"),
         *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
         "spark-internal",

@@ -53,7 +53,10 @@ class Status:
 
 
 def ensure(
-    settings: Settings, tell: Tell = silent, meanwhile: Callable[[], None] | None = None
+    settings: Settings,
+    tell: Tell = silent,
+    meanwhile: Callable[[], None] | None = None,
+    tasks: int | None = None,
 ) -> str:
     """The address of an engine that answers; starts the embedded one when it does not run.
 
@@ -61,6 +64,7 @@ def ensure(
         tell: takes lines of progress, when a server must be started.
         meanwhile: what the caller will have to do anyway and can do while a server starts, such as
             slow imports; it is left undone where one runs.
+        tasks: how many a server that is started runs at once; by default one for each processor.
 
     Raises:
         EngineError: the engine can't be started or reached, in one sentence.
@@ -80,7 +84,7 @@ def ensure(
             if managed.recorded() is not None:
                 tell("The engine had died: starting it again")
             with _writable(settings):
-                _launch(managed, settings, tell)
+                _launch(managed, settings, tell, tasks)
             begun = time.monotonic()
             import_client()
             if meanwhile is not None:
@@ -142,7 +146,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
         demand_ready(url)
 
 
-def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
+def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None) -> None:
     port = settings.engine_port
     check_free(port, "engine_port")
     java = find_java()
@@ -152,7 +156,8 @@ def _launch(managed: Managed, settings: Settings, tell: Tell) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
-    command = launch.command(settings, java, paths, scratch, archive.options(java, paths))
+    shared = archive.options(java, paths)
+    command = launch.command(settings, java, paths, scratch, shared, tasks)
     # Spark's worker of a stream tells its address when it starts, and the token with it.
     environment = launch.environment(settings, scratch)
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)

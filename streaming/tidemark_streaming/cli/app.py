@@ -21,6 +21,7 @@ from tidemark_streaming.cli import (
     evolve,
     ingest,
     kafka,
+    lane,
     maintain,
     marts,
     quarantine,
@@ -67,7 +68,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(dead_letters, evolve, kafka, simulate, tap, trace),
+    *(dead_letters, evolve, kafka, lane, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

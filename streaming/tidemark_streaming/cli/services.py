@@ -66,18 +66,23 @@ def up() -> None:
 
 
 def down() -> None:
-    """Stop all that `tidemark up` started, and the streams with it. Data stays.
+    """Stop all that `tidemark up` started, and streams and lanes with it. Data stays.
 
     Example: `tidemark down`
     """
     from tidemark import engine
     from tidemark_streaming import services
+    from tidemark_streaming.lane import home
 
     settings = Settings()
     running = [s for n in reversed(NAMES) if (s := services.service(settings, n)).running()]
     for process in running:
         with step(f"stop {NAMES[process.name]}"):
             process.stop()
+    lanes = home.running(settings)
+    for name in lanes:
+        with step(f"stop lane {name}"):
+            home.stop(settings, name)
     spark = engine.status(settings)
     if spark.pid is not None:
         with step("stop Spark engine"):
@@ -87,7 +92,7 @@ def down() -> None:
                 "For a minute, an archive of the engine's classes is made in the background "
                 "(270 MB, once): engines start sooner from then on."
             )
-    elif not running:
+    elif not (running or lanes):
         err().print("Nothing is running.")
 
 
@@ -148,6 +153,7 @@ def status(json: Json = False) -> None:
 def _processes(settings: Settings) -> list[dict[str, Any]]:
     from tidemark import engine
     from tidemark_streaming import services
+    from tidemark_streaming.lane import home
 
     spark = engine.status(settings)
     rows: list[dict[str, Any]] = [
@@ -171,6 +177,17 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
                 "address": _address(settings, name, record),
                 "pid": None if record is None else record.pid,
                 "log": str(process.log),
+            }
+        )
+    for name in home.running(settings):
+        lane = engine.status(home.settings_of(settings, name))
+        rows.append(
+            {
+                "name": f"lane {name}",
+                "running": lane.answer is engine.Answer.READY,
+                "address": lane.address,
+                "pid": lane.pid,
+                "log": str(lane.log),
             }
         )
     return rows

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     AdminClient,
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage] (documented, and not in `__all__`)
 )
+from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import DataError
 from tidemark_streaming.kafka.client import PATIENCE, Brokers, Properties
@@ -26,6 +27,9 @@ from tidemark_streaming.kafka.position import Topic
 
 _STEP = 1.0
 """Seconds that brokers have for an answer before it is looked what they complain of."""
+
+_MOMENT = 0.05
+"""Seconds between two looks for a topic that was just made."""
 
 READ_COMMITTED = "read_committed"
 T = TypeVar("T")
@@ -81,6 +85,33 @@ class Cluster:
             DataError: the cluster can't be asked.
         """
         return name in self._topics()
+
+    def create(self, wanted: Sequence[NewTopic]) -> None:
+        """Make those of these topics that are not there, and wait until they can be used.
+
+        Raises:
+            DataError: the brokers refuse, or do not answer.
+        """
+        there = self._topics()
+        missing = [topic for topic in wanted if topic.topic not in there]
+        if not missing:
+            return
+        asked = self._admin.create_topics(missing, request_timeout=self._patience)
+        for name, future in asked.items():
+            error = future.exception(self._patience + 1)
+            # Another process may have made it meanwhile.
+            if error is not None and _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
+                self._result(future, name)
+        begun = time.monotonic()
+        while True:
+            try:
+                self.topics([topic.topic for topic in missing])
+                return
+            except DataError:
+                # Its partitions have no leader for a moment.
+                if time.monotonic() - begun > self._patience:
+                    raise
+                time.sleep(_MOMENT)
 
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
         """Of each topic and partition the offset of the first record that is not before an

@@ -78,19 +78,20 @@ def decoded(
     content = F.lit(None) if source.protect else F.col("value")
     return rows.select(
         *(
-            F.when(F.isnull("reason"), _column(n, t, source)).alias(n)
+            F.when(F.isnull("reason"), column(n, t, source)).alias(n)
             for n, t in source.columns.items()
         ),
         "chunk",
         "position",
         place.alias("read_from"),
-        F.coalesce(_header(correlation), place).alias("correlation_id"),
+        F.coalesce(header(correlation), place).alias("correlation_id"),
         _sizes(rows).alias("bytes"),
         dead_letter(F.col("reason"), content, **{c: F.col(c) for c in kept}),
     )
 
 
-def _column(name: str, kind: str, source: Source) -> Column:
+def column(name: str, kind: str, source: Source) -> Column:
+    """A column of a source, of rows that a payload has decoded."""
     if isinstance(source.protect.get(name), Drop):
         return F.lit(None).cast(kind)
     if name not in RECORD:
@@ -100,8 +101,8 @@ def _column(name: str, kind: str, source: Source) -> Column:
     return F.col(name.removeprefix("kafka_")).cast(kind)
 
 
-def _header(name: str | None) -> Column:
-    """The first value of a header, as text."""
+def header(name: str | None) -> Column:
+    """The first value of a header, as text; null without the name of one."""
     if name is None:
         return F.lit(None).cast("string")
     found = F.filter("headers", lambda header: header["key"] == name)

@@ -128,7 +128,7 @@ class KafkaFeed:
             DataError: a topic is not there, or the brokers can't be asked.
         """
         at = None if stands is None else position.read(stands)
-        there = Cluster(self._servers, self.client, patience).topics(self.topics)
+        there = Cluster(self.at, self.client, patience).topics(self.topics)
         ranges = replace(self, accept_loss=True)._ranges(at, there)
         return {
             (name, partition): end - start
@@ -197,13 +197,14 @@ class KafkaFeed:
         return Json(self.options) if isinstance(self.format, str) else self.format
 
     @cached_property
-    def _servers(self) -> str:
+    def at(self) -> str:
+        """The servers."""
         return self.servers or Settings().kafka_servers
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster(self._servers, self.client)
+        return Cluster(self.at, self.client)
 
     @cached_property
     def _reader(self) -> Reader:
-        return Reader(self._servers, self.client, f"tidemark_{self.source.name}")
+        return Reader(self.at, self.client, f"tidemark_{self.source.name}")

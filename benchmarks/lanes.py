@@ -1,0 +1,215 @@
+"""`python -m benchmarks.lanes`: from topic to topic, in real time and in micro-batches.
+
+A producer sends numbered events at a steady rate, and a lane decodes, masks, prepares and routes
+them, in a Spark and with a broker of the benchmark's own. What is measured is the time from the
+producer's timestamp to the one that the broker gives the record that comes out. Both triggers have
+the same lane, the same Spark and the same events, in turn, after a warm-up of each.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from rich.table import Table
+
+from benchmarks.terminal import console
+from tidemark import engine
+from tidemark.base.settings import Settings
+from tidemark.define.protection import Mask
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.engine.connect import free_port
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic, broker
+from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.lane import Lane, home
+from tidemark_streaming.lane.query import Trigger, start
+
+TRIGGERS: tuple[Trigger, ...] = ("real-time", "micro-batch")
+AIM = 50.0
+"""Milliseconds that 99 of 100 events may take in real time."""
+
+_WARM_UP = 10.0
+_TICK = 0.005
+_SOURCE = Source(
+    name="payments",
+    columns={"at": "TIMESTAMP", "n": "INT", "shop": "STRING", "card": "STRING", "cents": "BIGINT"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 seconds"),
+    protect={"card": Mask(keep_last=4)},
+)
+
+
+def _priced(payments: DataFrame) -> DataFrame:
+    return payments.where("cents > 0").withColumn("euros", F.col("cents") / 100)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Milliseconds from producer to record that came out, and how many came."""
+
+    events: int
+    came: int
+    p50: float
+    p99: float
+    most: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.lanes", description=__doc__)
+    parser.add_argument("--rate", type=int, default=2_000, help="events a second")
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    given = parser.parse_args()
+    found = {}
+    with _settings() as settings:
+        for trigger in TRIGGERS:
+            found[trigger] = _bench(settings, trigger, given.rate, given.seconds)
+    console.print(_table(found, given.rate, given.seconds))
+    if given.json is not None:
+        given.json.write_text(
+            json.dumps({t: f.__dict__ for t, f in found.items()}, indent=2) + "\n"
+        )
+    return int(any(f.came != f.events for f in found.values()))
+
+
+@contextmanager
+def _settings() -> Iterator[Settings]:
+    folder = Path(tempfile.mkdtemp(prefix="tidemark_bench_"))
+    settings = Settings(home=folder, kafka_port=free_port(), remote=None)
+    try:
+        with console.status("starting a broker"):
+            broker.start(settings)
+        yield settings
+    finally:
+        for name in TRIGGERS:
+            home.stop(settings, _name(name))
+        broker.process(settings).stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> Figures:
+    lane = _lane(settings, trigger)
+    with console.status(f"{trigger}: starting"):
+        own = home.ensure(settings, lane)
+        warehouse = Warehouse(home.session(own), own.warehouse, own.database)
+        queries = start(warehouse, lane, own.home, trigger)
+    try:
+        with console.status(f"{trigger}: warming up"):
+            first = _send(settings, lane, rate, _WARM_UP, 0)
+        with console.status(f"{trigger}: measuring"):
+            events = _send(settings, lane, rate, seconds, first)
+            return _measured(settings, lane, first, events)
+    finally:
+        queries.stop()
+        engine.stop(own)
+
+
+def _lane(settings: Settings, trigger: Trigger) -> Lane:
+    topic = f"payments_{uuid4().hex[:8]}"
+
+    def to(name: str) -> KafkaTopic:
+        return KafkaTopic(f"{topic}_{name}", servers=settings.kafka_servers)
+
+    feed = KafkaFeed(_SOURCE, [topic], servers=settings.kafka_servers)
+    stamped = {"message.timestamp.type": "LogAppendTime"}
+    names = [NewTopic(f"{topic}_{name}", 1, 1, config=stamped) for name in ("first", "others")]
+    Cluster(settings.kafka_servers, {}).create([NewTopic(topic, 1, 1), *names])
+    return Lane(
+        name=_name(trigger),
+        feed=feed,
+        prepare=_priced,
+        to={"s1": to("first"), "*": to("others")},
+        route="shop",
+        valid=["cents < 1000000"],
+    )
+
+
+def _name(trigger: Trigger) -> str:
+    return f"payments_{trigger.replace('-', '_')}"
+
+
+def _send(settings: Settings, lane: Lane, rate: int, seconds: float, first: int) -> int:
+    """Send events at the rate, each with its number; how many."""
+    usual = {"linger.ms": 0, "acks": 1}
+    producer = Producer({**configured(settings.kafka_servers, {}), **usual})
+    begun, sent = time.perf_counter(), 0
+    while (passed := time.perf_counter() - begun) < seconds:
+        due = int(passed * rate)
+        for n in range(first + sent, first + due):
+            value = _event(n)
+            producer.produce(lane.feed.topics[0], value, timestamp=time.time_ns() // 1_000_000)
+        sent = max(sent, due)
+        producer.poll(0)
+        time.sleep(_TICK)
+    producer.flush()
+    return sent
+
+
+def _event(n: int) -> bytes:
+    at = "2026-01-01T00:00:00Z"
+    card = f"4000{n:012}"
+    return json.dumps(
+        {"at": at, "n": n, "shop": f"s{n % 7}", "card": card, "cents": 1 + n % 10_000}
+    ).encode()
+
+
+def _measured(settings: Settings, lane: Lane, first: int, events: int) -> Figures:
+    """The times of the events from `first` on, once all have come out."""
+    sent = _times(settings, [lane.feed.topics[0]], first + events)
+    names = [t.name for t in lane.routes.values()]
+    came = _times(settings, names, first + events)
+    taken = np.array([came[n] - sent[n] for n in came if n >= first])
+    p50, p99 = np.percentile(taken, [50, 99])
+    return Figures(events, len(taken), float(p50), float(p99), float(taken.max()))
+
+
+def _times(settings: Settings, topics: list[str], count: int) -> dict[int, int]:
+    """By number, the timestamps of records, in milliseconds; of the first of each number."""
+    usual = {"group.id": uuid4().hex, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**configured(settings.kafka_servers, {}), **usual})
+    found, heard = dict[int, int](), time.monotonic()
+    consumer.subscribe(topics)
+    try:
+        while len(found) < count and time.monotonic() - heard < 60:
+            for message in consumer.consume(10_000, timeout=0.5):
+                heard = time.monotonic()
+                record: Any = message
+                found.setdefault(json.loads(record.value())["n"], record.timestamp()[1])
+    finally:
+        consumer.close()
+    return found
+
+
+def _table(found: dict[Trigger, Figures], rate: int, seconds: float) -> Table:
+    table = Table(
+        title=f"{rate:,} events/s for {seconds:.0f} s, {os.cpu_count()} cores: milliseconds from "
+        "the producer to the record that came out",
+        caption=f"aim: p99 in real time under {AIM:.0f} ms",
+    )
+    for name in ("trigger", "events", "came", "p50", "p99", "most", "share of micro-batch's p99"):
+        table.add_column(name, justify="left" if name == "trigger" else "right")
+    slow = found["micro-batch"]
+    for trigger, f in found.items():
+        times = (f"{x:,.0f}" for x in (f.p50, f.p99, f.most))
+        table.add_row(trigger, f"{f.events:,}", f"{f.came:,}", *times, f"{f.p99 / slow.p99:.2f}")
+    return table
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

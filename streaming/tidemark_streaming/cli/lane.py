@@ -1,0 +1,145 @@
+"""`tidemark lane`: records from topic to topic in real time."""
+
+import signal
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, out, step, warn
+
+if TYPE_CHECKING:
+    from tidemark_streaming.lane import Lane
+    from tidemark_streaming.lane.query import Queries, Trigger
+    from tidemark_streaming.outage import Outage
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at the queries."""
+
+_TRIGGERS = ("real-time", "micro-batch")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("lane")(command)
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(help="The lane; without it, all are listed.")
+    ] = None,
+    trigger: Annotated[
+        str, typer.Option(help="real-time, or micro-batch: the same records, later.")
+    ] = "real-time",
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Leave it running in a Spark of its own, and return.")
+    ] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the lane, and its Spark.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring records from topic to topic within milliseconds: decoded, masked, prepared and routed.
+
+    It runs until Ctrl-C or SIGTERM, in a Spark of its own, and is started again where that is
+    killed. It writes each record at least once: those since its last checkpoint come again.
+
+    Example: `tidemark lane clicks_clean`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.lane import home
+
+    settings = Settings()
+    if name is None:
+        _list(settings, json=json)
+        return
+    if trigger not in _TRIGGERS:
+        raise DefinitionError(f"The trigger is {' or '.join(_TRIGGERS)}, not '{trigger}'.")
+    lane = domains.lane(settings, name)
+    if stop:
+        with step(f"stop {lane}"):
+            if not home.stop(settings, name):
+                raise EngineError(f"{lane} does not run.")
+        return
+    queries = _start(settings, lane, trigger)
+    if detach:
+        out().print(f"{lane} runs; `tidemark lane {name} --stop` ends it.", soft_wrap=True)
+        return
+    # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell starts
+    # in the background.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            _attend(settings, lane, trigger, queries)
+    finally:
+        home.stop(settings, name)
+        err().print(f"{lane} has stopped.")
+
+
+def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.lane import home, query
+
+    with step(f"start {lane}") as work:
+        own = home.ensure(settings, lane, work.tell)
+        tables = Warehouse(home.session(own), own.warehouse, own.database)
+        found = query.start(tables, lane, own.home, trigger)
+        work.note = f"{trigger}, to {', '.join(t.name for t in lane.topics)}"
+    return found
+
+
+def _attend(settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries") -> None:
+    """Look after a lane for ever: where its Spark is gone, or brokers don't answer, start it again.
+
+    Raises:
+        TidemarkError: what a person must decide.
+    """
+    from tidemark_streaming.outage import ERRORS, Outage
+
+    outage = Outage(warn)
+    while True:
+        try:
+            if fault := queries.fault():
+                raise fault
+            outage.over()
+            time.sleep(LOOK_EVERY)
+        except ERRORS as error:
+            queries = _anew(settings, lane, trigger, outage, error)
+
+
+def _anew(
+    settings: Settings, lane: "Lane", trigger: "Trigger", outage: "Outage", error: Exception
+) -> "Queries":
+    """The queries, started again once what ended them is over.
+
+    Raises:
+        Exception: `error`, or the one after it, where it does not pass by itself.
+    """
+    from tidemark_streaming.outage import ERRORS
+
+    while True:
+        outage.wait(error)
+        try:
+            return _start(settings, lane, trigger)
+        except ERRORS as next_error:
+            error = next_error
+
+
+def _list(settings: Settings, *, json: bool) -> None:
+    from tidemark_streaming import domains
+    from tidemark_streaming.lane import home
+
+    lanes = domains.load(settings.domains).lanes.values()
+    running = {lane.name: home.runs(settings, lane.name) for lane in lanes}
+    came = {lane.name: list(lane.feed.topics) for lane in lanes}
+    went = {lane.name: [topic.name for topic in lane.topics] for lane in lanes}
+    if json:
+        emit([{"lane": n, "runs": r, "from": came[n], "to": went[n]} for n, r in running.items()])
+        return
+    for name, runs in running.items():
+        state = "[green]runs[/]" if runs else "[red]does not run[/]"
+        where = f"{', '.join(came[name])} → {', '.join(went[name])}"
+        out().print(f"[bold]{name}[/]  {state}  {where}", soft_wrap=True)
+    if not running:
+        err().print("There is no lane.")

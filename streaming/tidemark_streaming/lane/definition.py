@@ -1,0 +1,153 @@
+"""What a lane is: where records come from, what becomes of each, and where it goes.
+
+| a record | goes to |
+| --- | --- |
+| that is decoded, and valid | the topic `to`, as its `prepare` function gives it, row by row |
+| that can't be decoded, or is not valid | the topic `dead_letters`, with its bytes and why |
+
+Spark's real-time mode carries it: each record by itself, without anything that is remembered from
+one to the next.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import duration
+from tidemark.define.protection import Tokenise
+from tidemark.define.source import Source, check_name, reference_name
+from tidemark_streaming.kafka.feed import KafkaFeed
+from tidemark_streaming.kafka.topic import KafkaTopic
+from tidemark_streaming.lane.options import check_client
+
+OTHERS = "*"
+"""In `to`, what stands for all values of `route` that are not named."""
+
+SHORTEST = 5_000_000
+"""Microseconds that Spark's real-time mode has between two checkpoints at least."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lane:
+    """Records of Kafka that go on to Kafka at once.
+
+    A record is written at least once: where the lane is stopped or killed, those since its last
+    checkpoint are written again. The header `read_from` tells by which record of the feed each was
+    made, so that who reads may pass over what comes again.
+
+    Args:
+        name: lower-case letters, digits and underscores.
+        feed: where records come from, how they are decoded, and what of them is protected.
+        prepare: from the source's rows to those that are written, row by row: the function of a
+            windowed transform, or one like it. It takes references of the source as further
+            parameters, by their names; these are read when the lane starts.
+        to: the topic; or, by the values of `route`, several. `"*"` is that of all other values.
+        route: the column of the function's result that tells the topic.
+        key: the column of the function's result whose text is a record's key; by default
+            `kafka_key`, where the source has it.
+        valid: conditions on the source's columns, in SQL. A record of which one is false is a dead
+            letter.
+        dead_letters: their topic; by default `<name>_dead_letters`, beside the others.
+        checkpoint: how often it is put down how far the lane is.
+
+    Raises:
+        DefinitionError: a lane that can't be, in one sentence.
+    """
+
+    name: str
+    feed: KafkaFeed
+    prepare: Callable[..., DataFrame]
+    to: KafkaTopic | Mapping[str, KafkaTopic]
+    route: str | None = None
+    key: str | None = None
+    valid: Sequence[str] = ()
+    dead_letters: KafkaTopic | None = None
+    checkpoint: str = "1 minute"
+
+    def __post_init__(self) -> None:
+        check_name("lane", self.name)
+        for topic in self._given():
+            if not isinstance(topic, KafkaTopic):
+                raise DefinitionError(
+                    f"{self} writes to Kafka topics alone, not to {topic!r}: for tables, ingest "
+                    "its source and let a windowed asset follow."
+                )
+        if isinstance(self.to, KafkaTopic) != (self.route is None):
+            raise DefinitionError(
+                f"{self} has one topic in `to`; or several by the values of a column, which "
+                "`route` names."
+            )
+        if not isinstance(self.to, KafkaTopic) and OTHERS not in self.to:
+            raise DefinitionError(
+                f"{self} must say where records go of which the column '{self.route}' is anything "
+                f"else: give `to` a topic for '{OTHERS}'."
+            )
+        first, *others = self.topics
+        for other in others:
+            if (other.at, other.client) != (first.at, first.client):
+                raise DefinitionError(
+                    f"{self} writes to {first} and {other} with one client: both must have the "
+                    "same servers and properties."
+                )
+        if not isinstance(self.feed.format, str):
+            raise DefinitionError(
+                f"{self} decodes JSON alone: {type(self.feed.format).__name__} is decoded where "
+                "records are ingested."
+            )
+        for column, way in self.source.protect.items():
+            if isinstance(way, Tokenise):
+                raise DefinitionError(
+                    f"{self} can't make tokens of '{column}': their key would be in the engine's "
+                    "plans. Mask() or Drop() it, or tokenise it where records are ingested."
+                )
+        if duration(self.checkpoint) < SHORTEST:
+            raise DefinitionError(
+                f"{self} has a checkpoint every 5 seconds at most, not every {self.checkpoint}."
+            )
+        known = [reference_name(r) for r in self.source.references]
+        unknown = [name for name in self.references if name not in known]
+        if unknown:
+            raise DefinitionError(
+                f"{self}: its function takes '{unknown[0]}', which is not among the references of "
+                f"source '{self.source.name}': {', '.join(known) or 'none'}."
+            )
+        check_client(self.feed.client, str(self))
+        check_client(first.client, str(self))
+
+    def __str__(self) -> str:
+        return f"Lane '{self.name}'"
+
+    @property
+    def source(self) -> Source:
+        """What its records are."""
+        return self.feed.source
+
+    @property
+    def references(self) -> list[str]:
+        """The references that the function takes beside the rows, by name."""
+        return list(inspect.signature(self.prepare).parameters)[1:]
+
+    @property
+    def routes(self) -> Mapping[str, KafkaTopic]:
+        """The topics by the values of `route`."""
+        return {OTHERS: self.to} if isinstance(self.to, KafkaTopic) else self.to
+
+    @property
+    def letters(self) -> KafkaTopic:
+        """The topic of what can't be decoded or is not valid."""
+        if self.dead_letters is not None:
+            return self.dead_letters
+        first = next(iter(self.routes.values()))
+        return KafkaTopic(f"{self.name}_dead_letters", first.servers, client=first.client)
+
+    @property
+    def topics(self) -> list[KafkaTopic]:
+        """All to which it writes, dead letters last."""
+        return [*self.routes.values(), self.letters]
+
+    def _given(self) -> list[object]:
+        given: list[object] = list(self.to.values() if isinstance(self.to, Mapping) else [self.to])
+        return given if self.dead_letters is None else [*given, self.dead_letters]

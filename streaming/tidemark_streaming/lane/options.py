@@ -1,0 +1,104 @@
+"""The properties of a client, as Spark's connector takes them.
+
+Definitions name properties as librdkafka does; the connector is a client of Java, which names some
+in another way. What has no counterpart here is refused rather than passed over. A secret is in the
+environment of the lane's Spark, and Kafka's own client takes it from there: plans and options have
+its place alone.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.secret import Secret
+from tidemark_streaming.kafka.client import Properties
+from tidemark_streaming.kafka.cluster import READ_COMMITTED
+
+_PLAIN: Mapping[str, str] = {
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+}
+_OF_ITS_OWN = ("sasl.username", "sasl.password", "isolation.level")
+_VERIFYING = "ssl.endpoint.identification.algorithm"
+_ALLOWED = (*_PLAIN, *_OF_ITS_OWN, _VERIFYING)
+
+_LOGIN = "org.apache.kafka.common.security"
+_MODULES = {
+    "PLAIN": f"{_LOGIN}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_LOGIN}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_LOGIN}.scram.ScramLoginModule",
+}
+_FROM_ENVIRONMENT = {
+    "config.providers": "env",
+    "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+}
+
+
+def check_client(client: Properties, what: str) -> None:
+    """Refuse properties that Spark's connector can't be given.
+
+    Raises:
+        DefinitionError: one has no counterpart; `what` has it.
+    """
+    for name in client:
+        if name not in _ALLOWED:
+            raise DefinitionError(
+                f"{what} can't give the property {name} to Spark's client of Kafka: it takes "
+                f"{', '.join(_ALLOWED)}."
+            )
+    mechanism = client.get("sasl.mechanism", client.get("sasl.mechanisms"))
+    if mechanism is not None and mechanism not in _MODULES:
+        raise DefinitionError(
+            f"{what} has the sasl.mechanism {mechanism}: Spark's client of Kafka is told of "
+            f"{', '.join(_MODULES)}."
+        )
+
+
+def options(servers: str, client: Properties) -> dict[str, str]:
+    """The connector's options by which it connects, without a secret."""
+    told = {"bootstrap.servers": servers}
+    told |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
+    if "ssl.ca.location" in client:
+        told["ssl.truststore.type"] = "PEM"
+    if _VERIFYING in client:
+        told[_VERIFYING] = str(client[_VERIFYING]).replace("none", "")
+    if "sasl.mechanism" in told:
+        user, password = (
+            _told(client.get(name, ""), _quoted) for name in ("sasl.username", "sasl.password")
+        )
+        module = _MODULES[told["sasl.mechanism"]]
+        told["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
+    if any(isinstance(value, Secret) for value in client.values()):
+        told |= _FROM_ENVIRONMENT
+    return {f"kafka.{name}": value for name, value in told.items()}
+
+
+def isolation(client: Properties) -> dict[str, str]:
+    """What a reader is told of transactions."""
+    return {"kafka.isolation.level": str(client.get("isolation.level", READ_COMMITTED)).lower()}
+
+
+def secrets(client: Properties) -> dict[str, str]:
+    """The variables that the environment of the lane's Spark must have.
+
+    Raises:
+        DefinitionError: a secret is not there.
+    """
+    found = [value for value in client.values() if isinstance(value, Secret)]
+    return {_variable(value): _quoted(value.reveal()) for value in found}
+
+
+def _told(value: str | Secret, plain: Callable[[str], str]) -> str:
+    return f"${{env:{_variable(value)}}}" if isinstance(value, Secret) else plain(value)
+
+
+def _variable(value: Secret) -> str:
+    digest = hashlib.sha256(value.reference.encode()).hexdigest()[:16]
+    return f"TIDEMARK_LANE_SECRET_{digest.upper()}"
+
+
+def _quoted(value: str) -> str:
+    """A value as it stands between quotation marks of a login's configuration."""
+    return value.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,227 @@
+"""A lane's queries: one in real time for what goes on, one in micro-batches for its dead letters.
+
+Both are in one session of the lane's Spark, where any process finds them by name. How far they are
+is in their checkpoints, which are the lane's only position. What they have written since the last
+one is written again after a kill, or a stop: Spark promises that nothing is lost, and its writer to
+Kafka is not transactional.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from confluent_kafka.cimpl import NewTopic
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.instants import duration, instant
+from tidemark.compute import plan_check
+from tidemark.define.source import ARRIVAL_COLUMNS
+from tidemark.store import reference
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.lane.definition import Lane
+from tidemark_streaming.lane.options import isolation, options
+from tidemark_streaming.lane.records import dead_letters, decoded, written
+
+Trigger = Literal["real-time", "micro-batch"]
+
+RECORDS, LETTERS = _PARTS = ("records", "dead_letters")
+
+LETTERS_EVERY = "5 seconds"
+"""How often it is looked for dead letters."""
+
+_BEGINNING = 10.0
+"""Seconds in which a query that Spark refuses has ended."""
+
+_REFUSED = re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST.*?(?P<what>\w+)Exec", re.DOTALL)
+_PASSING = re.compile(
+    r"kafka\.common\.errors\.(Timeout|Network|Disconnect|BrokerNotAvailable|LeaderNotAvailable)"
+)
+"""What Kafka's client says of brokers that don't answer."""
+_GONE = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The queries of a lane that runs."""
+
+    records: StreamingQuery
+    letters: StreamingQuery
+
+    def fault(self) -> EngineError | None:
+        """Why one has ended; None while both run."""
+        ended = [q for q in (self.records, self.letters) if not q.isActive]
+        if not ended:
+            return None
+        failure = next((e for q in ended if (e := q.exception()) is not None), None)
+        if failure is None:
+            return EngineError("The lane was stopped elsewhere.")
+        return EngineError(
+            f"The lane ended: {why(failure)}", passing=_PASSING.search(str(failure)) is not None
+        )
+
+    def stop(self) -> None:
+        """End both. What they have written since their last checkpoints, they write again."""
+        for query in (self.records, self.letters):
+            query.stop()
+
+
+def read(spark: SparkSession, lane: Lane) -> DataFrame:
+    """The lane's records, as a batch of all that are there."""
+    return spark.read.format("kafka").options(**_source(lane)).load()
+
+
+def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real-time") -> Queries:
+    """Start the lane's queries in the warehouse's session, and go on where their checkpoints are.
+
+    Topics that are not there are made.
+
+    Args:
+        home: the lane's folder.
+
+    Raises:
+        DefinitionError: its function can't work record by record.
+        DataError: the brokers do not answer, or a reference is no table.
+        EngineError: it runs already.
+    """
+    spark = warehouse.spark
+    if find(spark, lane) is not None:
+        raise EngineError(f"{lane} is running already: stop it first.")
+    for query in _active(spark, lane).values():
+        # One may have ended without the other.
+        query.stop()
+    tables = _references(warehouse, lane)
+    check(spark, lane, tables)
+    letters = lane.letters
+    wanted = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.topics}
+    Cluster(letters.at, letters.client).create(list(wanted.values()))
+    streamed = spark.readStream.format("kafka").options(**_source(lane)).load()
+    rows = decoded(streamed, lane)
+    every = f"{duration(lane.checkpoint) // 1000} milliseconds"
+    how = {"realTime": every} if trigger == "real-time" else {"processingTime": "0 seconds"}
+    found = Queries(
+        _started(written(rows, lane, tables), lane, RECORDS, home, how),
+        _started(dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": LETTERS_EVERY}),
+    )
+    _await_begun(found)
+    return found
+
+
+def find(spark: SparkSession, lane: Lane) -> Queries | None:
+    """The lane's queries that run in this session, if both do."""
+    active = _active(spark, lane)
+    return Queries(active[RECORDS], active[LETTERS]) if len(active) == len(_PARTS) else None
+
+
+def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) -> None:
+    """Refuse a function that does not work record by record, and conditions that are none.
+
+    Raises:
+        DefinitionError: what it does instead, in one sentence.
+    """
+    kinds = {**lane.source.columns, **ARRIVAL_COLUMNS}
+    ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
+    rows = spark.createDataFrame([], ddl).alias(plan_check.STREAM)
+    for condition in lane.valid:
+        try:
+            kind = rows.select(F.expr(condition)).schema[0].dataType.simpleString()
+        except PySparkException as error:
+            raise DefinitionError(
+                f"{lane} can't tell whether '{condition}': {why(error)}"
+            ) from None
+        if kind != "boolean":
+            raise DefinitionError(f"{lane} can't tell whether '{condition}': it is a {kind}.")
+    named = {name: table.alias(plan_check.REFERENCE) for name, table in references.items()}
+    fault = plan_check.misuse(rows, lane.prepare(rows, **named))
+    if fault is not None:
+        raise DefinitionError(
+            f"{lane}: its function {fault}; a lane has one record at a time and remembers none, so "
+            "it must work row by row: add, cast, filter, explode, or join with a reference. What "
+            "needs more is a windowed asset's."
+        )
+
+
+def why(failure: PySparkException) -> str:
+    """Why a query ended, or could not be planned, in one line."""
+    told = str(failure)
+    if refused := _REFUSED.search(told):
+        return (
+            f"its function needs {refused['what']}, which Spark's real-time mode does not do: of "
+            "functions it takes those of SQL, and no joins but with references that fit in memory. "
+            "The trigger micro-batch takes it."
+        )
+    if _GONE.search(told):
+        return (
+            "records that it had not read are gone from the topic, by its retention, or as it was "
+            "made anew. Delete the lane's checkpoints to begin with what is there."
+        )
+    return next(iter(told.strip().splitlines()), type(failure).__name__)
+
+
+def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
+    """Those of the lane's queries that run, by their part."""
+    active = {q.name: q for q in spark.streams.active}
+    return {part: active[name] for part in _PARTS if (name := _name(lane, part)) in active}
+
+
+def _await_begun(queries: Queries) -> None:
+    """Wait until what Spark refuses at the start would have been told.
+
+    Raises:
+        EngineError: one has ended.
+    """
+    begun = time.monotonic()
+    while time.monotonic() - begun < _BEGINNING:
+        if fault := queries.fault():
+            queries.stop()
+            raise fault
+        # Both are planned at the same time, and this one says when it is done.
+        if queries.letters.status["message"].startswith("Waiting"):
+            return
+        time.sleep(0.1)
+
+
+def _started(
+    rows: DataFrame, lane: Lane, part: str, home: Path, trigger: Mapping[str, str]
+) -> StreamingQuery:
+    writer = rows.writeStream.format("kafka").queryName(_name(lane, part)).outputMode("update")
+    writer = writer.options(**options(lane.letters.at, lane.letters.client))
+    writer = writer.option("checkpointLocation", str(home / "checkpoints" / part))
+    return writer.trigger(**trigger).start()
+
+
+def _source(lane: Lane) -> dict[str, str]:
+    feed = lane.feed
+    patterns = [topic.removeprefix("^") for topic in feed.topics if topic.startswith("^")]
+    plain = [re.escape(topic) for topic in feed.topics if not topic.startswith("^")]
+    which = (
+        {"subscribePattern": "|".join(f"({p})" for p in (*patterns, *plain))}
+        if patterns
+        else {"subscribe": ",".join(feed.topics)}
+    )
+    named = feed.start in ("earliest", "latest")
+    begin = (
+        {"startingOffsets": feed.start}
+        if named
+        else {"startingTimestamp": str(instant(feed.start) // 1000)}
+    )
+    told = {**options(feed.at, feed.client), **isolation(feed.client), **which, **begin}
+    return {**told, "includeHeaders": "true", "failOnDataLoss": str(not feed.accept_loss).lower()}
+
+
+def _references(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:
+    if not lane.references:
+        return {}
+    now = reference.current(warehouse, lane.source)
+    return {n: reference.read(warehouse, lane.source, n, now[n]) for n in lane.references}
+
+
+def _name(lane: Lane, part: str) -> str:
+    return f"tidemark lane {lane.name} {part}"

@@ -1,0 +1,134 @@
+"""What becomes of a lane's records, as frames: the same of a stream and of a batch."""
+
+from collections.abc import Mapping
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.protection import MASKED, Drop, Mask, Protection
+from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION
+from tidemark_streaming.kafka.decode import RECORD, column, header
+from tidemark_streaming.lane.definition import OTHERS, Lane
+from tidemark_streaming.payloads.text import Text
+
+READ_FROM, REASON = "read_from", "reason"
+_HEADERS = (READ_FROM, CORRELATION)
+_NAMES = {"timestampType": "timestamp_type"}
+_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+_JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+
+
+def decoded(records: DataFrame, lane: Lane) -> DataFrame:
+    """Records, as Spark's connector reads them, with the columns of their source, protected; and
+    with `read_from`, `correlation_id`, and `reason`, why a record is a dead letter, else null.
+
+    Args:
+        records: with their headers.
+    """
+    source, feed = lane.source, lane.feed
+    fields = {n: t for n, t in source.columns.items() if n not in RECORD}
+    rows = records.withColumnsRenamed(_NAMES)
+    kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
+    rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
+    rows = Text("json", fields, feed.options).decode(rows, F.col("value").cast("string"))
+    place = F.concat_ws("-", "topic", "partition", "offset")
+    told = F.coalesce(header(feed.correlation), place)
+    columns = {n: _protected(column(n, t, source), t, lane, n) for n, t in source.columns.items()}
+    rows = rows.select(
+        *(value.alias(name) for name, value in columns.items()),
+        place.alias(READ_FROM),
+        _protected(told, "STRING", lane, CORRELATION).alias(CORRELATION),
+        REASON,
+        *(
+            F.lit(None).cast("binary").alias("_value")
+            if source.protect
+            else F.col("value").alias("_value"),
+        ),
+    )
+    faults = [
+        F.when(~F.expr(condition), F.lit(f"It is not valid: {condition}."))
+        for condition in lane.valid
+    ]
+    return rows.withColumn(REASON, F.coalesce(REASON, *faults)) if faults else rows
+
+
+def written(rows: DataFrame, lane: Lane, references: Mapping[str, DataFrame]) -> DataFrame:
+    """What goes out of decoded records: `topic`, `key`, `value` and `headers`.
+
+    Args:
+        references: what the lane's function takes beside the rows, by name.
+
+    Raises:
+        DefinitionError: the function's result lacks a column that is needed.
+    """
+    facts = {n: F.lit(None).cast(t) for n, t in ARRIVAL_COLUMNS.items() if n not in _HEADERS}
+    own = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
+    good = rows.where(F.isnull(REASON)).select(*own, *(c.alias(n) for n, c in facts.items()))
+    small = {name: F.broadcast(table) for name, table in references.items()}
+    result = lane.prepare(good, **small)
+    _check(result, lane)
+    fields = [c for c in result.columns if c not in ARRIVAL_COLUMNS and c not in RECORD]
+    key = lane.key or ("kafka_key" if "kafka_key" in lane.source.columns else None)
+    return result.select(
+        _topic(lane).alias("topic"),
+        (F.lit(None) if key is None else F.col(f"`{key}`"))
+        .cast("string")
+        .cast("binary")
+        .alias("key"),
+        F.to_json(F.struct(*(F.col(f"`{c}`") for c in fields)), _JSON)
+        .cast("binary")
+        .alias("value"),
+        _headers(*_HEADERS).alias("headers"),
+    )
+
+
+def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
+    """What goes to the topic of dead letters, of decoded records: their bytes, none of a source
+    with protected columns; the headers say where each was and why it is one."""
+    return rows.where(F.isnotnull(REASON)).select(
+        F.lit(lane.letters.name).alias("topic"),
+        F.lit(None).cast("binary").alias("key"),
+        F.col("_value").alias("value"),
+        _headers(REASON, *_HEADERS).alias("headers"),
+    )
+
+
+def _check(result: DataFrame, lane: Lane) -> None:
+    needed = [*_HEADERS, *(c for c in (lane.route, lane.key) if c is not None)]
+    missing = [c for c in needed if c not in result.columns]
+    if missing:
+        raise DefinitionError(
+            f"{lane}: its function's result has no column '{missing[0]}'; it has "
+            f"{', '.join(result.columns)}. The route, the key and the facts of an arrival must "
+            "come out of it (add columns rather than select a few)."
+        )
+
+
+def _topic(lane: Lane) -> Column:
+    others = F.lit(lane.routes[OTHERS].name)
+    if lane.route is None:
+        return others
+    value = F.col(f"`{lane.route}`").cast("string")
+    named = [(v, t.name) for v, t in lane.routes.items() if v != OTHERS]
+    return reduce(
+        lambda rest, each: F.when(value == each[0], each[1]).otherwise(rest), named, others
+    )
+
+
+def _headers(*names: str) -> Column:
+    pairs = (F.struct(F.lit(n).alias("key"), F.col(n).cast("binary").alias("value")) for n in names)
+    return F.array(*pairs)
+
+
+def _protected(value: Column, kind: str, lane: Lane, name: str) -> Column:
+    way: Protection | None = lane.source.protect.get(name)
+    if isinstance(way, Drop):
+        return F.lit(None).cast(kind)
+    if isinstance(way, Mask):
+        keep = F.lit(way.keep_last)
+        kept = F.when((keep > 0) & (F.length(value) >= 2 * keep), F.right(value, keep))
+        masked = F.concat(F.lit(MASKED), F.coalesce(kept, F.lit("")))
+        return F.when(F.isnotnull(value), masked)
+    return value

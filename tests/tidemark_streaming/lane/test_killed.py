@@ -1,0 +1,150 @@
+"""A lane whose Spark is killed under load goes on by itself and loses nothing, by TLS and SCRAM."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin._acl import AclOperation
+
+from secured import Secured, secured
+from tidemark.engine import Managed
+from tidemark_streaming.kafka.client import configured
+
+PASSWORD = 'a "quoted" \\ password'
+DOMAIN = '''
+"""Numbers, by a client of TLS and SCRAM."""
+
+import json
+import os
+
+from pyspark.sql import DataFrame
+
+from tidemark.secret import secret
+from tidemark.source import Source
+from tidemark.watermark import BoundedOutOfOrderness
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.lane import Lane
+
+columns = {"at": "TIMESTAMP", "n": "INT"}
+numbers = Source("numbers", columns, "at", BoundedOutOfOrderness("10 seconds"))
+client = {**json.loads(os.environ["CLIENT"]), "sasl.password": secret("env:ANN")}
+servers = os.environ["SERVERS"]
+
+
+def doubled(numbers: DataFrame) -> DataFrame:
+    return numbers.selectExpr("*", "2 * n AS twice")
+
+
+lane = Lane(
+    name="numbers_doubled",
+    feed=KafkaFeed(numbers, ["numbers"], servers=servers, client=client),
+    prepare=doubled,
+    to=KafkaTopic("doubled", servers=servers, client=client),
+    checkpoint="5 seconds",
+)
+'''
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker with the user `ann`, who may do what the lane needs and no more."""
+    with secured(tmp_path_factory.mktemp("secured")) as made:
+        made.user("ann", PASSWORD)
+        for topic in ("numbers", "doubled", "numbers_doubled_dead_letters"):
+            made.admin.create(name=topic)
+            made.allow(
+                "ann", topic, AclOperation.READ if topic == "numbers" else AclOperation.WRITE
+            )
+        yield made
+
+
+def test_a_lane_that_is_killed_goes_on_and_loses_nothing(broker: Secured, tmp_path: Path) -> None:
+    (tmp_path / "numbering").mkdir()
+    (tmp_path / "numbering" / "__init__.py").write_text('"""Numbers."""\n')
+    (tmp_path / "numbering" / "lanes.py").write_text(DOMAIN)
+    home = tmp_path / "home"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "TIDEMARK_HOME": str(home),
+        "TIDEMARK_DOMAINS": "numbering",
+        "SERVERS": broker.servers,
+        "CLIENT": json.dumps(broker.client("ann")),
+        "ANN": PASSWORD,
+    }
+    tidemark = Path(sys.executable).with_name("tidemark")
+    with (tmp_path / "said").open("w") as said:
+        running = subprocess.Popen(
+            [tidemark, "lane", "numbers_doubled"], cwd=tmp_path, env=env, stdout=said, stderr=said
+        )
+    spark = Managed(home / "lanes" / "numbers_doubled", "engine")
+    sent = 0
+
+    def send(count: int) -> None:
+        nonlocal sent
+        values = [b'{"at": "2026-01-01T00:00:00Z", "n": %d}' % n for n in range(sent, sent + count)]
+        broker.admin.send("numbers", values)
+        sent += count
+
+    came = dict[int, int]()
+    try:
+        send(100)
+        _await(lambda: len(_more(broker, came)) >= 100, running, tmp_path / "said")
+        record = spark.running()
+        assert record is not None
+        send(50)
+        os.kill(record.pid, signal.SIGKILL)
+        send(50)
+        _await(lambda: len(_more(broker, came)) >= sent, running, tmp_path / "said")
+        assert sorted(came) == list(range(sent))
+        # What comes again comes once more, as the lane was killed once.
+        assert max(came.values()) <= 2
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 0
+        assert spark.running() is None
+    finally:
+        running.kill()
+        running.wait()
+        spark.stop()
+    told = (tmp_path / "said").read_text()
+    assert told.count("The engine is gone. Waiting until it is back.") == 1, told
+    assert "has stopped." in told
+    secret = PASSWORD.encode()
+    files = [f for f in home.rglob("*") if f.is_file()]
+    assert any(f.name == "engine.log" for f in files)
+    assert [f for f in files if secret in f.read_bytes() or b'a \\"quoted' in f.read_bytes()] == []
+
+
+def _more(broker: Secured, came: dict[int, int]) -> dict[int, int]:
+    """How often each number has come out, by all that has come so far."""
+    usual = {"group.id": "tests", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+    consumer = Consumer({**configured(broker.admin.servers, {}), **usual})
+    consumer.subscribe(["doubled"])
+    came.clear()
+    try:
+        quiet = time.monotonic()
+        while time.monotonic() - quiet < 4:
+            for message in consumer.consume(1000, timeout=0.5):
+                record: Any = message
+                value = json.loads(record.value())
+                assert value["twice"] == 2 * value["n"]
+                came[value["n"]] = came.get(value["n"], 0) + 1
+                quiet = time.monotonic()
+    finally:
+        consumer.close()
+    return came
+
+
+def _await(done: Callable[[], bool], running: "subprocess.Popen[bytes]", said: Path) -> None:
+    deadline = time.monotonic() + 240
+    while not done():
+        assert running.poll() is None, said.read_text()
+        assert time.monotonic() < deadline, said.read_text()

@@ -1,0 +1,358 @@
+"""Lanes: the same records in real time, in micro-batches, as a batch, and as the windowed runs have
+them; each to where it belongs, masked; and what a lane can't do is told in one sentence."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.define.protection import Drop, Mask, Tokenise
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.lane import Lane
+from tidemark_streaming.lane.query import Trigger, check, read, start
+from tidemark_streaming.lane.records import decoded, written
+from tidemark_streaming.payloads import Avro
+from topics import Topics
+
+EMAIL = "ann.raw@example.org"
+ORDERS = Source(
+    name="orders",
+    columns={"at": "TIMESTAMP", "n": "INT", "place": "STRING", "email": "STRING"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 seconds"),
+    references=("places",),
+)
+MASKED = replace(ORDERS, protect={"email": Mask(keep_last=4)})
+
+
+def placed(orders: DataFrame, places: DataFrame) -> DataFrame:
+    """Orders with their region, two for each of an even number."""
+    joined = orders.join(places, "place", "left").where("n <> 13")
+    return joined.withColumn("copy", F.explode(F.expr("sequence(0, 1 - n % 2)")))
+
+
+def as_it_is(orders: DataFrame) -> DataFrame:
+    return orders
+
+
+def regions(warehouse: Warehouse) -> None:
+    """The table of places."""
+    rows = warehouse.spark.createDataFrame(
+        [("a", "north"), ("b", "south")], "place STRING, region STRING"
+    )
+    rows.write.format("delta").save(warehouse.path("places"))
+
+
+def order(n: int) -> bytes:
+    place = "ab"[n % 2] if n % 5 else "c"
+    at = f"2026-01-01T00:00:{n % 60:02}.000001Z"
+    return json.dumps({"at": at, "n": n, "place": place, "email": EMAIL}).encode()
+
+
+SENT = [*(order(n) for n in range(20)), b"not JSON", b'{"n": "seven"}', None, order(-1)]
+DEAD = {"orders-20": b"not JSON", "orders-21": SENT[21], "orders-23": SENT[23]}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record that came out."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: Mapping[str, str]
+
+
+def received(topics: Topics, name: str, count: int, wait: float = 90) -> list[Record]:
+    """The first `count` records of a topic, of one partition."""
+    usual = {"group.id": "tests", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+    consumer = Consumer({**configured(topics.servers, {}), **usual})
+    found, deadline = list[Record](), time.monotonic() + wait
+    consumer.subscribe([name])
+    try:
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count} records came to {name}"
+            for message in consumer.consume(count, timeout=0.5):
+                assert message.error() is None, message.error()
+                pairs: Any = message.headers() or ()
+                headers = {k: v.decode() for k, v in pairs if v is not None}
+                found.append(Record(message.value(), message.key(), headers))
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.fixture
+def lane(topics: Topics, warehouse: Warehouse) -> Lane:
+    """A lane of the plain orders that were sent, to topics by region."""
+    regions(warehouse)
+    name = topics.create(name=topics.unused())
+    topics.send(name, SENT)
+    return lane_of(topics, ORDERS, name)
+
+
+def lane_of(topics: Topics, source: Source, topic: str) -> Lane:
+    def to(name: str) -> KafkaTopic:
+        return KafkaTopic(f"{name}_{topic}", servers=topics.servers)
+
+    return Lane(
+        name="orders_placed",
+        feed=KafkaFeed(source, [topic], servers=topics.servers),
+        prepare=placed,
+        to={"north": to("north"), "*": to("others")},
+        route="region",
+        key="place",
+        valid=["n >= 0"],
+        dead_letters=to("dead"),
+        checkpoint="5 seconds",
+    )
+
+
+Out = dict[str, list[tuple[Any, ...]]]
+
+
+def expected(lane: Lane) -> Out:
+    """What must come out, by plain Python."""
+    found: Out = {t.name: [] for t in lane.routes.values()}
+    regions = {"a": "north", "b": "south"}
+    for offset, value in enumerate(SENT[:20]):
+        event = json.loads(value or b"")
+        region, n = regions.get(event["place"]), event["n"]
+        topic = lane.routes["north" if region == "north" else "*"].name
+        own = [(offset, n, event["place"], EMAIL, region, copy) for copy in range(2 - n % 2)]
+        found[topic] += own if n != 13 else []
+    return found
+
+
+def told(records: Sequence[Record]) -> list[tuple[Any, ...]]:
+    """Records as `expected` has them."""
+    found = list[tuple[Any, ...]]()
+    for record in records:
+        value = json.loads(record.value or b"")
+        assert (record.key or b"").decode() == value["place"]
+        assert value["at"] == f"2026-01-01T00:00:{value['n']:02}.000001Z"
+        assert record.headers["correlation_id"] == record.headers["read_from"]
+        offset = int(record.headers["read_from"].rpartition("-")[2])
+        found.append((offset, *(value[c] for c in ("n", "place", "email", "region", "copy"))))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("trigger", ["real-time", "micro-batch"])
+def test_each_record_goes_where_it_belongs(
+    topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path, trigger: Trigger
+) -> None:
+    queries = start(warehouse, lane, tmp_path, trigger)
+    try:
+        want = expected(lane)
+        assert all(want.values())
+        came = {name: told(received(topics, name, len(rows))) for name, rows in want.items()}
+        assert came == want
+        letters = received(topics, lane.letters.name, len(DEAD))
+        dead = {letter.headers["read_from"].rpartition("-")[2]: letter for letter in letters}
+        assert {f"orders-{n}": letter.value for n, letter in dead.items()} == DEAD
+        assert dead["20"].headers["reason"] == "It is no JSON object."
+        assert dead["21"].headers["reason"] == "The field 'n' is no INT."
+        assert dead["23"].headers["reason"] == "It is not valid: n >= 0."
+        with pytest.raises(EngineError, match="is running already"):
+            start(warehouse, lane, tmp_path, trigger)
+    finally:
+        queries.stop()
+
+
+def test_a_batch_and_the_windowed_runs_have_the_same_rows(
+    topics: Topics, lane: Lane, warehouse: Warehouse
+) -> None:
+    places = warehouse.read("places")
+    rows = written(decoded(read(warehouse.spark, lane), lane), lane, {"places": places}).collect()
+    batch: Out = {t.name: [] for t in lane.routes.values()}
+    for row in rows:
+        headers = {h.key: bytes(h.value).decode() for h in row.headers}
+        batch[row.topic] += told([Record(bytes(row.value), bytes(row.key), headers)])
+    assert {name: sorted(found) for name, found in batch.items()} == expected(lane)
+
+    assert list(ingest(warehouse, lane.feed))
+    log = Log(warehouse, ORDERS)
+    prepared = placed(log.read(-1, 9).where("n >= 0"), places)
+    columns = ("n", "place", "email", "region", "copy")
+    place = F.substring_index("read_from", "-", -1).cast("int").alias("offset")
+    logged = sorted(tuple(row) for row in prepared.select(place, *columns).collect())
+    assert logged == sorted(row for found in expected(lane).values() for row in found)
+
+
+def test_a_masked_value_is_nowhere(topics: Topics, warehouse: Warehouse, tmp_path: Path) -> None:
+    regions(warehouse)
+    name = topics.create(name=topics.unused())
+    topics.send(name, SENT)
+    lane = lane_of(topics, MASKED, name)
+    queries = start(warehouse, lane, tmp_path, "real-time")
+    try:
+        out = [r for n, rows in expected(lane).items() for r in received(topics, n, len(rows))]
+        letters = received(topics, lane.letters.name, len(DEAD))
+    finally:
+        queries.stop()
+    assert {json.loads(r.value or b"")["email"] for r in out} == {"***.org"}
+    assert [letter.value for letter in letters] == [None] * len(DEAD)
+    written_files = [f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()]
+    assert written_files
+    assert not any(EMAIL.encode() in content for content in written_files)
+
+
+def test_a_lane_goes_on_where_its_checkpoint_is(
+    topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    ahead = sum(len(rows) for rows in expected(lane).values())
+    plain = replace(lane, to=lane.routes["*"], route=None, checkpoint="5 seconds")
+    queries = start(warehouse, plain, tmp_path, "real-time")
+    try:
+        received(topics, plain.routes["*"].name, ahead)
+        _await(lambda: bool(list((tmp_path / "checkpoints/records/commits").glob("[0-9]*"))))
+    finally:
+        queries.stop()
+    topics.send(plain.feed.topics[0], [order(n) for n in (31, 33)])
+    # The checkpoint of one trigger serves the other.
+    queries = start(warehouse, plain, tmp_path, "micro-batch")
+    try:
+        came = told(received(topics, plain.routes["*"].name, ahead + 2))
+    finally:
+        queries.stop()
+    assert [row[1] for row in came[-2:]] == [31, 33]
+    assert len(set(came)) == len(came)
+
+
+def _await(done: Callable[[], bool], wait: float = 60) -> None:
+    deadline = time.monotonic() + wait
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def counted(orders: DataFrame) -> DataFrame:
+    return orders.groupBy("place").count()
+
+
+def distinct(orders: DataFrame) -> DataFrame:
+    return orders.dropDuplicates(["n"])
+
+
+def joined(orders: DataFrame) -> DataFrame:
+    return orders.join(orders.select("n").withColumnRenamed("n", "m"), F.expr("n = m"))
+
+
+def few(orders: DataFrame) -> DataFrame:
+    return orders.select("n")
+
+
+def by_python(orders: DataFrame) -> DataFrame:
+    twice: Any = F.udf(lambda n: n * 2, "INT")
+    return orders.withColumn("twice", twice("n"))
+
+
+def lane_with(function: Callable[..., DataFrame], **more: Any) -> Lane:  # noqa: ANN401
+    feed = KafkaFeed(replace(ORDERS, references=()), ["orders"], servers="127.0.0.1:1")
+    to = KafkaTopic("out", servers="127.0.0.1:1")
+    usual: dict[str, Any] = {"name": "orders_out", "feed": feed, "prepare": function, "to": to}
+    return Lane(**{**usual, **more})
+
+
+@pytest.mark.parametrize(
+    ("prepare", "sentence"),
+    [
+        (counted, "aggregates the stream"),
+        (distinct, "removes duplicates"),
+        (joined, "joins the stream with itself"),
+    ],
+)
+def test_what_needs_more_than_a_record_is_refused(
+    spark: SparkSession, prepare: Callable[..., DataFrame], sentence: str
+) -> None:
+    with pytest.raises(DefinitionError, match=rf"^Lane 'orders_out': its function {sentence}.*\.$"):
+        check(spark, lane_with(prepare), {})
+
+
+@pytest.mark.parametrize("condition", ["n >=", "m > 0", "n"])
+def test_a_condition_that_is_none_is_refused(spark: SparkSession, condition: str) -> None:
+    with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can't tell whether '"):
+        check(spark, lane_with(as_it_is, valid=[condition]), {})
+
+
+def test_a_function_that_drops_where_a_record_came_from_is_refused(
+    topics: Topics, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    name = topics.create()
+    feed = KafkaFeed(replace(ORDERS, references=()), [name], servers=topics.servers)
+    to = KafkaTopic(topics.unused(), servers=topics.servers)
+    with pytest.raises(DefinitionError, match=r"result has no column 'read_from'; it has n\."):
+        start(warehouse, lane_with(few, feed=feed, to=to), tmp_path)
+
+
+def test_a_function_of_python_is_refused_in_real_time(
+    topics: Topics, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    name = topics.create()
+    feed = KafkaFeed(replace(ORDERS, references=()), [name], servers=topics.servers)
+    to = KafkaTopic(topics.unused(), servers=topics.servers)
+    fault: EngineError | None = None
+    try:
+        queries = start(warehouse, lane_with(by_python, feed=feed, to=to), tmp_path)
+        _await(lambda: queries.fault() is not None)
+        fault = queries.fault()
+        queries.stop()
+    except EngineError as error:
+        # On a machine that is quick it is told at the start.
+        fault = error
+    told = str(fault)
+    assert "which Spark's real-time mode does not do" in told
+    assert told.endswith("The trigger micro-batch takes it.")
+    assert "\n" not in told
+
+
+OUT = KafkaTopic("out", servers="127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"name": "Out"}, "lower-case"),
+        ({"to": "a_table"}, "writes to Kafka topics alone, not to 'a_table': for tables, ingest"),
+        ({"to": {"a": OUT}, "route": "place"}, r"anything else: give `to` a topic for '\*'"),
+        ({"to": {"*": OUT}}, "or several by the values of a column, which `route` names"),
+        ({"route": "place"}, "has one topic in `to`"),
+        ({"checkpoint": "1 second"}, "every 5 seconds at most"),
+        ({"prepare": placed}, "takes 'places', which is not among the references"),
+        ({"dead_letters": KafkaTopic("dead", servers="127.0.0.1:2")}, "with one client"),
+        (
+            {"to": KafkaTopic("out", servers="127.0.0.1:1", client={"acks": "1"})},
+            "can't give the property acks to Spark's client of Kafka: it takes security.protocol",
+        ),
+    ],
+)
+def test_a_lane_that_can_not_be_is_refused(more: Mapping[str, Any], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence) as raised:
+        lane_with(as_it_is, **more)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_done_where_records_are_ingested_is_refused(tmp_path: Path) -> None:
+    plain = replace(ORDERS, references=())
+    avro = tmp_path / "order.avsc"
+    avro.write_text(json.dumps({"type": "record", "name": "o", "fields": []}))
+    feed = KafkaFeed(plain, ["orders"], servers="127.0.0.1:1", format=Avro(avro))
+    with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' decodes JSON alone: Avro is"):
+        lane_with(as_it_is, feed=feed)
+    source = replace(plain, protect={"email": Tokenise(), "place": Drop()})
+    feed = KafkaFeed(source, ["orders"], servers="127.0.0.1:1")
+    with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can't make tokens of 'email'"):
+        lane_with(as_it_is, feed=feed)
