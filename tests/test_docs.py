@@ -118,6 +118,11 @@ def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
     assert "published revision" in said
 
 
+def test_the_source_of_a_delta_table_shown_runs(engine: Settings, tmp_path: Path) -> None:
+    said = followed("docs/delta.md", tmp_path, environment(engine, tmp_path, "shop"))
+    assert re.search(r"last_arrival +2\b", said), said
+
+
 def followed_beside_a_broker(document: str, engine: Settings, tmp_path: Path, domain: str) -> str:
     """What the commands of a document say that starts a broker itself."""
     settings = engine.model_copy(update={"kafka_port": free_port()})

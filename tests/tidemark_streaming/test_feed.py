@@ -194,7 +194,7 @@ def test_a_file_is_picked_up_when_it_is_whole(
         ("a.parquet", b"nonsense", r"a\.parquet' .* can't be read: it is damaged, or no parquet;"),
         ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged, or no csv;"),
         ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value;"),
-        ("a.csv", b"at,sensor\n2023-11-14,a\n", r"its header must name the columns at, sensor,"),
+        ("a.csv", b"at,value\n2023-11-14,1\n", r"its header must name the columns at, sensor,"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(

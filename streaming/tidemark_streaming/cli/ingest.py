@@ -62,7 +62,7 @@ def command(
     ] = False,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Go on after what Kafka has no more (Kafka only)."),
+        typer.Option("--accept-loss", help="Go on after what Kafka or a Delta table has no more."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -70,7 +70,8 @@ def command(
 
     A source that has recorded data plays it into its landing folder, in the order in which its
     records *arrived*; then whatever lies in the folder and is not in the log is ingested. A source
-    of Kafka takes what its topics have. Killed and started again, it goes on where the log ends.
+    of Kafka takes what its topics have, and one of a Delta table its versions. Killed and
+    started again, it goes on where the log ends.
 
     Example: `tidemark ingest flights --days 60 --bulk`
     """
@@ -179,10 +180,12 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
 
 def _accepting(feed: "Feed") -> "Feed":
     """The feed, as one that goes on after what is gone."""
+    from tidemark_streaming.delta import DeltaFeed
     from tidemark_streaming.kafka import KafkaFeed
 
-    if not isinstance(feed, KafkaFeed):
+    if not isinstance(feed, KafkaFeed | DeltaFeed):
         raise DefinitionError(
-            f"Source '{feed.source.name}' does not come from Kafka: leave --accept-loss."
+            f"Source '{feed.source.name}' comes neither from Kafka nor from a Delta table: leave "
+            "--accept-loss."
         )
     return replace(feed, accept_loss=True)

@@ -94,7 +94,7 @@ def test_what_is_gone_is_passed_over_when_a_person_says_so(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--accept-loss"], "Source 'flights' does not come from Kafka"),
+        (["--accept-loss"], "Source 'flights' comes neither from Kafka"),
         (["--follow", "--days", "3"], "--follow takes what comes: leave --days."),
     ],
 )

@@ -1,0 +1,260 @@
+"""Delta tables as a way in: each version of a table is an arrival."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.source import Source
+from tidemark.store.committers import listed
+from tidemark.store.log import Arrival
+from tidemark.store.rows import frame, spark_schema
+from tidemark_streaming.delta.versions import Commit, Of, commit, rows_of
+from tidemark_streaming.feed import Chunk
+
+CHANGE = {
+    "_change_type": "STRING",
+    "_commit_version": "BIGINT",
+    "_commit_timestamp": "TIMESTAMP",
+}
+"""The columns in which a source keeps what a change feed says of a row: those of them that it has.
+
+`_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
+"""
+
+_INSTANT = pa.timestamp("us", "UTC")
+_FEED = "delta.enableChangeDataFeed"
+_SAME = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+@dataclass(frozen=True)
+class DeltaFeed:
+    """Versions of a Delta table that somebody else writes: each is one arrival.
+
+    The timeline has the version that an arrival brought, and the next one goes on after it. Its
+    processing time is that of the commit. A version without new data, as a compaction is, is an
+    arrival without rows. The table is never written.
+
+    The log is append-only, so a version that updates or deletes rows stops the source, unless it
+    is said what becomes of it. Versions of which the table has no record or no files any more stop
+    it as well, until that loss is accepted.
+
+    Args:
+        source: whose events they are. The table may have columns besides.
+        path: the table, which the engine must see under the same path.
+        start: the version to begin with; that one is the table as it was then, in one arrival.
+        change_feed: read the table's change data feed: each change of a row is an event, which
+            `CHANGE` tells. An update is two, the row as it was and as it is.
+        skip_change_commits: versions that update or delete rows bring nothing.
+        accept_loss: go on after what is gone.
+
+    Raises:
+        DefinitionError: a start before 0; both ways to take changes.
+    """
+
+    source: Source
+    path: str
+    start: int = 0
+    change_feed: bool = False
+    skip_change_commits: bool = False
+    accept_loss: bool = False
+
+    def __post_init__(self) -> None:
+        what = f"The feed of source '{self.source.name}'"
+        if self.start < 0:
+            raise DefinitionError(f"{what} starts with version 0 or a later one, not {self.start}.")
+        if self.change_feed and self.skip_change_commits:
+            raise DefinitionError(f"{what} takes change_feed or skip_change_commits, not both.")
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        table = self._open()
+        self._check(table)
+        identity, head = str(table.metadata().id), table.version()
+        told = (json.loads(arrival.position) for arrival in reversed(timeline))
+        # A source may have come from elsewhere before.
+        at = next((p for p in told if "table" in p), None)
+        if at is not None and at["table"] != identity:
+            if not self.accept_loss:
+                raise DataError(
+                    f"{self._what} is not the one that was read before: it was made anew under "
+                    f"its path after version {at['version']}. --accept-loss takes the new one from "
+                    f"version {self.start} on."
+                )
+            at = None
+        first = self.start if at is None else at["version"] + 1
+        if at is None and first > head:
+            raise DataError(f"{self._what} has no version {first} yet: its newest is {head}.")
+        clock = timeline[-1].arrived_at if timeline else None
+        chunks: list[Chunk] = []
+        gone: list[int] = []
+        for version in range(first, head + 1):
+            whole = at is None and version == self.start > 0
+            done = self._commit(version, whole=whole)
+            if done is None:
+                gone.append(version)
+                continue
+            if gone and not self.accept_loss:
+                break
+            if done.changes and not (whole or self.change_feed or self.skip_change_commits):
+                if chunks:
+                    # What came before it is brought in first.
+                    return chunks
+                raise self._refused(version)
+            clock = done.at if clock is None else max(clock, done.at)
+            position: dict[str, Any] = {"table": identity, "version": version}
+            position |= {"whole": True} if whole else {}
+            size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
+            chunks.append(Chunk(json.dumps(position), clock, size, rows))
+        if gone and not self.accept_loss and not chunks:
+            raise self._lost(gone, head)
+        return chunks
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        table, found = self._open(), list[pa.Table]()
+        for number, chunk in enumerate(chunks):
+            told = json.loads(chunk.position)
+            whole, version = "whole" in told, told["version"]
+            rows = (
+                self._changed(table, version)
+                if self.change_feed and not whole
+                else self._added(table, version, whole=whole)
+            )
+            found.append(
+                rows.append_column("chunk", pa.array([number] * len(rows), pa.int64()))
+                .append_column("position", pa.array(range(len(rows)), pa.int64()))
+                .append_column("read_from", _places(version, len(rows)))
+            )
+        return frame(spark, pa.concat_tables(found))
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        """Nothing: the engine reads no file of the table."""
+        return None
+
+    def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
+        """The rows that a version has added, or that the table had as of it."""
+        done = self._commit(version, whole=whole)
+        if done is None:
+            raise self._lost([version], table.version())
+        skipped = done.changes and not whole
+        rows = rows_of(table, () if skipped else done.files)
+        told = {
+            "_change_type": pa.scalar("insert"),
+            "_commit_version": pa.scalar(version),
+            "_commit_timestamp": _moment(done),
+        }
+        return self._own(rows, told)
+
+    def _changed(self, table: DeltaTable, version: int) -> pa.Table:
+        """The change feed of a version."""
+        done = self._commit(version, whole=False)
+        if done is None:
+            raise self._lost([version], table.version())
+        try:
+            rows = listed.changes(table, version - 1, version)
+        except DeltaError as error:
+            if "change data" not in str(error):
+                raise self._lost([version], table.version()) from error
+            raise DataError(
+                f"{self._what} has no change feed of version {version}: it was not turned on yet. "
+                f"Begin with a later one: start={version + 1} takes the table as it was then."
+            ) from None
+        # Who reads a feed twice has its rows in one order.
+        plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
+        rows = rows.sort_by([(name, "ascending") for name in plain])
+        return self._own(rows, {"_commit_timestamp": _moment(done)})
+
+    def _own(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
+        """The source's columns of these rows."""
+        columns = {
+            name: pa.repeat(told[name], len(rows)) if name in told else rows[name]
+            for name in self.source.columns
+        }
+        found = pa.table(columns)
+        instants = [pa.field(f.name, _INSTANT) if _is_instant(f) else f for f in found.schema]
+        return found.cast(pa.schema(instants))
+
+    def _commit(self, version: int, *, whole: bool) -> Commit | None:
+        changed = Of.CHANGES if self.change_feed else Of.ADDED
+        return commit(self.path, version, Of.WHOLE if whole else changed)
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.path)
+        except TableNotFoundError:
+            raise DataError(
+                f"There is no Delta table at '{self.path}', from which source "
+                f"'{self.source.name}' comes: correct the feed's path, or write the table."
+            ) from None
+
+    def _check(self, table: DeltaTable) -> None:
+        """Refuse a table that has not the source's columns, or is not read here."""
+        settings = table.metadata().configuration
+        if settings.get("delta.columnMapping.mode", "none") != "none":
+            raise DataError(
+                f"{self._what} has column mapping, which this feed does not read: its files name "
+                "their columns otherwise. Read a copy without (CREATE TABLE … AS SELECT)."
+            )
+        if self.start and "deletionVectors" in (table.protocol().reader_features or []):
+            raise DataError(
+                f"{self._what} has deletion vectors, so how it was at version {self.start} is not "
+                "read here: begin with version 0, or read a copy without (CREATE TABLE … AS "
+                "SELECT)."
+            )
+        if self.change_feed and settings.get(_FEED) != "true":
+            raise DataError(
+                f"{self._what} keeps no change feed: ALTER TABLE … SET TBLPROPERTIES ({_FEED} = "
+                f"true), and begin with the version that this makes."
+            )
+        there = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
+        there |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
+        for name, kind in self.source.columns.items():
+            plain = kind.lower().replace(" ", "")
+            plain = _SAME.get(plain, plain)
+            if there.get(name) != plain:
+                found = f"has it as {there[name]}" if name in there else "has no such column"
+                raise DefinitionError(
+                    f"Source '{self.source.name}' declares the column '{name}' as {kind}, and "
+                    f"Delta table '{self.path}' {found}; it has: "
+                    f"{', '.join(f'{n} {k}' for n, k in there.items())}."
+                )
+
+    def _refused(self, version: int) -> DataError:
+        return DataError(
+            f"Version {version} of Delta table '{self.path}' updates or deletes rows, and what "
+            f"source '{self.source.name}' has in its log stays there. Give the feed "
+            "change_feed=True, where each change is an event, or skip_change_commits=True, where "
+            "such a version brings nothing."
+        )
+
+    def _lost(self, versions: Sequence[int], head: int) -> DataError:
+        first, last = versions[0], versions[-1]
+        which = f"version {first}" if first == last else f"versions {first} to {last}"
+        later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
+        begin = "" if later is None else f", or begin anew with start={later}"
+        return DataError(
+            f"{self._what} has {which} no more: VACUUM or its retention took the files. "
+            f"--accept-loss goes on after that without these rows{begin}."
+        )
+
+    @property
+    def _what(self) -> str:
+        return f"Delta table '{self.path}' of source '{self.source.name}'"
+
+
+def _moment(done: Commit) -> pa.Scalar:
+    return pa.scalar(done.at, pa.int64()).cast(_INSTANT)
+
+
+def _is_instant(field: pa.Field) -> bool:
+    return pa.types.is_timestamp(field.type) and field.type.tz is not None
+
+
+def _places(version: int, count: int) -> pa.Array:
+    return pa.array([f"{version}#{n}" for n in range(count)], pa.string())

@@ -1,0 +1,132 @@
+"""What a Delta table's log tells of its versions, and the rows of their files."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tidemark.store.committers.staged import file_system
+from tidemark.store.rows import arrow_schema
+
+_PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+
+
+class Of(Enum):
+    """What is asked for of a version: the rows that it added, the table as it was then, or what it
+    changed."""
+
+    ADDED = auto()
+    WHOLE = auto()
+    CHANGES = auto()
+
+
+class File(NamedTuple):
+    """A file of a table: its path below it, the values of its partition, its size and rows."""
+
+    path: str
+    values: dict[str, str | None]
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a version did.
+
+    Args:
+        at: when, in microseconds.
+        files: those that it added with new data, or all that the table had then.
+        changes: whether it updated or deleted rows.
+    """
+
+    at: int
+    files: Sequence[File]
+    changes: bool
+
+
+def commit(path: str, version: int, of: Of) -> Commit | None:
+    """What a version did; None where the table tells it no more, or has not the files any more
+    of what is asked for."""
+    system, root = file_system(path)
+    try:
+        with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as log:
+            actions = [json.loads(line) for line in log.read().splitlines() if line.strip()]
+    except FileNotFoundError:
+        return None
+    adds, removes = (
+        [a[kind] for a in actions if kind in a and a[kind].get("dataChange")]
+        for kind in ("add", "remove")
+    )
+    feed = [a["cdc"] for a in actions if "cdc" in a]
+    # A file of which some rows are marked as deleted.
+    changes = bool(removes) or any("deletionVector" in add for add in adds)
+    files = [_file(add) for add in adds]
+    needed = [file.path for file in files]
+    if of is Of.WHOLE:
+        try:
+            files = _files(DeltaTable(path, version))
+        except DeltaError:
+            return None
+        needed = [file.path for file in files]
+    elif of is Of.CHANGES:
+        needed = [unquote(each["path"]) for each in feed or [*adds, *removes]]
+    elif changes:
+        needed = []
+    infos = system.get_file_info([f"{root}/{path}" for path in needed])
+    if any(info.type == pafs.FileType.NotFound for info in infos):
+        return None
+    info = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+    at = info.get("inCommitTimestamp", info.get("timestamp", 0))
+    return Commit(at * 1000, files, changes)
+
+
+def rows_of(table: DeltaTable, files: Sequence[File]) -> pa.Table:
+    """The rows of files, with the columns that the table has now."""
+    schema, by = arrow_schema(table.schema()), table.metadata().partition_columns
+    kept = pa.schema([field for field in schema if field.name not in by])
+    system, root = file_system(table.table_uri)
+    rows = [schema.empty_table()]
+    for file in files:
+        read = ds.dataset(f"{root}/{file.path}", kept, _PARQUET, system).to_table()
+        for name in by:
+            value = _typed(file.values[name], schema.field(name).type)
+            read = read.append_column(name, pa.repeat(value, len(read)))
+        rows.append(read.select(schema.names).cast(schema))
+    return pa.concat_tables(rows)
+
+
+def _file(add: dict[str, Any]) -> File:
+    rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
+    values = {name: value or None for name, value in add.get("partitionValues", {}).items()}
+    return File(unquote(add["path"]), values, add["size"], rows)
+
+
+def _files(table: DeltaTable) -> list[File]:
+    """All files of a table."""
+    by = table.metadata().partition_columns
+    told = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [
+        File(
+            unquote(add["path"]),
+            {name: None if (v := add[f"partition.{name}"]) is None else str(v) for name in by},
+            add["size_bytes"],
+            add.get("num_records") or 0,
+        )
+        for add in sorted(told, key=lambda add: (add["modification_time"], add["path"]))
+    ]
+
+
+def _typed(value: str | None, kind: pa.DataType) -> pa.Scalar:
+    """The value of a partition, which a log has as text."""
+    if value is not None and pa.types.is_timestamp(kind):
+        plain = pa.array([value.replace("T", " ").removesuffix("Z")]).cast(pa.timestamp("us"))
+        return plain.cast(pa.int64()).cast(kind)[0]
+    return pa.array([value], pa.string()).cast(kind)[0]

@@ -1,0 +1,268 @@
+"""A Delta table as a source: each version comes once, whatever the cut; what can't come is told."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark import cloudpickle
+
+from support import MINUTE, PER_MINUTE, T0
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.engine.connect import address
+from tidemark.run.runner import incremental
+from tidemark.store.log import Arrival
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.delta import CHANGE, DeltaFeed
+from tidemark_streaming.ingest import ingest
+
+ORDERS = Source(
+    name="orders",
+    columns={"ts": "TIMESTAMP", "shop": "STRING", "price": "BIGINT"},
+    event_time="ts",
+    watermark=BoundedOutOfOrderness("1 minute"),
+)
+CHANGED = replace(ORDERS, columns={**ORDERS.columns, **CHANGE})
+PER_SHOP = replace(
+    PER_MINUTE,
+    name="per_shop",
+    source=ORDERS,
+    keys=("shop",),
+    aggregates={"n": agg.count(), "total": agg.sum("price")},
+)
+
+
+def orders(minutes: Sequence[int], shop: str = "a") -> pa.Table:
+    """Orders at these minutes, each with its minute as its price."""
+    instants = pa.array([T0 + m * MINUTE for m in minutes], pa.timestamp("us", "UTC"))
+    prices = pa.array(minutes, pa.int64())
+    return pa.table({"ts": instants, "shop": [shop] * len(minutes), "price": prices})
+
+
+def write(path: Path, rows: pa.Table, **more: Any) -> None:  # noqa: ANN401
+    write_deltalake(path, rows, mode="append", **more)
+
+
+def done(feed: DeltaFeed) -> list[Arrival]:
+    """The arrivals that are pending, as if they had been brought in."""
+    return [
+        Arrival(n, c.arrived_at, None, None, 0, None, None, c.bytes, c.position)
+        for n, c in enumerate(feed.pending([]))
+    ]
+
+
+def versions(feed: DeltaFeed, timeline: Sequence[Arrival] = ()) -> list[int]:
+    return [json.loads(chunk.position)["version"] for chunk in feed.pending(timeline)]
+
+
+def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
+    """What came, without the clock."""
+    rows = warehouse.take(source.log_table).drop_columns(["correlation_id"])
+    return sorted(rows.to_pylist(), key=lambda row: (row["arrival"], row["position"]))
+
+
+def test_whatever_the_cut_windows_are_equal(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Versions that come one at a time, in any pieces, or all at once: the same log, the same
+    windows; also of a table by partitions, that gets a column more and is compacted."""
+    chance, path = random.Random(11), tmp_path / "orders"
+    piecemeal = DeltaFeed(ORDERS, str(path))
+    for commit in range(6):
+        minutes = [commit + chance.randint(-3, 1) for _ in range(8)]
+        rows = pa.concat_tables([orders(minutes[:5], "a b"), orders(minutes[5:])])
+        if commit > 3:
+            rows = rows.append_column("note", pa.array(["new"] * 8))
+        write(path, rows, partition_by=["shop"], schema_mode="merge")
+        if commit == 4:
+            DeltaTable(path).optimize.compact()
+        if chance.random() < 0.6:
+            list(ingest(warehouse, piecemeal))
+    list(ingest(warehouse, piecemeal))
+    whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
+    assert len(list(ingest(whole, piecemeal, batch=None))) == 1
+    assert log(whole, ORDERS) == log(warehouse, ORDERS)
+    assert {row["arrival"] for row in log(whole, ORDERS)} == {0, 1, 2, 3, 4, 6}
+    found = []
+    for place in (warehouse, whole):
+        incremental(place, PER_SHOP)
+        rows = place.take(PER_SHOP.table).to_pylist()
+        found.append(sorted(tuple(map(str, row.values())) for row in rows))
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def test_changes_of_rows_are_events(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Added with their signs they give the table as it is."""
+    path = tmp_path / "orders"
+    on = {"delta.enableChangeDataFeed": "true"}
+    write(path, orders([0, 1, 2, 3]), configuration=on)
+    write(path, orders([4, 5], "b"))
+    feed = DeltaFeed(CHANGED, str(path), change_feed=True)
+    list(ingest(warehouse, feed))
+    table = DeltaTable(path)
+    table.update(predicate="price = 2", updates={"price": "20"})
+    table.delete("shop = 'b' AND price = 5")
+    list(ingest(warehouse, feed))
+    rows = log(warehouse, CHANGED)
+    assert [
+        (r["arrival"], r["_change_type"], r["_commit_version"], r["price"]) for r in rows[6:]
+    ] == [
+        (2, "update_preimage", 2, 2),
+        (2, "update_postimage", 2, 20),
+        (3, "delete", 3, 5),
+    ]
+    sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+    told = warehouse.read(CHANGED.log_table).selectExpr(f"SUM({sign})", f"SUM(price * {sign})")
+    there = DeltaTable(path).to_pyarrow_table()["price"].to_pylist()
+    assert told.collect() == [(len(there), sum(there))]
+
+
+def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    write(path, orders([1]))
+    DeltaTable(path).delete("price = 0")
+    write(path, orders([2]))
+    feed = DeltaFeed(ORDERS, str(path), start=2)
+    list(ingest(warehouse, feed))
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 1), (1, 2)]
+
+
+KILLED = """
+import json
+import sys
+from pathlib import Path
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+
+_, file, remote, place = sys.argv
+warehouse = Warehouse(SparkSession.builder.remote(remote).getOrCreate(), *json.loads(place))
+list(ingest(warehouse, cloudpickle.loads(Path(file).read_bytes()), batch=2))
+"""
+
+
+def test_killed_amid_a_commit_each_version_comes_once(
+    engine: Settings, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    path, file = tmp_path / "orders", tmp_path / "feed"
+    for minute in range(3):
+        write(path, orders([minute]))
+    feed = DeltaFeed(ORDERS, str(path))
+    file.write_bytes(cloudpickle.dumps(feed))
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(file), address(engine), json.dumps(warehouse.place)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TIDEMARK_FAIL_AT": "timeline"},
+        timeout=120,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    list(ingest(warehouse, feed))
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (1, 1), (2, 2)]
+
+
+def test_a_version_that_changes_rows_stops_the_source_after_those_before(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0, 1]))
+    write(path, orders([2]))
+    DeltaTable(path).delete("price = 1")
+    write(path, orders([3]))
+    feed = DeltaFeed(ORDERS, str(path))
+    assert versions(feed) == [0, 1]
+    with pytest.raises(DataError, match=r"Version 2 of .*orders' updates or deletes rows, and wh"):
+        feed.pending(done(feed))
+    assert versions(replace(feed, skip_change_commits=True), done(feed)) == [2, 3]
+    with pytest.raises(DataError, match=r"keeps no change feed: ALTER TABLE"):
+        replace(feed, change_feed=True).pending(done(feed))
+
+
+def test_what_a_skipped_version_wrote_does_not_come(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0, 1]))
+    DeltaTable(path).update(predicate="price = 1", updates={"price": "10"})
+    write(path, orders([2]))
+    list(ingest(warehouse, DeltaFeed(ORDERS, str(path), skip_change_commits=True)))
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (0, 1), (2, 2)]
+
+
+def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    for minute in range(5):
+        write(path, orders([minute]))
+    feed = DeltaFeed(ORDERS, str(path))
+    timeline = done(feed)[:1]
+    # What VACUUM leaves of two versions whose rows are elsewhere by now.
+    table = DeltaTable(path)
+    table.optimize.compact()
+    old = [
+        json.loads((path / f"_delta_log/{v:020}.json").read_text().splitlines()[-1]) for v in (1, 2)
+    ]
+    for commit in old:
+        (path / commit["add"]["path"]).unlink()
+    sentence = r"orders' has versions 1 to 2 no more: VACUUM .* --accept-loss .*start=5\."
+    with pytest.raises(DataError, match=sentence):
+        feed.pending(timeline)
+    assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]
+    # And what the log's own retention leaves.
+    table.create_checkpoint()
+    for version in range(3):
+        (path / f"_delta_log/{version:020}.json").unlink()
+    with pytest.raises(DataError, match=r"has versions 0 to 2 no more"):
+        feed.pending([])
+    assert versions(replace(feed, start=5)) == [5]
+
+
+def test_a_table_made_anew_is_told(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for path in (first, second):
+        write(path, orders([0]))
+    timeline = done(DeltaFeed(ORDERS, str(first)))
+    anew = DeltaFeed(ORDERS, str(second))
+    with pytest.raises(DataError, match=r"made anew under its path after version 0\. --accept"):
+        anew.pending(timeline)
+    assert versions(replace(anew, accept_loss=True), timeline) == [0]
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    feed = DeltaFeed(ORDERS, str(path))
+    with pytest.raises(DataError, match=r"There is no Delta table at '.*orders', from which sour"):
+        feed.pending([])
+    write(path, orders([0]))
+    with pytest.raises(DataError, match=r"has no version 4 yet: its newest is 0\."):
+        replace(feed, start=4).pending([])
+    other = replace(ORDERS, columns={**ORDERS.columns, "note": "STRING"})
+    with pytest.raises(DefinitionError, match=r"'note' as STRING, and .* has no such column; it h"):
+        replace(feed, source=other).pending([])
+    other = replace(ORDERS, columns={**ORDERS.columns, "price": "DOUBLE"})
+    with pytest.raises(DefinitionError, match=r"'price' as DOUBLE, and .* has it as bigint; it"):
+        replace(feed, source=other).pending([])
+    with pytest.raises(DefinitionError, match=r"version 0 or a later one, not -1\."):
+        replace(feed, start=-1)
+    with pytest.raises(DefinitionError, match=r"takes change_feed or skip_change_commits, not b"):
+        replace(feed, change_feed=True, skip_change_commits=True)
+
+
+def test_a_feed_that_was_turned_on_later_is_told(warehouse: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    feed = DeltaFeed(CHANGED, str(path), change_feed=True)
+    with pytest.raises(DataError, match=r"no change feed of version 0: .*start=1 takes the table"):
+        list(ingest(warehouse, feed))
+    list(ingest(warehouse, replace(feed, start=1)))
+    (row,) = log(warehouse, CHANGED)
+    assert (row["_change_type"], row["_commit_version"]) == ("insert", 1)
