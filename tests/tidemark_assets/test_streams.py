@@ -1,5 +1,7 @@
 """Streams from Dagster: started by a job, found again and looked after by a sensor, stopped."""
 
+import os
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import dagster as dg
+import psutil
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,6 +22,7 @@ from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionChanged
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
+from tidemark.engine.server import managed_of
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.stream_checks import KEEPS_RUNNING, stream_check
@@ -61,6 +65,22 @@ def through(settings: Settings, arrival: int) -> None:
     while Glance(settings).behind(ASSETS, arrival):
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
+
+
+def wait_for_end(settings: Settings) -> None:
+    """Wait until the stream has ended."""
+    deadline = time.monotonic() + 120
+    while queries.running(settings, ASSETS):
+        assert time.monotonic() < deadline, "the stream goes on"
+        time.sleep(0.3)
+
+
+def workers(settings: Settings) -> set[psutil.Process]:
+    """The Python workers of the engine's streams."""
+    record = managed_of(settings).running()
+    assert record is not None
+    found = psutil.Process(record.pid).children(recursive=True)
+    return {p for p in found if "foreach_batch_worker" in " ".join(p.cmdline())}
 
 
 def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity, str]]:
@@ -230,10 +250,7 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
     assert ticks.skipped().startswith("per_minute runs since ")
     newer.touch()
     ingest(warehouse, READINGS, ARRIVALS[2:])
-    deadline = time.monotonic() + 120
-    while (query := queries.running(here, assets)) and time.monotonic() < deadline:
-        time.sleep(0.3)
-    assert not query
+    wait_for_end(here)
     # At once: no wait, and no failure on record.
     assert ticks.launched() == ["per_minute"]
     assert observed(instance)[-1]["last error"].startswith("Asset 'per_minute' has another")
@@ -241,6 +258,29 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
     assert job(here, instance, "some_start_streams").success
     through(here, 4)
     assert ticks.skipped().startswith("per_minute runs since ")
+    assert job(here, instance, "some_stop_streams").success
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    ticks = ticks_of(streams("some", ASSETS), instance, here)
+    before = workers(engine)
+    assert job(here, instance, "some_start_streams").success
+    through(here, 1)
+    assert ticks.skipped().startswith("per_minute runs since ")
+    (own,) = workers(engine) - before
+    os.kill(own.pid, signal.SIGKILL)
+    ingest(warehouse, READINGS, ARRIVALS[2:])
+    wait_for_end(here)
+    assert ticks.launched() == ["per_minute"]
+    assert observed(instance)[-1]["last error"] == "Its Python worker was killed."
+    assert observed(instance)[-1]["failures in a row"] == 0
+    assert job(here, instance, "some_start_streams").success
+    through(here, 4)
     assert job(here, instance, "some_stop_streams").success
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
