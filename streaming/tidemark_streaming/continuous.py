@@ -30,7 +30,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
-from tidemark.store.log import arrivals
+from tidemark.store.arrival import Recent, arrivals
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.outbox.follow import attend
 from tidemark_streaming.watcher import abandoned, watching
@@ -191,15 +191,15 @@ def _batch(
 
     def run(batch: DataFrame, _: int) -> None:
         nonlocal standing
-        known = arrivals(batch)
-        if not known:
+        recent = Recent(arrivals(batch))
+        if not recent.arrivals:
             return
-        warehouse, through = Warehouse(batch.sparkSession, *place), known[-1].arrival
+        warehouse, through = Warehouse(batch.sparkSession, *place), recent.arrivals[-1].arrival
         attend(place, transform, lambda: Warehouse(batch.sparkSession, *place))
         more = True
         while more:
             done = incremental(
-                warehouse, transform, through=through, limit=limit, known=known, standing=standing
+                warehouse, transform, through=through, limit=limit, recent=recent, standing=standing
             )
             standing = standing or done is not None
             more = limit is not None and done is not None

@@ -10,10 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base import telemetry
@@ -24,9 +26,10 @@ from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.engine.process import Tell, silent
 from tidemark.run.traced import arrived
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import NOTHING, Arrival, Recent
+from tidemark.store.log import Log
 from tidemark.store.reference import current
-from tidemark.store.rows import FEW, columns, frame
+from tidemark.store.rows import FEW, Rows, columns, frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 from tidemark_streaming.observed import fold, observe
@@ -47,11 +50,21 @@ TOGETHER = 10
 
 @dataclass(frozen=True)
 class Ingested:
-    """One commit: its arrivals, and how many of those that were pending are in by now."""
+    """One commit: its arrivals, and how many of those that were pending are in by now.
+
+    Args:
+        rows: what it brought, as the log has it, where that is in memory.
+    """
 
     arrivals: tuple[Arrival, ...]
     done: int
     pending: int
+    rows: pa.Table | None = None
+
+    @property
+    def recent(self) -> Recent:
+        """Its arrivals, for a run that is to read nothing again."""
+        return Recent(self.arrivals, self.rows)
 
 
 def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterator[Ingested]:
@@ -75,6 +88,7 @@ def follow(
     feed: Feed,
     every: float = LOOK_EVERY,
     *,
+    then: Callable[[Warehouse, Recent], None] | None = None,
     again: Callable[[], Warehouse] | None = None,
     tell: Tell = silent,
 ) -> Iterator[Ingested]:
@@ -85,6 +99,8 @@ def follow(
 
     Args:
         every: seconds between two looks.
+        then: what is done with the arrivals of each commit before the next look; and, to begin
+            with, with those that were there, of which none is in memory.
         again: the warehouse by a new session, once the engine is back; without it, an engine that
             is gone ends this.
         tell: takes a sentence when something does not answer, and one when it is back.
@@ -101,7 +117,12 @@ def follow(
                 if log is None:
                     log = _written(warehouse, source)
                     timeline = log.timeline()
-                yield from _bring(log, timeline, feed, None)
+                    if then is not None and timeline:
+                        then(warehouse, NOTHING)
+                for commit in _bring(log, timeline, feed, None):
+                    if then is not None:
+                        then(warehouse, commit.recent)
+                    yield commit
                 outage.over()
             except ERRORS as error:
                 if engine_lost(error) and again is None:
@@ -191,7 +212,7 @@ def ingest_each(
         timeline = log.timeline()
         for feed, number, total in feeds:
             for commit in _bring(log, timeline, feed, batch):
-                yield Ingested(commit.arrivals, number, total)
+                yield replace(commit, done=number, pending=total)
 
 
 def _check_way(warehouse: Warehouse, source: Source) -> None:
@@ -256,13 +277,16 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     size = batch or max(most, 1)
     for first in range(0, len(chunks), size):
         part = chunks[first : first + size]
-        arrivals = _commit(log, feed, last, part)
+        arrivals, rows = _commit(log, feed, last, part)
         timeline += arrivals
         last = arrivals[-1]
-        yield Ingested(tuple(arrivals), first + len(part), len(chunks))
+        yield Ingested(tuple(arrivals), first + len(part), len(chunks), rows)
 
 
-def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]) -> list[Arrival]:
+def _commit(
+    log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]
+) -> tuple[list[Arrival], pa.Table | None]:
+    """The arrivals that the chunks have become, and what the log was given of them, if few."""
     clock = Clock()
     try:
         versions = json.dumps(current(log.warehouse, log.source))
@@ -277,8 +301,7 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
                 facts = observe(log.source, rows, chunks, columns(held))
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
-                number = F.col("chunk") + arrivals[0].arrival
-                log.append(rows.withColumn("arrival", number), arrivals)
+                logged = log.append(_numbered(held, arrivals[0].arrival), arrivals)
                 clock.after("write")
     except PySparkException as error:
         known = feed.explain(error)
@@ -290,4 +313,11 @@ def _commit(log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk])
         span = clock.span(f"ingest {log.source.name}", events=events)
         numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
         telemetry.tell(arrived(log, *numbers), span, begins=True)
-    return arrivals
+    return arrivals, logged
+
+
+def _numbered(rows: Rows, first: int) -> Rows:
+    """Rows with the number of their arrival, of which `first` is that of the first chunk."""
+    if isinstance(rows, DataFrame):
+        return rows.withColumn("arrival", F.col("chunk") + first)
+    return rows.append_column("arrival", pa.array(rows["chunk"].to_numpy() + first, pa.int64()))

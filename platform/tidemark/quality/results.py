@@ -14,6 +14,7 @@ from tidemark.base.instants import iso
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
 from tidemark.store.marker import Marker
+from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 
 TABLE = "checks"
@@ -21,19 +22,18 @@ MOST = 1000
 """How many failures a result lists; it counts all of them."""
 _OBSERVED = 5
 
-_INSTANT = pa.timestamp("us", "UTC")
-_FAILURE = {"window_start": _INSTANT, "keys": pa.string(), "observed": pa.string()}
+_FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
 _SCHEMA = pa.schema(
     {
         **dict.fromkeys(("asset", "life", "expectation", "level"), pa.string()),
         "success": pa.bool_(),
-        **dict.fromkeys(("window_from", "window_to"), _INSTANT),
+        **dict.fromkeys(("window_from", "window_to"), INSTANT),
         **dict.fromkeys(("rows_judged", "rows_failed"), pa.int64()),
         **dict.fromkeys(("observed", "expected"), pa.string()),
         "failures": pa.list_(pa.struct(list(_FAILURE.items()))),
         **dict.fromkeys(("run", "mode"), pa.string()),
         **dict.fromkeys(("through_arrival", "seq"), pa.int64()),
-        "at": _INSTANT,
+        "at": INSTANT,
     }
 )
 

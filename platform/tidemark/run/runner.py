@@ -13,7 +13,7 @@ earlier run could not publish to its end goes that way.
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -30,9 +30,9 @@ from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.run.traced import trace
 from tidemark.store import ledger
+from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
-from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker
 from tidemark.store.warehouse import Warehouse
 
@@ -47,7 +47,7 @@ def incremental(
     *,
     through: int | None = None,
     limit: int | None = None,
-    known: Sequence[Arrival] = (),
+    recent: Recent = NOTHING,
     standing: bool = False,
 ) -> RunFacts | None:
     """Take in the arrivals that the asset has not seen, and publish what they fire.
@@ -55,7 +55,7 @@ def incremental(
     Args:
         through: the last arrival to take; all there are by default.
         limit: how many arrivals to take at most.
-        known: arrivals that the caller has read already, in order.
+        recent: arrivals that the caller has in memory.
         standing: whether the asset was run by this very definition before: one that a newer
             definition has run meanwhile is not gone on with.
 
@@ -75,9 +75,9 @@ def incremental(
         )
 
     def planned(asset: Asset, last: Marker) -> Plan | None:
-        return plan.increment(asset, last, through, limit, known)
+        return plan.increment(asset, last, through, limit, recent.arrivals)
 
-    return _run(warehouse, transform, planned, standing=standing)
+    return _run(warehouse, transform, planned, recent=recent, standing=standing)
 
 
 def backfill(
@@ -163,6 +163,7 @@ def _run(
     transform: Definition,
     planned: _Planner,
     *,
+    recent: Recent = NOTHING,
     reported: bool = False,
     anew: bool = False,
     standing: bool = False,
@@ -176,7 +177,7 @@ def _run(
     for n in range(ATTEMPTS):
         try:
             with warehouse.catalog.aside():
-                asset = Asset(warehouse, transform)
+                asset = Asset(warehouse, transform, recent=recent)
                 last = asset.state.last()
                 if last.swap is not None and not asset.rolls_up and asset.published() < last.seq:
                     # That asks for no definition, so it is not asked whose this one is.

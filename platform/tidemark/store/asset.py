@@ -4,6 +4,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.rollup import counting
 from tidemark.define.transform import WindowedTransform
 from tidemark.store import ledger
+from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -15,14 +16,19 @@ class Asset:
     Args:
         life: its identity, from its first run until it is dropped, where that is known. All that a
             commit of the state causes elsewhere is written under it.
+        recent: arrivals of its source that the caller has in memory.
     """
 
     def __init__(
-        self, warehouse: Warehouse, transform: Definition, life: str | None = None
+        self,
+        warehouse: Warehouse,
+        transform: Definition,
+        life: str | None = None,
+        recent: Recent = NOTHING,
     ) -> None:
         self.warehouse = warehouse
         self.transform = transform
-        self.log = Log(warehouse, transform.source)
+        self.log = Log(warehouse, transform.source, recent)
         self.state = State(warehouse, transform)
         self.life = life or self.lifetime()
 

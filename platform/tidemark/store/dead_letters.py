@@ -7,8 +7,11 @@ have a place in the same arrival, which the positions of the log's rows leave ou
 
 from collections.abc import Collection
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+
+from tidemark.store.rows import Rows
 
 _TOLD = {
     "reason": "STRING",
@@ -36,7 +39,8 @@ DEAD_LETTER_COLUMNS = {
 be kept. What follows is what a broker says of a record, null where there was none.
 """
 
-_FITS = "dead_letter IS NULL"
+_DEAD = "dead_letter"
+_FITS = f"{_DEAD} IS NULL"
 
 
 def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
@@ -48,20 +52,27 @@ def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
     """
     told = {"reason": reason, "bytes": content, **record}
     fields = [told.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
-    return F.when(reason.isNotNull(), F.struct(*fields)).alias("dead_letter")
+    return F.when(reason.isNotNull(), F.struct(*fields)).alias(_DEAD)
 
 
 def is_dead(columns: Collection[str]) -> Column:
     """Whether a row of a feed is a dead letter, by the columns that its rows have."""
-    return F.isnotnull("dead_letter") if "dead_letter" in columns else F.lit(False)
+    return F.isnotnull(_DEAD) if _DEAD in columns else F.lit(False)
 
 
-def fitting(rows: DataFrame) -> DataFrame:
+def fitting(rows: Rows) -> Rows:
     """The rows of a feed that fit the source's columns, where some don't."""
-    return rows.where(_FITS)
+    if isinstance(rows, DataFrame):
+        return rows.where(_FITS)
+    return rows.filter(rows[_DEAD].is_null())
 
 
-def rejected(rows: DataFrame) -> DataFrame:
+def rejected(rows: Rows) -> Rows:
     """The dead letters among the rows of an arrival, as their table has them."""
     own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]
-    return rows.where(f"NOT ({_FITS})").select(*own, "dead_letter.*")
+    if isinstance(rows, DataFrame):
+        return rows.where(f"NOT ({_FITS})").select(*own, f"{_DEAD}.*")
+    dead = rows.filter(rows[_DEAD].is_valid())
+    told = dead.select([_DEAD]).flatten()
+    columns = [*(dead[name] for name in own), *(told[f"{_DEAD}.{name}"] for name in _TOLD)]
+    return pa.table(columns, names=[*own, *_TOLD])

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import pyarrow as pa
 
 from tidemark.store.conditions import Within
-from tidemark.store.rows import plain
+from tidemark.store.rows import INSTANT, plain
 from tidemark.store.warehouse import Warehouse
 
 TABLE = "runs"
@@ -103,12 +103,11 @@ class RunFacts:
         return {step: (end - start) / 1e6 for step, start, end in spans(asdict(self))}
 
 
-_INSTANT = pa.timestamp("us", "UTC")
 _INSTANTS = ("window_from", "window_to", "started_at", "watermark", *ENDED.values())
 _TYPES = {int: pa.int64(), int | None: pa.int64(), str: pa.string(), bool: pa.bool_()}
 _SCHEMA = pa.schema(
     [
-        (name, _INSTANT if name in _INSTANTS else _TYPES[kind])
+        (name, INSTANT if name in _INSTANTS else _TYPES[kind])
         for name, kind in get_type_hints(RunFacts).items()
     ]
 )

@@ -13,12 +13,8 @@ removes them.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from itertools import accumulate
-from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -27,79 +23,14 @@ from tidemark.base.failpoint import reach
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
-from tidemark.engine.requests import fetch
+from tidemark.store.arrival import NOTHING, TIMELINE, Arrival, Recent, arrivals, timeline_rows
+from tidemark.store.arriving import Arriving
 from tidemark.store.conditions import Within
-from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS, fitting, rejected
+from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.fence import Fence
 from tidemark.store.log_columns import ddl, follow, protection
-from tidemark.store.rows import FEW, Rows, frame
+from tidemark.store.rows import Rows, frame
 from tidemark.store.warehouse import Warehouse
-
-_INSTANT = pa.timestamp("us", "UTC")
-_TIMELINE = pa.schema(
-    {
-        "arrival": pa.int64(),
-        "arrived_at": _INSTANT,
-        "watermark_before": _INSTANT,
-        "watermark_after": _INSTANT,
-        "rows": pa.int64(),
-        "min_event_time": _INSTANT,
-        "max_event_time": _INSTANT,
-        "bytes": pa.int64(),
-        "position": pa.string(),
-        "watermark_state": pa.string(),
-        "references": pa.string(),
-        "dead_letters": pa.int64(),
-        "schema_version": pa.int64(),
-    }
-)
-_LATER = {"dead_letters": 0, "schema_version": 1}
-"""Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
-
-_FILE_BYTES = 32 << 20
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """One arrival: a set of events that is processed whole or not at all.
-
-    Instants are microseconds since 1970; `None` is minus infinity for a watermark, and "no row has
-    one" for an event time.
-
-    Args:
-        arrival: its number.
-        arrived_at: its processing time.
-        before: the watermark before it, by which its events are judged.
-        after: the watermark after it.
-        rows: how many events it brought; none for a heartbeat and for the end of the stream.
-        min_event_time: the earliest event time.
-        max_event_time: the newest event time.
-        bytes: the size of what was read.
-        position: where the feed stands after it, as JSON.
-        watermark_state: what the watermark strategy remembers, as text.
-        references: the versions that the source's references had, as JSON.
-        dead_letters: how many rows it brought beside its events that could not be decoded.
-        schema_version: that of the log when it came.
-    """
-
-    arrival: int
-    arrived_at: int
-    before: int | None
-    after: int | None
-    rows: int
-    min_event_time: int | None
-    max_event_time: int | None
-    bytes: int
-    position: str
-    watermark_state: str | None = None
-    references: str = "{}"
-    dead_letters: int = 0
-    schema_version: int = 1
-
-    @property
-    def ends(self) -> bool:
-        """Whether the stream has ended with it."""
-        return self.after == INFINITY
 
 
 class Log:
@@ -107,13 +38,17 @@ class Log:
 
     Any number of readers may use it. A writer calls `recover` once before its first `append`, and
     is refused from the moment at which another writer calls `recover`.
+
+    Args:
+        recent: arrivals that the caller has in memory: their rows are not read again.
     """
 
-    def __init__(self, warehouse: Warehouse, source: Source) -> None:
+    def __init__(self, warehouse: Warehouse, source: Source, recent: Recent = NOTHING) -> None:
         self.warehouse = warehouse
         self.source = source
         self.schema_version = 1
         """That of the log, once `create` was called."""
+        self._recent = recent
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
@@ -130,7 +65,7 @@ class Log:
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
         begun = self.warehouse.create(
             self.source.timeline_table,
-            _TIMELINE.empty_table(),
+            TIMELINE.empty_table(),
             f"One row for each arrival of {name}.",
         )
         made = self.warehouse.create(
@@ -148,7 +83,7 @@ class Log:
             self.schema_version = follow(self.warehouse, self.source)
         if not begun:
             # An earlier Tidemark's has fewer columns.
-            self.warehouse.widen(self.source.timeline_table, _TIMELINE)
+            self.warehouse.widen(self.source.timeline_table, TIMELINE)
         whole = begun and made and kept
         if not whole and self.warehouse.version(self.source.timeline_table) == 0:
             self.warehouse.enter(*self._tables)
@@ -172,6 +107,9 @@ class Log:
         Args:
             start, end: only what happened in [start, end), in microseconds; None is no bound.
         """
+        found = self._recent.within(after, through) if start is None and end is None else None
+        if found is not None:
+            return frame(self.warehouse.spark, found)
         bounds = [_numbers(after + 1, through + 1)]
         low = BEGINNING if start is None else max(start, BEGINNING)
         high = INFINITY if end is None else min(end, INFINITY)
@@ -228,69 +166,39 @@ class Log:
             left = beyond is not None and beyond > known
             fence.take(removing=f"arrival > {known}" if left else None)
 
-    def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> None:
+    def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> pa.Table | None:
         """Add whole arrivals: the log's rows in one commit, the dead letters in another, then the
         timeline's. Each of them is a fail point.
 
         Args:
-            rows: what all these arrivals brought: the source's columns, `arrival`, `position` and
-                `read_from`; `correlation_id`, where they bring their own; `dead_letter`, where
-                some could not be decoded. The other facts are taken from `arrivals`.
+            rows: what all these arrivals brought, as `Arriving` takes it.
             arrivals: the arrivals in order, following the timeline's last one.
+
+        Returns:
+            The rows that the log was given, where they are in memory.
 
         Raises:
             ConflictError: another writer has taken over; what was written is without effect.
         """
+        events: Rows | None = None
         try:
             if any(a.rows or a.dead_letters for a in arrivals):
-                self._append_rows(frame(self.warehouse.spark, rows), arrivals)
+                arriving = Arriving(self.source, rows, arrivals)
+                reach("log")
+                if (events := arriving.events()) is not None:
+                    self._log_fence.append(events)
+                reach("dead_letters")
+                if (dead := arriving.dead_letters()) is not None:
+                    self._dead_fence.append(dead)
             reach("timeline")
             # Whoever takes over fences the timeline before the others: this commit vouches for all.
-            self._timeline_fence.append(_rows(arrivals))
+            self._timeline_fence.append(timeline_rows(arrivals))
         except ConflictError:
             raise ConflictError(
                 f"Another ingest of '{self.source.name}' has taken over: this one ends, nothing "
                 "is lost or counted twice."
             ) from None
-
-    def _append_rows(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> None:
-        fit, unfit = sum(a.rows for a in arrivals), sum(a.dead_letters for a in arrivals)
-        told = self._with_facts(rows, arrivals)
-        reach("log")
-        if fit:
-            events = self._events(fitting(told) if unfit else told, _files(arrivals)[-1] + 1)
-            self._log_fence.append(fetch(events) if fit <= FEW else events)
-        reach("dead_letters")
-        if unfit:
-            dead = rejected(told)
-            self._dead_fence.append(fetch(dead) if unfit <= FEW else dead.coalesce(1))
-
-    def _with_facts(self, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-        """`rows` with the facts of their arrival, and `_file`, the one of the log to be in."""
-        facts = self.warehouse.spark.createDataFrame(
-            [
-                (a.arrival, a.arrived_at, a.before, f)
-                for a, f in zip(arrivals, _files(arrivals), strict=True)
-            ],
-            "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
-        )
-        identity = F.concat_ws(":", F.lit(self.source.name), "arrival", "position")
-        if "correlation_id" in rows.columns:
-            identity = F.coalesce("correlation_id", identity)
-        return rows.join(F.broadcast(facts), "arrival").withColumns(
-            {
-                "arrived_at": F.timestamp_micros("_clock"),
-                "watermark": F.timestamp_micros("_watermark"),
-                "correlation_id": identity,
-                "unparsed": F.lit(None).cast("string"),
-            }
-        )
-
-    def _events(self, rows: DataFrame, files: int) -> DataFrame:
-        """Rows as the log's columns, in a few files that each hold a range of arrivals."""
-        rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
-        columns = [*self.source.columns, *ARRIVAL_COLUMNS]
-        return rows.sortWithinPartitions("arrival", "position").select(*(f"`{c}`" for c in columns))
+        return None if isinstance(events, DataFrame) else events
 
     def _declared(self, rows: DataFrame) -> DataFrame:
         """Rows of the log with the columns that the source has: null in those that the log does not
@@ -312,43 +220,6 @@ class Log:
         return (source.timeline_table, source.log_table, source.dead_letters_table)
 
 
-def arrivals(rows: Rows) -> list[Arrival]:
-    """The arrivals that rows of a timeline tell of, by their numbers."""
-    table = fetch(rows) if isinstance(rows, DataFrame) else rows
-    for name, usual in _LATER.items():
-        if name not in table.column_names:
-            # No ingest has opened it since.
-            table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, pc.fill_null(table[name], usual))
-    plain = [
-        pc.cast(table[f.name], pa.int64() if f.type == _INSTANT else f.type) for f in _TIMELINE
-    ]
-    return sorted(
-        (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),
-        key=attrgetter("arrival"),
-    )
-
-
-def _rows(arrivals: Sequence[Arrival]) -> pa.Table:
-    columns = zip(*(astuple(a) for a in arrivals), strict=True)
-    return pa.table(
-        [
-            pa.array(c, pa.int64() if f.type == _INSTANT else f.type).cast(f.type)
-            for c, f in zip(columns, _TIMELINE, strict=True)
-        ],
-        schema=_TIMELINE,
-    )
-
-
 def _numbers(start: int, end: int) -> Within:
     """The arrivals with the numbers [start, end)."""
     return Within("arrival", ((start, end),), instants=False)
-
-
-def _files(arrivals: Sequence[Arrival]) -> list[int]:
-    """For each arrival, which of the commit's files its rows go to: about as many bytes to each."""
-    total = sum(a.bytes for a in arrivals)
-    count = total // _FILE_BYTES + 1
-    ends = accumulate(a.bytes for a in arrivals)
-    return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]

@@ -15,6 +15,9 @@ from pyspark.sql.types import StructType
 from tidemark.engine.requests import give
 from tidemark.store.refusals import changed_columns
 
+INSTANT = pa.timestamp("us", "UTC")
+"""How instants are kept in memory."""
+
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
 
@@ -37,7 +40,7 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
 
 def micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
     """Instants in microseconds."""
-    return column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+    return column.cast(INSTANT).cast(pa.int64()).to_pylist()
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:

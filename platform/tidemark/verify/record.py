@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tidemark.base.errors import ConflictError
 from tidemark.base.instants import instant
+from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
 
@@ -24,18 +25,17 @@ MOST = 20
 
 _APP = "parities"
 _ATTEMPTS = 20
-_INSTANT = pa.timestamp("us", "UTC")
 _DIFFERENCE = ("kind", "window_start", "keys", "column", "published", "recomputed")
 _COUNT = pa.struct([("name", pa.string()), ("count", pa.int64())])
 _SCHEMA = pa.schema(
     {
         "number": pa.int64(),
         "asset": pa.string(),
-        **dict.fromkeys(("window_from", "window_to"), _INSTANT),
+        **dict.fromkeys(("window_from", "window_to"), INSTANT),
         **dict.fromkeys(("as_of", "windows", "lost", "total", "quarantined"), pa.int64()),
         **dict.fromkeys(("kinds", "withheld"), pa.list_(_COUNT)),
         "differences": pa.list_(pa.struct([(name, pa.string()) for name in _DIFFERENCE])),
-        "at": _INSTANT,
+        "at": INSTANT,
     }
 )
 

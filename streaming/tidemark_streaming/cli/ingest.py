@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tidemark.define.source import Source
     from tidemark.store.log import Arrival
     from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.direct import Direct
     from tidemark_streaming.feed import Feed
 
 SPAN = "6 hours"
@@ -60,6 +62,14 @@ def command(
     following: Annotated[
         bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C or SIGTERM.")
     ] = False,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run",
+            metavar="ASSET",
+            help="With --follow: run this asset on each commit, in this process. Repeatable.",
+        ),
+    ] = None,
     accept_loss: Annotated[
         bool,
         typer.Option("--accept-loss", help="Go on after what Kafka or a Delta table has no more."),
@@ -92,6 +102,10 @@ def command(
     asked = [option for option, value in given.items() if value is not None]
     if following and asked:
         raise DefinitionError(f"--follow takes what comes: leave {', '.join(asked)}.")
+    if run and not following:
+        raise DefinitionError(
+            "--run goes with --follow: to run an asset once, `tidemark run ASSET` after the ingest."
+        )
     if inlet.play is None and asked:
         raise DefinitionError(
             f"Source '{source}' has no recorded data to play, so {', '.join(asked)} can't be "
@@ -102,8 +116,9 @@ def command(
     feed = _accepting(inlet.feed(place)) if accept_loss else inlet.feed(place)
     if following or inlet.play is None:
         furnish(store, inlet)
+        then = _direct(settings, source, run) if run else None
         commits = (
-            follow(store, feed, again=lambda: warehouse(settings), tell=warn)
+            follow(store, feed, then=then, again=lambda: warehouse(settings), tell=warn)
             if following
             else ingest(store, feed, batch=batch)
         )
@@ -176,6 +191,16 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
         logs.warn("dead letter", source=source.name, **letter)
     if letters.num_rows > LETTERS:
         logs.warn("more dead letters", source=source.name, letters=letters.num_rows - LETTERS)
+
+
+def _direct(settings: Settings, source: str, assets: Sequence[str]) -> "Direct":
+    """The runs of assets that follow each commit."""
+    from tidemark_streaming import domains
+    from tidemark_streaming.direct import Direct, check
+
+    transforms = [domains.transform(settings, asset) for asset in dict.fromkeys(assets)]
+    check(settings, source, transforms)
+    return Direct(transforms, lambda: warehouse(settings))
 
 
 def _accepting(feed: "Feed") -> "Feed":

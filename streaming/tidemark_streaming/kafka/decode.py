@@ -1,5 +1,7 @@
 """What becomes of a record: a source's columns, from its value and from what Kafka says of it."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -85,7 +87,7 @@ def decoded(
         "position",
         place.alias("read_from"),
         F.coalesce(header(correlation), place).alias("correlation_id"),
-        _sizes(rows).alias("bytes"),
+        _sizes(records.column_names).alias("bytes"),
         dead_letter(F.col("reason"), content, **{c: F.col(c) for c in kept}),
     )
 
@@ -109,9 +111,9 @@ def header(name: str | None) -> Column:
     return F.try_element_at(found, F.lit(1))["value"].cast("string")
 
 
-def _sizes(rows: DataFrame) -> Column:
-    """The bytes of a record, as it came."""
-    return F.col("size") if "size" in rows.columns else _size("key") + _size("value")
+def _sizes(names: Sequence[str]) -> Column:
+    """The bytes of a record, as it came; without asking the engine which columns there are."""
+    return F.col("size") if "size" in names else _size("key") + _size("value")
 
 
 def _size(name: str) -> Column:

@@ -1,0 +1,121 @@
+"""Rows on their way into the log: with the facts of their arrival, apart from the dead letters.
+
+The rows of one commit are few, in memory, or many, in the engine. What becomes of them is the same:
+few are dealt with here, as a question to the engine would take longer than all the rest.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION, Source
+from tidemark.engine.requests import fetch
+from tidemark.store.arrival import Arrival
+from tidemark.store.dead_letters import fitting, rejected
+from tidemark.store.rows import FEW, INSTANT, Rows, columns
+
+_FILE_BYTES = 32 << 20
+
+
+class Arriving:
+    """The rows of some arrivals.
+
+    Args:
+        source: whose they are.
+        rows: the source's columns, `arrival`, `position` and `read_from`; `correlation_id`, where
+            they bring their own; `dead_letter`, where some could not be decoded.
+        arrivals: theirs, in order, without a gap.
+    """
+
+    def __init__(self, source: Source, rows: Rows, arrivals: Sequence[Arrival]) -> None:
+        self._columns = [*source.columns, *ARRIVAL_COLUMNS]
+        self._arrivals = arrivals
+        self._fit = sum(a.rows for a in arrivals)
+        self._unfit = sum(a.dead_letters for a in arrivals)
+        told = _in_engine if isinstance(rows, DataFrame) else _in_memory
+        self._rows = told(source, rows, arrivals)
+
+    def events(self) -> Rows | None:
+        """The rows that fit the source's columns, as the log has them; None where there are none.
+        Many are in a few files, each of which holds a range of arrivals."""
+        if not self._fit:
+            return None
+        rows = fitting(self._rows) if self._unfit else self._rows
+        if not isinstance(rows, DataFrame):
+            return rows.sort_by([("arrival", "ascending"), ("position", "ascending")]).select(
+                self._columns
+            )
+        files = _files(self._arrivals)[-1] + 1
+        rows = rows.coalesce(1) if files == 1 else rows.repartitionById(files, "_file")
+        rows = rows.sortWithinPartitions("arrival", "position")
+        rows = rows.select(*(f"`{c}`" for c in self._columns))
+        return fetch(rows) if self._fit <= FEW else rows
+
+    def dead_letters(self) -> Rows | None:
+        """The rows that don't, as their table has them; None where there are none."""
+        if not self._unfit:
+            return None
+        rows = rejected(self._rows)
+        if not isinstance(rows, DataFrame):
+            return rows
+        return fetch(rows) if self._unfit <= FEW else rows.coalesce(1)
+
+
+def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
+    """`rows` with the facts of their arrival."""
+    numbers = rows["arrival"].to_numpy()
+    which = numbers - arrivals[0].arrival
+
+    def fact(told: Callable[[Arrival], int | None]) -> pa.Array:
+        return pa.array(map(told, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
+
+    places = zip(numbers, rows["position"].to_pylist(), strict=True)
+    identity = pa.array(
+        [f"{source.name}:{arrival}:{place}" for arrival, place in places], pa.string()
+    )
+    if CORRELATION in rows.column_names:
+        identity = pc.fill_null(rows[CORRELATION], identity)
+    facts = {
+        "arrived_at": fact(lambda a: a.arrived_at),
+        "watermark": fact(lambda a: a.before),
+        CORRELATION: identity,
+        "unparsed": pa.nulls(rows.num_rows, pa.string()),
+    }
+    kept = rows.drop_columns([c for c in facts if c in rows.column_names])
+    for name, column in facts.items():
+        kept = kept.append_column(name, column)
+    return kept
+
+
+def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
+    """The same, and `_file`, the one of the log to be in."""
+    facts = rows.sparkSession.createDataFrame(
+        [
+            (a.arrival, a.arrived_at, a.before, f)
+            for a, f in zip(arrivals, _files(arrivals), strict=True)
+        ],
+        "arrival BIGINT, _clock BIGINT, _watermark BIGINT, _file INT",
+    )
+    identity = F.concat_ws(":", F.lit(source.name), "arrival", "position")
+    if CORRELATION in columns(rows):
+        identity = F.coalesce(CORRELATION, identity)
+    return rows.join(F.broadcast(facts), "arrival").withColumns(
+        {
+            "arrived_at": F.timestamp_micros("_clock"),
+            "watermark": F.timestamp_micros("_watermark"),
+            CORRELATION: identity,
+            "unparsed": F.lit(None).cast("string"),
+        }
+    )
+
+
+def _files(arrivals: Sequence[Arrival]) -> list[int]:
+    """For each arrival, which of the commit's files its rows go to: about as many bytes to each."""
+    total = sum(a.bytes for a in arrivals)
+    count = total // _FILE_BYTES + 1
+    ends = accumulate(a.bytes for a in arrivals)
+    return [(e - a.bytes) * count // max(total, 1) for a, e in zip(arrivals, ends, strict=True)]
