@@ -1,0 +1,1 @@
+"""A domain of one topic, as a user writes it."""

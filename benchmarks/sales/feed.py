@@ -1,0 +1,7 @@
+"""How the sales come in."""
+
+from benchmarks.sales.sources import sales
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.kafka import KafkaFeed
+
+inlet = Inlet(source=sales, feed=lambda _: KafkaFeed(sales, topics=[sales.name]))
