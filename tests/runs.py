@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
@@ -58,6 +60,18 @@ def killed(
         limit: of an increment, how many arrivals to take at most.
     """
     return dies(_DYING, engine, warehouse, where, name, way, *map(str, limit))
+
+
+def left_behind(warehouse: Warehouse, transform: Definition, patch: pytest.MonkeyPatch) -> None:
+    """An increment that ends between its commit of the state and what it publishes."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with patch.context() as dying:
+        dying.setattr(commit, "publish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            incremental(warehouse, transform)
 
 
 def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told: str) -> bool:

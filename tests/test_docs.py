@@ -178,6 +178,8 @@ def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path)
     assert "warm: 2 values mean: in every row" in said
     assert "equal: 2 rows of 'warmth'" in said
     assert said.count("the same: the tables of 'warmth'") == 2
+    assert '"schema_version": 2' in said, said
+    assert re.search(r"table warmth__tried arrivals 2 to 3 windows \d", said), said
 
 
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:

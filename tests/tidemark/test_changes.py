@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from runs import left_behind
 from support import MINUTE, PER_MINUTE, READINGS, ingest, minutes, published, some_arrivals
 from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
 from tidemark.base.instants import iso
@@ -174,14 +175,7 @@ def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behi
     incremental(warehouse, PER_MINUTE)
     later = replace(PER_MINUTE, allowed_lateness=MINUTE)
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
-
-    def killed(*_: object, **__: object) -> Any:  # noqa: ANN401 (never returns)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr("tidemark.run.commit.publish", killed)
-        with pytest.raises(KeyboardInterrupt):
-            incremental(warehouse, later)
+    left_behind(warehouse, later, monkeypatch)
     version = warehouse.version(PER_MINUTE.table)
     with pytest.raises(DefinitionChanged):
         incremental(warehouse, PER_MINUTE, standing=True)

@@ -14,6 +14,7 @@ from tidemark.base.errors import DataError
 from tidemark.compute import rollups
 from tidemark.compute.correctable import lacking
 from tidemark.compute.lifecycle.fragments import cells
+from tidemark.compute.replayed import reached
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
 from tidemark.store.asset import Asset
@@ -119,6 +120,35 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
         after=after,
         ranges=ranges,
         answer=answer,
+    )
+    rows = sum(a.rows for a in asset.log.timeline(-1, newest.arrival))
+    return Plan(_begun(asset, marker, last), rows <= FEW)
+
+
+def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None:
+    """The windows that hold an event of arrival `since` or a later one, each through the arrival
+    where it is; with `anew`, through the newest arrival, as all that there is.
+
+    Raises:
+        DataError: the source has no arrival yet.
+    """
+    newest = asset.log.last()
+    if newest is None:
+        raise DataError(f"Source '{asset.transform.source.name}' has no arrivals yet: ingest it.")
+    through = newest.arrival if anew else last.after.through
+    ranges = reached(asset.log, asset.counting, since, through)
+    if ranges is None:
+        return None
+    merges, part = asset.transform.window.merges, anew_in_part(asset, last)
+    ranges = () if merges and not part else ranges
+    if not anew:
+        return _in_place(asset, last, Mode.BACKFILL, ranges, "as_streamed", part=part)
+    marker = Marker(
+        mode=Mode.BACKFILL,
+        seq=last.seq + 1,
+        before=last.after,
+        after=Coverage(_position(newest)),
+        ranges=ranges,
     )
     rows = sum(a.rows for a in asset.log.timeline(-1, newest.arrival))
     return Plan(_begun(asset, marker, last), rows <= FEW)

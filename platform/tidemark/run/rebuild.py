@@ -53,8 +53,14 @@ class Rebuilt:
     quarantined: int
 
 
-def beside(transform: Definition) -> WindowedTransform:
-    """The asset under whose name a rebuild's tables are made: the same definition.
+def beside(
+    transform: Definition, name: str = "rebuild", verb: str = "rebuild"
+) -> WindowedTransform:
+    """The asset under whose name tables are made beside its own: the same definition.
+
+    Args:
+        name: what the tables are told by: `<asset>__<name>`.
+        verb: what is done.
 
     Raises:
         DefinitionError: a roll-up, which follows its base.
@@ -62,10 +68,10 @@ def beside(transform: Definition) -> WindowedTransform:
     if transform.follows is not None:
         raise DefinitionError(
             f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
-            f"rebuild that, then run '{transform.name}', which follows it."
+            f"{verb} that, then run '{transform.name}', which follows it."
         )
     own = counting(transform)
-    return replace(own, name=f"{transform.name}__rebuild", publishes_to=None)
+    return replace(own, name=f"{transform.name}__{name}", publishes_to=None)
 
 
 def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
@@ -102,11 +108,16 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
     )
 
 
-def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
+def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True) -> RunFacts:
     """Put what was rebuilt in the place of an asset's tables, with all that has arrived.
 
+    Args:
+        way_back: whether to keep what was there. Of tables that a killed run has left half
+            published nothing can be kept.
+
     Raises:
-        DataError: nothing was rebuilt by the definition in the code.
+        DataError: nothing was rebuilt by the definition in the code; or a way back is wanted, and
+            the newest run of the asset is not published to its end.
         ConflictError: runs of the asset were quicker, time and again.
     """
     side = beside(transform)
@@ -125,8 +136,11 @@ def switch(warehouse: Warehouse, transform: Definition) -> RunFacts:
         ready = Asset(warehouse, side)
         newest = ready.state.last()
         if newest.after.at.arrival >= last.after.through:
+            whole = asset.published() >= last.seq
+            if way_back and not whole:
+                raise _half_published(transform, last)
             found = swap.versions(ready)
-            kept = swap.versions(asset) if asset.published() >= last.seq else {}
+            kept = swap.versions(asset) if way_back and whole else {}
             marker = Marker(
                 mode=Mode.SWITCH,
                 seq=last.seq + 1,
@@ -197,6 +211,16 @@ def _attempts() -> Iterator[None]:
 
 def _quicker(transform: Definition) -> ConflictError:
     return ConflictError(f"Other runs of '{transform.name}' were quicker {_ATTEMPTS} times.")
+
+
+def _half_published(transform: Definition, last: Marker) -> DataError:
+    name = transform.name
+    return DataError(
+        f"The newest run of '{name}', its commit {last.seq}, is not published to its end after "
+        f"{_PATIENCE:.0f} seconds: it is under way still, or was killed. Nothing was switched. "
+        f"Wait for it, or let its stream or `tidemark run {name}` by its own definition publish "
+        f"it; `tidemark rebuild {name} --switch --no-way-back` goes on without."
+    )
 
 
 def _swapped(asset: Asset, marker: Marker) -> RunFacts:

@@ -125,6 +125,29 @@ def backfill(
     return facts
 
 
+def replay(
+    warehouse: Warehouse, transform: Definition, since: int, *, anew: bool = False
+) -> RunFacts | None:
+    """Compute the windows anew that hold an event of arrival `since` or a later one, and replace
+    them, as `run.replay` says.
+
+    Args:
+        anew: whether these windows are all that the asset is to have, which has not run yet.
+
+    Returns:
+        The run's facts; None where none of these arrivals has an event.
+
+    Raises:
+        DefinitionError, DataError, ConflictError: as `backfill`.
+    """
+    _check_state(transform, "replay")
+    if not anew:
+        incremental(warehouse, transform)
+    return _run(
+        warehouse, transform, lambda asset, last: plan.replay(asset, last, since, anew=anew)
+    )
+
+
 def correct(warehouse: Warehouse, transform: Definition, *, most: int = 1000) -> Correction | None:
     """Compute anew just the windows that lack too-late events, with these, and replace them.
 

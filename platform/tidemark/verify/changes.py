@@ -34,6 +34,15 @@ from tidemark.store.ranges import Ranges, between
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import compared
 
+MEANING = {
+    Effect.NONE: "no window is counted anew: runs judge by it from now on",
+    Effect.FORWARD: "runs go on, and count by it what comes from now on; `tidemark rebuild "
+    "{asset}` brings earlier windows along",
+    Effect.REBUILD: "no run goes on with the tables that are there, until `tidemark rebuild "
+    "{asset}` makes them anew",
+}
+"""What changes mean for an asset's runs, in plain words."""
+
 NEW, GONE, CHANGED = "new", "gone", "changed"
 _KINDS = {"missing": NEW, "extra": GONE, "value": CHANGED}
 _BY = ["window_start", "window_end", "keys"]
@@ -115,6 +124,28 @@ def changes(
         DataError: the asset has not run yet, or an earlier Tidemark made it, which kept nothing of
             its definition.
     """
+    asset = _counting(warehouse, transform)
+    with scratch(warehouse) as place:
+        published, commit = _settled(asset, between(start, end), place)
+        told = _differing(asset, commit)
+        if told.effect is Effect.NONE and told.earlier_through is None:
+            return told
+        check(asset.log, asset.counting)
+        return _counted(asset, commit, told, published, between(start, end), place, most)
+
+
+def differences(warehouse: Warehouse, transform: Definition) -> Changes:
+    """What the definition would change, without the windows: nothing is computed.
+
+    Raises:
+        DefinitionError, DataError: as `changes`.
+    """
+    asset = _counting(warehouse, transform)
+    return _differing(asset, asset.state.at(asset.published()))
+
+
+def _counting(warehouse: Warehouse, transform: Definition) -> Asset:
+    """The asset, which has run and counts events itself."""
     asset = Asset(warehouse, transform)
     if asset.rolls_up:
         raise DefinitionError(
@@ -123,33 +154,28 @@ def changes(
         )
     if asset.published() < 0:
         raise DataError(f"'{transform.name}' has not run yet: there is nothing to compare with.")
-    with scratch(warehouse) as place:
-        published, commit = _settled(asset, between(start, end), place)
-        found = takeover.since(asset, commit)
-        meant, earlier = parts.effect(found), _earlier(asset, commit)
-        told = Changes(
-            asset=transform.name,
-            differences=found,
-            effect=meant,
-            earlier_through=earlier,
-            as_of=commit.after.at.arrival,
+    return asset
+
+
+def _differing(asset: Asset, commit: Marker) -> Changes:
+    name, found = asset.transform.name, takeover.since(asset, commit)
+    if commit.defined < 0:
+        raise DataError(
+            f"An earlier Tidemark made the tables of '{name}', and kept nothing of "
+            f"their definition: `tidemark parity {name}` compares them with the "
+            "present one."
         )
-        if commit.defined < 0:
-            raise DataError(
-                f"An earlier Tidemark made the tables of '{transform.name}', and kept nothing of "
-                f"their definition: `tidemark parity {transform.name}` compares them with the "
-                "present one."
-            )
-        if meant is Effect.NONE and earlier is None:
-            return told
-        check(asset.log, asset.counting)
-        return _counted(asset, commit, told, published, between(start, end), place, most)
+    return Changes(
+        asset=name,
+        differences=found,
+        effect=parts.effect(found),
+        earlier_through=_earlier(asset, commit),
+        as_of=commit.after.at.arrival,
+    )
 
 
 def _earlier(asset: Asset, commit: Marker) -> int | None:
     """Through which arrival an earlier definition counted what is still there; None: nothing is."""
-    if commit.defined < 0:
-        return None
     first = asset.state.at(commit.defined)
     if first.seq <= 0 or first.renews:
         return None

@@ -25,6 +25,7 @@ from tidemark_streaming.cli import (
     maintain,
     marts,
     quarantine,
+    replay,
     services,
     simulate,
     stream,
@@ -68,7 +69,7 @@ app = typer.Typer(
 )
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(dead_letters, evolve, kafka, lane, simulate, tap, trace),
+    *(dead_letters, evolve, kafka, lane, replay, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

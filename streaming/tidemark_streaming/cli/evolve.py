@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from tidemark.run.rebuild import Rebuilt
     from tidemark.verify.changes import Changes
 
-_MEANING = {
-    "none": "no window is counted anew: runs judge by it from now on",
-    "forward": "runs go on, and count by it what comes from now on; `tidemark rebuild {asset}` "
-    "brings earlier windows along",
-    "rebuild": "no run goes on with the tables that are there, until `tidemark rebuild {asset}` "
-    "makes them anew",
-}
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -66,6 +58,8 @@ def changes(
 
 def tell(found: "Changes") -> None:
     """Say what differs, and what it would change."""
+    from tidemark.verify.changes import MEANING
+
     if found.same:
         out().print(
             f"[green]the same[/]: the tables of '{found.asset}' are made by the definition in the "
@@ -79,7 +73,7 @@ def tell(found: "Changes") -> None:
         for c in found.differences:
             table.add_row(c.part, c.before or NONE, c.after or NONE)
         out().print(table)
-        out().print(_MEANING[found.effect].format(asset=found.asset), markup=False)
+        out().print(MEANING[found.effect].format(asset=found.asset), markup=False)
     if found.earlier_through is not None:
         out().print(
             f"What came through arrival {found.earlier_through:,} was counted by an earlier "
@@ -117,6 +111,14 @@ def rebuild(
     discard: Annotated[
         bool, typer.Option("--discard", help="Give up what was rebuilt, and what is kept.")
     ] = False,
+    way_back: Annotated[
+        bool,
+        typer.Option(
+            "--way-back/--no-way-back",
+            help="Keep what a switch replaces; a half-published table can't be kept.",
+            show_default=False,
+        ),
+    ] = True,
     json: Json = False,
 ) -> None:
     """Make an asset's tables anew by its definition, beside those that are there.
@@ -133,6 +135,8 @@ def rebuild(
 
     if switch + back + discard > 1:
         raise DefinitionError("Say one of --switch, --back and --discard, or none of them.")
+    if not way_back and not switch:
+        raise DefinitionError("--no-way-back is said of a --switch.")
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.prepare)
@@ -150,7 +154,10 @@ def rebuild(
         emit(asdict(made)) if json else _tell_rebuilt(made)
         return
     with step(f"{'switch' if switch else 'put back'} {asset}") as work:
-        done = (run.switch if switch else run.back)(store, transform)
+        if switch:
+            done = run.switch(store, transform, way_back=way_back)
+        else:
+            done = run.back(store, transform)
         work.note = f"{done.windows:,} windows"
     emit(plain(done)) if json else show(done)
 

@@ -15,6 +15,7 @@ had, a new epoch begins: a record that takes back everything, then the table as 
 | the asset was dropped and made anew | its table is another one |
 | the table's history does not go back so far | the outbox was away for long |
 | the topic was made anew, or has more partitions | keys have other places |
+| the table was made anew by another definition, or put back | its rows may have other keys |
 """
 
 import time
@@ -25,13 +26,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.base import telemetry
-from tidemark.base.errors import DataError, DefinitionError, HistoryGone
+from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError, HistoryGone
 from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
 from tidemark.run.traced import arrived
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Head
 from tidemark.store.conditions import Within
+from tidemark.store.marker import Mode
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.kafka.topic import KafkaTopic
@@ -88,6 +90,7 @@ class Outbox:
         Raises:
             ConflictError: another process brings it out as well.
             DataError: the brokers do not answer, or refuse.
+            DefinitionChanged: the table was made by another definition, of other columns.
         """
         head = self._warehouse.head(self._transform.table)
         if head is None:
@@ -136,7 +139,9 @@ class Outbox:
             feed = self._warehouse.changed(self._transform.table, known.version, through)
         except HistoryGone:
             return self._begin(there, head.life)
-        self._learn(known.seq)
+        if self._learn(known.seq):
+            return self._begin(there, head.life)
+        self._check_columns(feed)
         found = self._since(feed)
         by = self._transform.by_window
         told = (c for rows in versions(feed) for c in changes(rows, by))
@@ -145,6 +150,7 @@ class Outbox:
     def _begin(self, there: Topic, table: str) -> int:
         """A new epoch, with the table as it is."""
         version, rows = self._warehouse.whole(self._transform.table)
+        self._check_columns(rows)
         now = time.time_ns() // 1000
         epoch = now if self._position is None else max(now, self._position.epoch + 1)
         begun = Position(table, version, there.id, len(there.offsets), epoch, -1, None, now)
@@ -209,10 +215,27 @@ class Outbox:
             self._runs[seq] = Asset(self._warehouse, self._transform).state.at(seq).run
         return self._runs[seq]
 
-    def _learn(self, seq: int) -> None:
-        """The ids of the runs that made the commits after one."""
+    def _learn(self, seq: int) -> bool:
+        """Learn the ids of the runs that made the commits after one; whether one of these made the
+        table anew by another definition."""
         asset = Asset(self._warehouse, self._transform)
-        self._runs = {m.seq: m.run for m in asset.state.since(seq)}
+        since = asset.state.since(seq)
+        self._runs = {m.seq: m.run for m in since}
+        swapped = (Mode.SWITCH, Mode.BACK)
+        return any(
+            m.mode in swapped or (m.seq > 0 and m.renews and m.parts is not None) for m in since
+        )
+
+    def _check_columns(self, rows: pa.Table) -> None:
+        """Leave a table of other columns to an outbox of its own definition."""
+        columns = rows.column_names
+        there = columns[columns.index("window_end") + 1 : columns.index("events")]
+        odd = {*self._transform.keys, *self._transform.aggregates} ^ {*there}
+        if odd:
+            raise DefinitionChanged(
+                f"The tables of '{self._transform.name}' are made by another definition than this "
+                f"one, which differs in the column '{min(odd)}': what they have goes out by that."
+            )
 
     def _since(self, feed: pa.Table) -> Fired:
         """What fired with the commits of a feed, where panes are discarding."""

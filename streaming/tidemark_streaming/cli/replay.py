@@ -1,0 +1,103 @@
+"""`tidemark replay`: what arrived from some arrival on is counted anew."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import instant, iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.compute import plain
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.context import Asset, warehouse
+
+if TYPE_CHECKING:
+    from tidemark.run.replay import Replayed
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("replay")(command)
+
+
+def command(
+    asset: Asset,
+    arrival: Annotated[
+        int | None, typer.Option("--from-arrival", min=0, help="The first arrival, by its number.")
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="INSTANT",
+            help="The first arrival at this instant of the processing clock, or later (ISO 8601).",
+        ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Make tables beside, <asset>__NAME, and touch no other."),
+    ] = None,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Remove the tables that --into made.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Count what arrived from some arrival on anew, by the definition in the code.
+
+    The windows in which these events lie are computed whole, from all arrivals, and replaced in one
+    commit; or, with **--into**, put into tables beside, which are made anew each time. It may run
+    while a stream works on the same windows: each event counts once.
+
+    Example: `tidemark replay departures_hourly --from 2013-02-01T06:00 --into tried`
+    """
+    from tidemark.quality import gx
+    from tidemark.run import replay as run
+    from tidemark.store.dropping import drop
+    from tidemark.store.log import Log
+    from tidemark_streaming import domains
+
+    if discard and (into is None or arrival is not None or begin is not None):
+        raise DefinitionError("--discard removes the tables of --into NAME: give that alone.")
+    if not discard and (arrival is None) == (begin is None):
+        raise DefinitionError("Say --from-arrival or --from, one of them.")
+    moment = None if begin is None else instant(begin)
+    settings = Settings()
+    transform = domains.transform(settings, asset)
+    side = None if into is None else run.beside(transform, into)
+    store = warehouse(settings, meanwhile=gx.prepare)
+    if discard and side is not None:
+        with step(f"discard {side.name}") as work:
+            gone = drop(store, side)
+            work.note = f"{len(gone)} tables"
+        if json:
+            emit({"asset": asset, "discarded": gone})
+        return
+    since = run.first_since(Log(store, transform.source), arrival, moment)
+    with step(f"replay {asset}") as work:
+        if into is None:
+            done = run.replay(store, transform, since)
+        else:
+            done = run.replay_beside(store, transform, since, into)
+        work.note = f"{done.windows:,} windows"
+    if json:
+        emit({**asdict(done), "facts": None if done.facts is None else plain(done.facts)})
+    else:
+        _tell(done)
+
+
+def _tell(done: "Replayed") -> None:
+    if done.facts is None:
+        err().print(f"No arrival since {done.since:,} brought an event: nothing was computed.")
+        return
+    start, end = iso(done.facts.window_from), iso(done.facts.window_to)
+    rows: dict[str, object] = {
+        "table": done.table,
+        "arrivals": f"{done.since:,} to {done.through:,}",
+        "windows": f"{done.windows:,}",
+        "that start": "anywhere" if start is None else f"from {start} to {end}",
+        "took": seconds(done.facts.seconds),
+    }
+    if done.quarantined:
+        rows["withheld"] = f"{done.quarantined:,}"
+    out().print(facts("", rows))

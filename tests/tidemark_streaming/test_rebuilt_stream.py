@@ -1,0 +1,210 @@
+"""An asset is rebuilt while it is alive: beside a query, of sessions, where the engine commits, and
+with a topic that tells its table."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rebuilt import Table, records
+from redefined import WIDER
+from runs import left_behind, run_all
+from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.settings import Settings
+from tidemark.compute.held import Scratch
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
+from tidemark.run import compute
+from tidemark.run import rebuild as work
+from tidemark.run.plan import Plan
+from tidemark.run.runner import incremental
+from tidemark.store.asset import Asset
+from tidemark.store.rows import Rows
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_streaming import continuous
+from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.outbox import Outbox
+from topics import Topics
+
+ARRIVALS = some_arrivals(count=8, size=24)
+SHORT = replace(PER_MINUTE, window=Session("20 seconds"))
+LONG = replace(WIDER, window=Session("40 seconds"))
+
+
+@pytest.fixture
+def by_engine(engine: Settings, spark: SparkSession) -> Warehouse:
+    """A warehouse to whose tables the engine commits."""
+    name = f"test_{uuid4().hex[:12]}"
+    return Warehouse(spark, engine.warehouse, name, registered=False, committer="engine")
+
+
+def beside(
+    warehouse: Warehouse, patch: pytest.MonkeyPatch, stream: Callable[[], object]
+) -> list[str]:
+    """Let a stream go on whenever a rebuild has counted; the names of what it counted."""
+    count, counted = compute.count, list[str]()
+
+    def alive(asset: Asset, todo: Plan, place: Scratch) -> Rows:
+        rows = count(asset, todo, place)
+        if asset.transform.name.endswith("__rebuild"):
+            counted.append(asset.transform.name)
+            stream()
+        return rows
+
+    patch.setattr(compute, "count", alive)
+    return counted
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(PER_MINUTE, WIDER), (SHORT, LONG)], ids=["windows", "sessions"]
+)
+def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    old: WindowedTransform,
+    new: WindowedTransform,
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    run_all(warehouse, old, 2)
+    more = [ARRIVALS[n : n + 1] for n in range(3, 6)]
+
+    def stream() -> None:
+        if more:
+            ingest(warehouse, READINGS, more.pop(0), ends=False)
+            assert incremental(warehouse, old, standing=True) is not None
+            assert parity(warehouse, old).equal
+
+    counted = beside(warehouse, monkeypatch, stream)
+    made = work.rebuild(warehouse, new)
+    assert (len(counted), made.through) == (2, 3)
+    done = work.switch(warehouse, new)
+    assert not more
+    assert done.through_arrival == 5
+    assert parity(warehouse, new).equal
+    ingest(warehouse, READINGS, ARRIVALS[6:], ends=False)
+    assert incremental(warehouse, new, standing=True) is not None
+    assert parity(warehouse, new).equal
+    work.back(warehouse, new)
+    ingest(warehouse, READINGS, [])
+    run_all(warehouse, old, 2)
+    assert parity(warehouse, old).equal
+
+
+def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_switch(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    query = continuous.start(warehouse, PER_MINUTE, arrivals_per_run=1)
+    through(warehouse, PER_MINUTE, 1)
+    work.rebuild(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[2:5], ends=False)
+    through(warehouse, PER_MINUTE, 4)
+    assert query.isActive
+    assert work.switch(warehouse, WIDER).through_arrival == 4
+    ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
+    deadline = time.monotonic() + 120
+    while query.isActive:
+        assert time.monotonic() < deadline, "the query of the earlier definition goes on"
+        time.sleep(0.2)
+    failure = query.exception()
+    assert failure is not None
+    assert continuous.outdated(failure)
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    continuous.start(warehouse, WIDER, available_now=True).awaitTermination(120)
+    assert parity(warehouse, WIDER).equal
+    # Each event is in a window, or in the late table.
+    counted = sum(warehouse.take(WIDER.table, columns=["n"])["n"].to_pylist())
+    late = warehouse.take(WIDER.late_table).num_rows
+    assert counted + late == sum(len(events) for events in ARRIVALS)
+
+
+def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
+    deadline = time.monotonic() + 120
+    while Asset(warehouse, transform).state.last().after.at.arrival < arrival:
+        assert time.monotonic() < deadline, "the stream does not get on"
+        time.sleep(0.2)
+
+
+def test_the_engine_commits_a_switch_and_the_way_back(by_engine: Warehouse) -> None:
+    ingest(by_engine, READINGS, ARRIVALS[:3], ends=False)
+    incremental(by_engine, PER_MINUTE)
+    before = published(by_engine, PER_MINUTE)
+    work.rebuild(by_engine, WIDER)
+    ingest(by_engine, READINGS, ARRIVALS[3:4], ends=False)
+    work.switch(by_engine, WIDER)
+    assert parity(by_engine, WIDER).equal
+    work.back(by_engine, WIDER)
+    assert published(by_engine, PER_MINUTE) == before
+    ingest(by_engine, READINGS, ARRIVALS[4:])
+    incremental(by_engine, PER_MINUTE)
+    assert published(by_engine, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_the_topic_tells_the_table_that_was_switched_to_and_back(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    topic = KafkaTopic(topics.unused(), topics.servers, partitions=2)
+    old = replace(PER_MINUTE, accumulation="retracting", publishes_to=topic)
+    aggregates = {"n": agg.count(), "newest": agg.last("value")}
+    new = replace(old, keys=(), aggregates=aggregates, window=WIDER.window)
+
+    def told(asset: WindowedTransform) -> dict[Any, Any]:
+        Outbox(warehouse, asset).emit()
+        table = Table("retracting")
+        for record in records(topics.servers, topic.name):
+            table.take(*record)
+        assert Outbox(warehouse, asset).emit().transactions == 0
+        return {window: value["values"] for window, value in table.rows.items()}
+
+    def there(asset: WindowedTransform) -> list[int]:
+        return sorted(warehouse.take(asset.table, columns=["n"])["n"].to_pylist())
+
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, old)
+    assert sorted(v["n"] for v in told(old).values()) == there(old)
+    work.rebuild(warehouse, new)
+    with pytest.raises(DefinitionChanged, match="made by another definition than this one"):
+        Outbox(warehouse, new).emit(anew=True)
+    ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
+    # What the stream of the earlier definition has not brought out goes with the switch.
+    incremental(warehouse, old)
+    kept = there(old)
+    work.switch(warehouse, new)
+    with pytest.raises(DefinitionChanged, match="differs in the column"):
+        Outbox(warehouse, old).emit()
+    now = told(new)
+    assert {len(window) for window in now} == {2}
+    assert sorted(v["n"] for v in now.values()) == there(new)
+    ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
+    incremental(warehouse, new)
+    assert sorted(v["n"] for v in told(new).values()) == there(new)
+    work.back(warehouse, new)
+    back = told(old)
+    assert {len(window) for window in back} == {3}
+    assert sorted(v["n"] for v in back.values()) == there(old) == kept
+
+
+def test_a_switch_over_a_half_published_run_says_that_nothing_of_it_can_be_kept(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    work.rebuild(warehouse, WIDER)
+    ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
+    left_behind(warehouse, PER_MINUTE, monkeypatch)
+    monkeypatch.setattr(work, "_PATIENCE", 0.1)
+    version = warehouse.version(PER_MINUTE.table)
+    with pytest.raises(DataError, match="commit 1, is not published to its end"):
+        work.switch(warehouse, WIDER)
+    with pytest.raises(DefinitionError, match="made by another definition"):
+        incremental(warehouse, WIDER)
+    assert warehouse.version(PER_MINUTE.table) == version
+    work.switch(warehouse, WIDER, way_back=False)
+    assert parity(warehouse, WIDER).equal
+    with pytest.raises(DataError, match="no way back"):
+        work.back(warehouse, WIDER)
