@@ -13,10 +13,12 @@ from tidemark_assets import (
     lags,
     nightly,
     outboxes,
+    rebuilds,
     reporter,
     streams,
 )
 from tidemark_assets.build import Presentation
+from tidemark_assets.current import current_check
 from tidemark_assets.fresh import fresh_check
 from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
@@ -44,12 +46,15 @@ def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.D
         yield streams.streams(domain, transforms)
         yield nightly.nightly(domain, counted, partitions)
         yield corrections.corrections(domain, counted)
+        yield rebuilds.rebuilds(domain, counted)
         for transform in transforms.values():
             checks = [
                 fresh_check(transform, within),
                 stream_check(transform),
                 nightly.parity_check(transform, partitions(transform.name)),
             ]
+            if transform.follows is None:
+                checks.append(current_check(transform))
             yield dg.Definitions(asset_checks=checks)
             if isinstance(transform.publishes_to, KafkaTopic):
                 yield outboxes.outbox(transform)

@@ -1,0 +1,111 @@
+"""A changed definition in Dagster: a check says so, jobs rebuild beside, switch, and go back."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import dagster as dg
+import pytest
+
+from redefined import WIDER
+from support import PER_MINUTE, READINGS, ingest, published, some_arrivals
+from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+from tidemark_assets.current import CURRENT, SAME, currency
+from tidemark_assets.rebuilds import rebuilds
+from tidemark_assets.resources import TidemarkResource
+
+ARRIVALS = some_arrivals(count=4, size=24)
+KEY = dg.AssetCheckKey(dg.AssetKey(PER_MINUTE.table), CURRENT)
+
+
+def launch(
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    job: str,
+    op: str,
+    assets: list[str] | None,
+    transform: WindowedTransform = WIDER,
+) -> dg.ExecuteInProcessResult:
+    definitions = dg.Definitions.merge(
+        rebuilds("some", {"per_minute": transform}),
+        dg.Definitions(
+            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
+        ),
+    )
+    config = {"ops": {op: {"config": {"assets": assets}}}} if assets else {}
+    resolved = definitions.resolve_job_def(job)
+    return resolved.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+
+
+def told(result: dg.ExecuteInProcessResult) -> Mapping[str, str]:
+    """What the run says, by name."""
+    (output,) = [e for e in result.all_events if e.is_successful_output]
+    return {k: str(v.value) for k, v in output.step_output_data.metadata.items()}
+
+
+def judged(instance: dg.DagsterInstance) -> tuple[bool, str | None]:
+    """What the instance knows of the check."""
+    [found] = instance.event_log_storage.get_asset_check_execution_history(KEY, limit=1)
+    event = found.event
+    assert event is not None
+    assert event.dagster_event is not None
+    evaluation = event.dagster_event.asset_check_evaluation_data
+    return evaluation.passed, evaluation.description
+
+
+def test_the_way_of_a_changed_definition_through_dagster(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    before = published(warehouse, PER_MINUTE)
+    version = warehouse.version(PER_MINUTE.table)
+
+    made = launch(here, instance, "some_rebuild", "some_rebuilds", None)
+    assert made.success
+    said = told(made)
+    assert "| per_minute | `per_minute__rebuild` | 2 (the asset: 2) |" in said["rebuilt"]
+    assert (
+        "| window | tumbling 1 minute | tumbling 2 minutes |" in said["what differs in per_minute"]
+    )
+    assert "| sensor=" in said["changes of per_minute"]
+    assert warehouse.version(PER_MINUTE.table) == version
+    passed, description = judged(instance)
+    assert not passed
+    assert description is not None
+    assert description.startswith("The code differs in window (tumbling 1 minute → tumbling 2 min")
+    assert "no run goes on with the tables that are there" in description
+
+    switched = launch(here, instance, "some_switch", "some_switch_tables", ["per_minute"])
+    assert "| per_minute | 1 | 2 |" in told(switched)["tables"]
+    assert judged(instance) == (True, SAME)
+    assert parity(warehouse, WIDER).equal
+    again = launch(here, instance, "some_rebuild", "some_rebuilds", None)
+    assert told(again) == {
+        "rebuilt": "The tables of all assets are made by the definitions in the code."
+    }
+
+    back = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
+    assert back.success
+    assert published(warehouse, PER_MINUTE) == before
+    assert not judged(instance)[0]
+    nothing = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
+    (failure,) = [e for e in nothing.all_events if e.is_step_failure]
+    assert "There is no way back" in str(failure.step_failure_data.error)
+
+
+@pytest.mark.parametrize("name", ["forward", "same", "never ran"])
+def test_what_the_check_says(warehouse: Warehouse, name: str) -> None:
+    if name != "never ran":
+        ingest(warehouse, READINGS, ARRIVALS[:2])
+        incremental(warehouse, PER_MINUTE)
+    now = replace(PER_MINUTE, allowed_lateness=0) if name == "forward" else PER_MINUTE
+    found = currency(warehouse, now)
+    assert found.passed == (name != "forward")
+    assert found.severity is dg.AssetCheckSeverity.WARN
+    words = {"forward": "runs go on", "same": SAME, "never ran": "has not run yet"}
+    assert words[name] in str(found.description)
