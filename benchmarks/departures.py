@@ -22,7 +22,7 @@ from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import aircraft_days, departures_hourly
 from tidemark_streaming.feed import Chunk

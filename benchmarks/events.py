@@ -19,7 +19,7 @@ from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
 
 EVENTS = 10_000_000

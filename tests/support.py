@@ -16,7 +16,8 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
 MINUTE = 60_000_000

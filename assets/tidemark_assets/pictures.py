@@ -13,8 +13,8 @@ from tidemark.charts import chart
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.store.arrival import Arrival
 from tidemark.store.conditions import Within
-from tidemark.store.log import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
 

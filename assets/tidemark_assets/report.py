@@ -17,9 +17,10 @@ from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.planning import Planning
+from tidemark.store.arrival import Arrival
 from tidemark.store.conditions import Within
 from tidemark.store.ledger import RunFacts, spans
-from tidemark.store.log import Arrival, Log
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.define.source import Source
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 
 NAME = "no_new_dead_letters"
 

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.engine.requests import fetch
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark.store.rows import FEW, frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Decoder, Feed

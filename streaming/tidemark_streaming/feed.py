@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
+from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import dead_letter
-from tidemark.store.log import Arrival
 from tidemark.store.rows import frame
 from tidemark_streaming.payloads.text import CORRUPT, Text
 

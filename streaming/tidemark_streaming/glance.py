@@ -19,9 +19,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
-from tidemark.store.log import Arrival, arrivals
+from tidemark.store.arrival import Arrival, arrivals
 from tidemark.store.log_columns import schema_version
-from tidemark.store.rows import micros, plain
+from tidemark.store.rows import INSTANT, micros, plain
 
 _MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
@@ -130,7 +130,7 @@ class Glance:
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
         """The ledger's rows, of all assets, of runs of their present lives that ended at `since` or
         later, in order."""
-        ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), pa.timestamp("us", "UTC"))
+        ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), INSTANT)
         table = self.select("runs", None, ended)
         rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
         lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
@@ -171,7 +171,7 @@ class Glance:
     ) -> tuple[list[int], pa.Table] | None:
         """Rows of a table of windows that start in [start, end), and their starts."""
         begin = ds.field("window_start")
-        first, last = (pa.scalar(as_datetime(t), pa.timestamp("us", "UTC")) for t in (start, end))
+        first, last = (pa.scalar(as_datetime(t), INSTANT) for t in (start, end))
         found = self.select(table, ["window_start", *columns], (begin >= first) & (begin < last))
         return None if found is None else (micros(found["window_start"]), found)
 
@@ -262,9 +262,7 @@ class Glance:
         on = ["window_start", "window_end", *keys]
         chosen = ds.field("window_end").is_valid() & ds.field("admitted")
         if after is not None:
-            chosen &= ds.field("window_end") > pa.scalar(
-                as_datetime(after), pa.timestamp("us", "UTC")
-            )
+            chosen &= ds.field("window_end") > pa.scalar(as_datetime(after), INSTANT)
         table = self.select(f"{asset}_state", on, chosen)
         return None if table is None else table.group_by(on).aggregate([]).num_rows
 

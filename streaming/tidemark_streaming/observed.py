@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.define.source import Source
+from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import is_dead
-from tidemark.store.log import Arrival
 from tidemark_streaming.feed import Chunk
 
 _MISTAKES = ("22", "42")

@@ -19,7 +19,8 @@ from landing import SOURCE, clock, feed, land, land_some
 from runs import run_all
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import services
 from tidemark_streaming.ingest import ingest

@@ -6,8 +6,9 @@ from pyspark.sql import functions as F
 from support import READINGS, T0, ingest, some_arrivals
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.instants import INFINITY
+from tidemark.store.arrival import Arrival
 from tidemark.store.fence import Fence
-from tidemark.store.log import Arrival, Log
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
 ARRIVALS = some_arrivals(count=3, size=4)

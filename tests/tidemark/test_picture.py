@@ -12,7 +12,7 @@ import pytest
 from tidemark.base.errors import DataError
 from tidemark.base.instants import duration, instant
 from tidemark.charts import picture
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 
 HOUR = duration("1 hour")
 T0 = instant("2013-01-01")

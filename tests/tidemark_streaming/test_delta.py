@@ -24,7 +24,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.connect import address
 from tidemark.run.runner import incremental
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import CHANGE, DeltaFeed
 from tidemark_streaming.ingest import ingest

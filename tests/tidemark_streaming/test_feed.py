@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from landing import HEADER, SOURCE, T0, feed, land
 from tidemark.base.errors import DataError
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk, FileFeed
 
 MICROS = 1_000_000

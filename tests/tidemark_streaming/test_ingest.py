@@ -21,7 +21,8 @@ from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.define.watermarks import Manual, PerPartition, Punctuated, Watermark
 from tidemark.engine import ensure
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, FileFeed, Inlet, Landed
 from tidemark_streaming.ingest import end, furnish, ingest, replay

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from support import READINGS
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Inlet
 from tidemark_streaming.ingest import furnish, ingest

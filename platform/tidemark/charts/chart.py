@@ -11,7 +11,7 @@ import pandas as pd
 
 from tidemark.base.instants import INFINITY, describe
 from tidemark.charts.picture import BLUE, INK, MUTED, VERMILION
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark.verify.bounds import Lateness
 
 _WIDTH = 720

@@ -15,7 +15,8 @@ from tidemark.charts.picture import VERDICTS
 from tidemark.compute.pane import judged
 from tidemark.define import verdict as judge
 from tidemark.define.transform import WindowedTransform
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
 MOST = 5000

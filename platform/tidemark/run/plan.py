@@ -17,10 +17,10 @@ from tidemark.compute.lifecycle.fragments import cells
 from tidemark.compute.replayed import reached
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
+from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.ledger import ENDED
-from tidemark.store.log import Arrival
 from tidemark.store.marker import Marker, Mode
 from tidemark.store.ranges import Ranges, between
 from tidemark.store.rows import FEW

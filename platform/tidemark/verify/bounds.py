@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.source import Source
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)

@@ -26,10 +26,11 @@ from tidemark.define.source import Source
 from tidemark.define.trigger import Trigger
 from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
+from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Is, Within
 from tidemark.store.coverage import Coverage
-from tidemark.store.log import Arrival, Log
+from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 from tidemark.store.rows import FEW
 from tidemark.store.warehouse import Warehouse

@@ -16,7 +16,7 @@ from tidemark_streaming.judged import results_since
 
 if TYPE_CHECKING:
     from tidemark.define.transform import WindowedTransform
-    from tidemark.store.log import Arrival
+    from tidemark.store.arrival import Arrival
     from tidemark.store.warehouse import Warehouse
 
 SHOWN = 12

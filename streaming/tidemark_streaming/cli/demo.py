@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tidemark.define.definition import Definition
-    from tidemark.store.log import Arrival
+    from tidemark.store.arrival import Arrival
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.feed import Excerpt, Inlet
     from tidemark_streaming.ingest import Ingested

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidemark.define.source import Source
-    from tidemark.store.log import Arrival
+    from tidemark.store.arrival import Arrival
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.direct import Direct
     from tidemark_streaming.feed import Feed

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
+from tidemark.store.arrival import Arrival
 from tidemark.store.committers import listed
-from tidemark.store.log import Arrival
-from tidemark.store.rows import frame, spark_schema
+from tidemark.store.rows import INSTANT, frame, spark_schema
 from tidemark_streaming.delta.versions import Commit, Of, commit, rows_of
 from tidemark_streaming.feed import Chunk
 
@@ -29,7 +29,6 @@ CHANGE = {
 `_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
 """
 
-_INSTANT = pa.timestamp("us", "UTC")
 _FEED = "delta.enableChangeDataFeed"
 _SAME = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
@@ -177,7 +176,7 @@ class DeltaFeed:
             for name in self.source.columns
         }
         found = pa.table(columns)
-        instants = [pa.field(f.name, _INSTANT) if _is_instant(f) else f for f in found.schema]
+        instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
         return found.cast(pa.schema(instants))
 
     def _commit(self, version: int, *, whole: bool) -> Commit | None:
@@ -249,7 +248,7 @@ class DeltaFeed:
 
 
 def _moment(done: Commit) -> pa.Scalar:
-    return pa.scalar(done.at, pa.int64()).cast(_INSTANT)
+    return pa.scalar(done.at, pa.int64()).cast(INSTANT)
 
 
 def _is_instant(field: pa.Field) -> bool:

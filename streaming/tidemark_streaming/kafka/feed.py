@@ -15,7 +15,7 @@ from tidemark.base.instants import instant
 from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, position
 from tidemark_streaming.kafka.client import Properties, check_secrets

@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
 from tidemark_streaming.ingest import Ingested, furnish, ingest_each

@@ -15,6 +15,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tidemark.store.rows import INSTANT
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
 from tidemark_streaming.kafka.position import Position, Range, spans
@@ -26,7 +27,7 @@ SCHEMA = pa.schema(
         "topic": pa.string(),
         "partition": pa.int32(),
         "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp": INSTANT,
         "timestamp_type": pa.string(),
         "key": pa.binary(),
         "value": pa.binary(),

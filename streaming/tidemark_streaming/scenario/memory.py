@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
-from tidemark.store.log import Arrival
+from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.scenario.parse import ScenarioArrival
 

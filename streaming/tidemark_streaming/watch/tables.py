@@ -15,7 +15,7 @@ from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.base.settings import Settings
 from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import file_system
-from tidemark.store.rows import arrow_schema
+from tidemark.store.rows import INSTANT, arrow_schema
 
 REST = 20
 """What took a second to read is not read again for so many: looking takes a twentieth of a core."""
@@ -166,7 +166,7 @@ class Tables:
 def instant(micros: int) -> "pa.TimestampScalar[Any, Any]":
     """An instant in microseconds as a table has it."""
     lawful = min(max(micros, BEGINNING), INFINITY)
-    return pa.scalar(as_datetime(lawful), pa.timestamp("us", "UTC"))
+    return pa.scalar(as_datetime(lawful), INSTANT)
 
 
 def total(column: pa.ChunkedArray) -> int:

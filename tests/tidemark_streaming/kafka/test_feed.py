@@ -20,7 +20,8 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.define.watermarks import BoundedOutOfOrderness, PerPartition
 from tidemark.engine.connect import address
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.dead_letters import replay
 from tidemark_streaming.feed import FileFeed

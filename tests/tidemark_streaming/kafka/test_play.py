@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tidemark.base.errors import ConflictError, DataError
-from tidemark.store.log import Arrival, Log
+from tidemark.store.arrival import Arrival
+from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights
