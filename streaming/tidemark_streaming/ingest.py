@@ -111,27 +111,34 @@ def follow(
     source, outage = feed.source, Outage(tell)
     log: Log | None = None
     timeline: list[Arrival] = []
+    behind = then is not None
     with sole(warehouse, source):
         while True:
+            brought = False
             try:
                 if log is None:
                     log = _written(warehouse, source)
                     timeline = log.timeline()
-                    if then is not None and timeline:
-                        then(warehouse, NOTHING)
+                if then is not None and behind and timeline:
+                    then(warehouse, NOTHING)
                 for commit in _bring(log, timeline, feed, None):
                     if then is not None:
+                        behind = True
                         then(warehouse, commit.recent)
+                    brought = True
                     yield commit
+                behind = False
                 outage.over()
             except ERRORS as error:
                 if engine_lost(error) and again is None:
                     raise
                 outage.wait(error)
                 if again is not None and engine_lost(error):
-                    warehouse, log = _reached(again, outage), None
+                    warehouse, log, behind = _reached(again, outage), None, then is not None
                 continue
-            time.sleep(every)
+            if then is None or not brought:
+                # What came while the runs took place has waited long enough.
+                time.sleep(every)
 
 
 def end(warehouse: Warehouse, source: Source) -> Arrival:

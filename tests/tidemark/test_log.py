@@ -1,12 +1,14 @@
 """The log: whole arrivals, in or not, and one writer whatever others left behind."""
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql import functions as F
 
 from support import READINGS, T0, ingest, some_arrivals
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.instants import INFINITY
-from tidemark.store.arrival import Arrival
+from tidemark.store.arrival import NOTHING, Arrival, Recent
 from tidemark.store.fence import Fence
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -38,6 +40,20 @@ def test_a_log_gives_back_what_was_added(warehouse: Warehouse) -> None:
         f"readings:{a}:{p}" for a in (1, 2) for p in range(4)
     }
     assert all(r.before == added[r.arrival].before for r in found)
+
+
+def test_who_counts_some_arrivals_is_told_of_their_watermarks_alone(warehouse: Warehouse) -> None:
+    made = ingest(warehouse, READINGS, some_arrivals(), ends=False)
+    log = Log(warehouse, READINGS)
+    every = {a.arrival: a.after for a in made}
+    assert dict(map(tuple, log.reached().collect())) == every
+    for known in (NOTHING, Recent(made[2:5])):
+        some = Log(warehouse, READINGS, known).spanning(1, 3)
+        assert dict(map(tuple, some.reached().collect())) == {n: every[n] for n in (2, 3)}
+    # What is in memory is not looked for in the table.
+    gone = replace(READINGS, name="gone")
+    told = Log(warehouse, gone, Recent(made[2:5])).spanning(1, 3).reached()
+    assert dict(map(tuple, told.collect())) == {n: every[n] for n in (2, 3)}
 
 
 def test_an_empty_log_has_no_last_arrival(warehouse: Warehouse) -> None:

@@ -119,14 +119,14 @@ def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
 def _partials(
     log: Log, transform: WindowedTransform, scope: Scope, before: DataFrame | None = None
 ) -> DataFrame:
-    window = slices.slicing(transform)
+    window, of_these = slices.slicing(transform), log.spanning(scope.after, scope.through)
     if window is None:
-        return partials(_events(log, transform, scope), transform, log, before)
+        return partials(_events(log, transform, scope), transform, of_these, before)
     rows = _prepared(log, transform, scope)
     parts = slices.sliced(rows, transform, window, by_arrival=scope.arrivals is not None)
     again = F.col(slices.AGAIN) if transform.unique else None
     events = _judged(parts, transform, scope, again)
-    placed = slot.slotted(events, transform, log, None)
+    placed = slot.slotted(events, transform, of_these, None)
     return placed.groupBy(*transform.by_window, "verdict", "admitted", "slot").agg(
         *slices.merged(parts, transform)
     )

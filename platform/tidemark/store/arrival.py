@@ -30,6 +30,8 @@ TIMELINE = pa.schema(
         "schema_version": pa.int64(),
     }
 )
+_REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
+
 _LATER = {"dead_letters": 0, "schema_version": 1}
 """Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
 
@@ -119,15 +121,27 @@ class Recent:
 
     def within(self, after: int, through: int) -> pa.Table | None:
         """The rows with `after` < arrival <= `through`; None where they are not all here."""
-        if self.rows is None or not self.arrivals:
+        if self.rows is None or not self._has(after, through):
             return None
-        first, last = self.arrivals[0].arrival, self.arrivals[-1].arrival
-        if not first <= after + 1 <= through + 1 <= last + 1:
-            return None
-        if first == after + 1 and last == through:
+        if self.arrivals[0].arrival == after + 1 and self.arrivals[-1].arrival == through:
             return self.rows
         number = ds.field("arrival")
         return self.rows.filter((number > after) & (number <= through))
+
+    def reached(self, after: int, through: int) -> pa.Table | None:
+        """The watermark after each of those arrivals, as `Log.reached` tells it; None where they
+        are not all here."""
+        if not self._has(after, through):
+            return None
+        some = [a for a in self.arrivals if after < a.arrival <= through]
+        told = {"arrival": [a.arrival for a in some], "reached": [a.after for a in some]}
+        return pa.table(told, schema=_REACHED)
+
+    def _has(self, after: int, through: int) -> bool:
+        if not self.arrivals:
+            return False
+        first, last = self.arrivals[0].arrival, self.arrivals[-1].arrival
+        return first <= after + 1 <= through + 1 <= last + 1
 
 
 NOTHING = Recent()

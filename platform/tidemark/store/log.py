@@ -13,6 +13,7 @@ removes them.
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
@@ -49,6 +50,7 @@ class Log:
         self.schema_version = 1
         """That of the log, once `create` was called."""
         self._recent = recent
+        self._span: tuple[int, int] | None = None
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
@@ -125,9 +127,19 @@ class Log:
         newest = [a.max_event_time for a in found if a.max_event_time is not None]
         return (min(oldest), max(newest)) if oldest and newest else None
 
+    def spanning(self, after: int, through: int) -> "Log":
+        """The same log, of which `reached` tells of the arrivals with `after` < number <= `through`
+        alone: however many came before, who counts these needs no others."""
+        log = copy(self)
+        log._span = (after, through)
+        return log
+
     def reached(self) -> DataFrame:
         """The watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""
-        timeline = self.warehouse.read(self.source.timeline_table)
+        if self._span is not None and (found := self._recent.reached(*self._span)) is not None:
+            return frame(self.warehouse.spark, found)
+        bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
+        timeline = self.warehouse.read(self.source.timeline_table, *bounds)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
 
     def ticks(self, interval: int) -> DataFrame:
