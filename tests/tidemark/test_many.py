@@ -13,7 +13,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
 from tidemark.run import compute, plan
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store import log
+from tidemark.store import arriving
 from tidemark.store.committers import listed
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -28,7 +28,7 @@ SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 @pytest.fixture(params=[0])
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of events is many, and nothing that came of them is read into memory at once."""
-    for module in (plan, log):
+    for module in (plan, arriving):
         monkeypatch.setattr(module, "FEW", -1)
     for module in (held, listed):
         monkeypatch.setattr(module, "SENT", -1)
