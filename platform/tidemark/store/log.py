@@ -65,6 +65,8 @@ class Log:
             DataError: the warehouse can't be written, or another Tidemark wrote the tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
+        # Without the key of its protection there is to be no table.
+        ways = protection(self.source)
         begun = self.warehouse.create(
             self.source.timeline_table,
             TIMELINE.empty_table(),
@@ -74,7 +76,7 @@ class Log:
             self.source.log_table,
             ddl(columns),
             f"Events of {name} with the facts of arrival.",
-            told=protection(self.source),
+            told=ways,
         )
         kept = self.warehouse.create(
             self.source.dead_letters_table,

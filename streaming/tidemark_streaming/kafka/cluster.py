@@ -34,6 +34,9 @@ _MOMENT = 0.05
 READ_COMMITTED = "read_committed"
 T = TypeVar("T")
 
+_LEADERLESS = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
+"""What brokers say for a moment of a partition that is new, or goes from one of them to another."""
+
 
 class Cluster:
     """The brokers, as one client sees them.
@@ -126,9 +129,17 @@ class Cluster:
         known = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
         spec: Any = known.get(of) or OffsetSpec.for_timestamp(of)
         asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
-        told = self._admin.list_offsets(
-            asked, isolation_level=self._isolation, request_timeout=self._patience
-        )
+        begun = time.monotonic()
+        while True:
+            told = self._admin.list_offsets(
+                asked, isolation_level=self._isolation, request_timeout=self._patience
+            )
+            waits = any(
+                _code(f.exception(self._patience + 1)) in _LEADERLESS for f in told.values()
+            )
+            if not waits or time.monotonic() - begun > self._patience:
+                break
+            time.sleep(_MOMENT)
         return {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
 
     def _topics(self) -> Mapping[str, Any]:
