@@ -132,9 +132,10 @@ def follow(
             except ERRORS as error:
                 if engine_lost(error) and again is None:
                     raise
-                outage.wait(error)
                 if again is not None and engine_lost(error):
-                    warehouse, log, behind = _reached(again, outage), None, then is not None
+                    warehouse, log, behind = outage.again(error, again), None, then is not None
+                else:
+                    outage.wait(error)
                 continue
             if then is None or not brought:
                 # What came while the runs took place has waited long enough.
@@ -254,15 +255,6 @@ def _written(warehouse: Warehouse, source: Source) -> Log:
     log.create()
     log.recover()
     return log
-
-
-def _reached(again: Callable[[], Warehouse], outage: Outage) -> Warehouse:
-    """The warehouse, as soon as there is an engine again."""
-    while True:
-        try:
-            return again()
-        except ERRORS as error:
-            outage.wait(error)
 
 
 def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:

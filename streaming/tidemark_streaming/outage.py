@@ -8,6 +8,7 @@ Whatever a person must decide is no outage: it is raised.
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import grpc
 from pyspark.errors import PySparkException
@@ -18,6 +19,8 @@ from tidemark.engine.process import Tell, silent
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds until the first new try; each next wait is twice as long, up to the longest."""
+
+T = TypeVar("T")
 
 ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
 """What may tell of an outage."""
@@ -59,6 +62,19 @@ class Outage:
             self._tell(f"{said} Waiting until it is back.")
         self._sleep(self._wait)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
+
+    def again(self, error: Exception, attempt: Callable[[], T]) -> T:
+        """What an attempt gives, made again and again after `error`, with a wait before each.
+
+        Raises:
+            Exception: `error`, or the one of an attempt, where it does not pass.
+        """
+        while True:
+            self.wait(error)
+            try:
+                return attempt()
+            except ERRORS as next_error:
+                error = next_error
 
     def over(self) -> None:
         """It works: an outage that there was is over."""

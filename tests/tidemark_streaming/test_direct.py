@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from support import same
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
@@ -31,11 +32,6 @@ from tidemark_streaming import continuous, ingest
 from tidemark_streaming.direct import Direct, check
 from topics import CLICKS, Topics, clicks
 
-
-def _kept(rows: DataFrame) -> DataFrame:
-    return rows
-
-
 PER_MINUTE = WindowedTransform(
     name="clicks_per_minute",
     description="Clicks by partition and minute.",
@@ -45,7 +41,7 @@ PER_MINUTE = WindowedTransform(
     allowed_lateness=5_000_000,
     trigger=Trigger(early=EachArrival()),
     aggregates={"clicks": agg.count(), "highest": agg.max("n")},
-    function=_kept,
+    function=same,
 )
 SESSIONS = replace(
     PER_MINUTE, name="sessions", window=Session("3 seconds"), trigger=Trigger(), keys=()

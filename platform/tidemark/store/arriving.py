@@ -73,12 +73,12 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
     def fact(told: Callable[[Arrival], int | None]) -> pa.Array:
         return pa.array(map(told, arrivals), pa.int64()).take(pa.array(which)).cast(INSTANT)
 
-    places = zip(numbers, rows["position"].to_pylist(), strict=True)
-    identity = pa.array(
-        [f"{source.name}:{arrival}:{place}" for arrival, place in places], pa.string()
-    )
-    if CORRELATION in rows.column_names:
-        identity = pc.fill_null(rows[CORRELATION], identity)
+    identity = rows[CORRELATION] if CORRELATION in rows.column_names else None
+    if identity is None or identity.null_count:
+        places = zip(numbers, rows["position"].to_pylist(), strict=True)
+        own = [f"{source.name}:{arrival}:{place}" for arrival, place in places]
+        made = pa.array(own, pa.string())
+        identity = made if identity is None else pc.fill_null(identity, made)
     facts = {
         "arrived_at": fact(lambda a: a.arrived_at),
         "watermark": fact(lambda a: a.before),

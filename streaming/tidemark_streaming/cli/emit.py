@@ -1,6 +1,5 @@
 """`tidemark emit`: what is published goes out to the asset's topic."""
 
-import signal
 import threading
 import time
 from contextlib import suppress
@@ -12,7 +11,7 @@ from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import Json, emit, facts, out, say, seconds, step, warn
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.context import Asset, until_terminated, warehouse
 
 if TYPE_CHECKING:
     from tidemark_streaming.outbox import Emitted
@@ -59,9 +58,7 @@ def command(
     done, said = Emitted(0, 0, None), ""
     with step(f"emit {asset}") as work:
         if following:
-            # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell
-            # starts in the background.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            until_terminated()
 
             def told(more: "Emitted") -> None:
                 nonlocal done

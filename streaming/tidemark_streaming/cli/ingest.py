@@ -1,6 +1,5 @@
 """`tidemark ingest`: bring arrivals into a source's log."""
 
-import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,11 +13,9 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, say, seconds, step, warn
-from tidemark_streaming.cli.context import SourceName, bounds, warehouse
+from tidemark_streaming.cli.context import SourceName, bounds, until_terminated, warehouse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tidemark.define.source import Source
     from tidemark.store.arrival import Arrival
     from tidemark.store.warehouse import Warehouse
@@ -131,9 +128,7 @@ def command(
     first: Arrival | None = None
     last: Arrival | None = None
     if following:
-        # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell
-        # starts in the background.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        until_terminated()
     with step(f"ingest {source}") as work, suppress(*([KeyboardInterrupt] if following else [])):
         for commit in commits:
             # Only what is told in the end: who follows does so for days.

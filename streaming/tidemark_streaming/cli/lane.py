@@ -1,6 +1,5 @@
 """`tidemark lane`: records from topic to topic in real time."""
 
-import signal
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +9,11 @@ import typer
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, out, step, warn
+from tidemark_streaming.cli.context import until_terminated
 
 if TYPE_CHECKING:
     from tidemark_streaming.lane import Lane
     from tidemark_streaming.lane.query import Queries, Trigger
-    from tidemark_streaming.outage import Outage
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the queries."""
@@ -66,9 +65,7 @@ def command(
     if detach:
         out().print(f"{lane} runs; `tidemark lane {name} --stop` ends it.", soft_wrap=True)
         return
-    # As a service is stopped; it is not inherited as ignored, as Ctrl-C is by what a shell starts
-    # in the background.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    until_terminated()
     try:
         with suppress(KeyboardInterrupt):
             _attend(settings, lane, trigger, queries)
@@ -105,25 +102,7 @@ def _attend(settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Quer
             outage.over()
             time.sleep(LOOK_EVERY)
         except ERRORS as error:
-            queries = _anew(settings, lane, trigger, outage, error)
-
-
-def _anew(
-    settings: Settings, lane: "Lane", trigger: "Trigger", outage: "Outage", error: Exception
-) -> "Queries":
-    """The queries, started again once what ended them is over.
-
-    Raises:
-        Exception: `error`, or the one after it, where it does not pass by itself.
-    """
-    from tidemark_streaming.outage import ERRORS
-
-    while True:
-        outage.wait(error)
-        try:
-            return _start(settings, lane, trigger)
-        except ERRORS as next_error:
-            error = next_error
+            queries = outage.again(error, lambda: _start(settings, lane, trigger))
 
 
 def _list(settings: Settings, *, json: bool) -> None:

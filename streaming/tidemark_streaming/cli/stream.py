@@ -1,6 +1,5 @@
 """`tidemark stream`: a continuous query, with its live view."""
 
-import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,14 +12,13 @@ from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import err, out, say, step, warn
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.context import Asset, until_terminated, warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.live import Look, View
-    from tidemark_streaming.outage import Outage
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at the tables."""
@@ -79,8 +77,7 @@ def command(
             )
 
     if not detach:
-        # As a service is stopped.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        until_terminated()
     view, outage = View(settings, transform), Outage(warn)
     if logs.structured():
         # What ran before is no news.
@@ -90,6 +87,10 @@ def command(
         wishes.wish(settings, asset, arrivals_per_run)
         out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
         return
+
+    def anew() -> "tuple[Warehouse, StreamingQuery]":
+        store = connect(settings, asset)
+        return store, start(store)
 
     def done(look: "Look") -> bool:
         ended = finished(query, look, until_caught_up)
@@ -102,7 +103,7 @@ def command(
                 watch(view, done)
                 return
             except ERRORS as error:
-                store, query = _anew(error, outage, lambda: connect(settings, asset), start)
+                store, query = outage.again(error, anew)
     finally:
         with suppress(*ERRORS):
             # An engine that is gone has no stream to stop.
@@ -131,28 +132,6 @@ def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bo
         passing = failure is not None and continuous.crashed(failure)
         raise EngineError(f"The stream ended: {reason}", passing=passing)
     return until_caught_up and look.behind <= 0
-
-
-def _anew(
-    error: Exception,
-    outage: "Outage",
-    connected: "Callable[[], Warehouse]",
-    start: "Callable[[Warehouse], StreamingQuery]",
-) -> "tuple[Warehouse, StreamingQuery]":
-    """The query, started again once what ended it is over.
-
-    Raises:
-        Exception: `error`, where it does not pass by itself.
-    """
-    from tidemark_streaming.outage import ERRORS
-
-    while True:
-        outage.wait(error)
-        try:
-            store = connected()
-            return store, start(store)
-        except ERRORS as next_error:
-            error = next_error
 
 
 def watch(view: "View", done: Callable[["Look"], bool]) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import json as plain_json
-import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from rich.markup import escape
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, emit, err, facts, out
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.context import Asset, until_terminated, warehouse
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -97,8 +96,7 @@ def _runs(
     glance, asset = Glance(settings), transform.name
     there = glance.runs_after(asset, -1 if number is None else number - 1)
     if following:
-        # As a service is stopped; Ctrl-C may be inherited as ignored.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        until_terminated()
         return _from(glance, asset, there[-1]["seq"] if there else -1)
     chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
     if not chosen:

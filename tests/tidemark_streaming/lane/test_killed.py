@@ -79,6 +79,7 @@ def test_a_lane_that_is_killed_goes_on_and_loses_nothing(broker: Secured, tmp_pa
         "SERVERS": broker.servers,
         "CLIENT": json.dumps(broker.client("ann")),
         "ANN": PASSWORD,
+        "PYTHONFAULTHANDLER": "1",
     }
     tidemark = Path(sys.executable).with_name("tidemark")
     with (tmp_path / "said").open("w") as said:
@@ -108,7 +109,8 @@ def test_a_lane_that_is_killed_goes_on_and_loses_nothing(broker: Secured, tmp_pa
         # What comes again comes once more, as the lane was killed once.
         assert max(came.values()) <= 2
         running.send_signal(signal.SIGTERM)
-        assert running.wait(60) == 0
+        _await_end(running)
+        assert running.returncode == 0, (tmp_path / "said").read_text()
         assert spark.running() is None
     finally:
         running.kill()
@@ -148,3 +150,12 @@ def _await(done: Callable[[], bool], running: "subprocess.Popen[bytes]", said: P
     while not done():
         assert running.poll() is None, said.read_text()
         assert time.monotonic() < deadline, said.read_text()
+
+
+def _await_end(running: "subprocess.Popen[bytes]") -> None:
+    """Wait for the end, and let one that does not come tell where each of its threads is."""
+    try:
+        running.wait(60)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGABRT)
+        running.wait()
