@@ -1,6 +1,5 @@
 """What most commands need first: the settings, the engine, a range of time."""
 
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,12 +45,6 @@ def warehouse(
         spark = engine.session(settings, session_id)
         work.note = f"Spark {spark.version}"
     return Warehouse(spark, settings.warehouse, settings.database)
-
-
-def until_terminated() -> None:
-    """Let SIGTERM end this process as Ctrl-C does: so services are stopped, and unlike Ctrl-C it is
-    not inherited as ignored by what a shell starts in the background."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def bounds(begin: str | None, end: str | None) -> tuple[int | None, int | None]:

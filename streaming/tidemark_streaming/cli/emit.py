@@ -11,7 +11,8 @@ from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import Json, emit, facts, out, say, seconds, step, warn
-from tidemark_streaming.cli.context import Asset, until_terminated, warehouse
+from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
     from tidemark_streaming.outbox import Emitted

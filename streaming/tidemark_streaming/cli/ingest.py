@@ -13,7 +13,8 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, say, seconds, step, warn
-from tidemark_streaming.cli.context import SourceName, bounds, until_terminated, warehouse
+from tidemark_streaming.cli.context import SourceName, bounds, warehouse
+from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
     from tidemark.define.source import Source

@@ -9,7 +9,7 @@ import typer
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, out, step, warn
-from tidemark_streaming.cli.context import until_terminated
+from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
     from tidemark_streaming.lane import Lane

@@ -12,7 +12,8 @@ from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import err, out, say, step, warn
-from tidemark_streaming.cli.context import Asset, until_terminated, warehouse
+from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -14,7 +14,8 @@ from rich.markup import escape
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, emit, err, facts, out
-from tidemark_streaming.cli.context import Asset, until_terminated, warehouse
+from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
