@@ -42,7 +42,8 @@ def publish(settings: Settings, times: int = 1) -> None:
 
 def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> None:
     """Commit the position after a version, as a transaction of its panes does."""
-    way, life = channel(asset, settings.database), str(DeltaTable(table(settings)).metadata().id)
+    way = channel(asset, TidemarkResource(settings).tables)
+    life = str(DeltaTable(table(settings)).metadata().id)
     way.open()
     at = time.time_ns() // 1000
     way.send([], lambda: Position(life, version, "id", 1, at, 3, "run-3", at))

@@ -3,6 +3,7 @@
 A producer is known to the brokers by the asset and the topic. Opening it ends what an earlier one
 of that name had begun: a transaction that was under way is undone, and a process that was thought
 dead and comes back is refused from then on. Only afterwards is the position read, so it is right.
+It says of which database the asset is: records have the name alone, so there is one in a topic.
 """
 
 import logging
@@ -22,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidemark.base.errors import ConflictError, DataError
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.failpoint import FAIL_AT, reach
 from tidemark_streaming.kafka.client import PATIENCE, Brokers
 from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
@@ -53,13 +54,15 @@ class Channel:
     """A way into a topic, for one asset.
 
     Args:
-        name: of the producer, for the brokers: one at a time has it.
         asset: whose position it carries.
+        place: the folder of the asset's database.
     """
 
-    def __init__(self, topic: KafkaTopic, name: str, asset: str) -> None:
+    def __init__(self, topic: KafkaTopic, asset: str, place: str) -> None:
         self.topic = topic
-        self._name = name
+        self.place = place
+        # Of the producer, for the brokers: one at a time has it, of whatever database.
+        self._name = f"tidemark {asset} {topic.name}"
         self._asset = asset
         self._brokers = Brokers(topic.at, topic.client)
         self._producer: Producer | None = None
@@ -78,12 +81,26 @@ class Channel:
         name = self.topic.name
         return self._cluster.topics([name])[name] if self._cluster.has(name) else None
 
-    def position(self) -> Position | None:
+    def position(self, *, anyones: bool = False) -> Position | None:
         """How far the topic is, by committed transactions; None where nothing was brought out.
+
+        Args:
+            anyones: also that of an asset of this name of another database.
 
         Raises:
             DataError: the brokers do not answer.
+            DefinitionError: it is that of such an asset.
         """
+        found = self._last()
+        if found is None or anyones or found.place in (None, self.place):
+            return found
+        raise DefinitionError(
+            f"{self.topic} has '{self._asset}' of the database {found.place}, and who follows it "
+            f"could not tell that of {self.place} from it: give this one another topic, or take "
+            f"the topic over, for good, by `tidemark emit {self._asset} --anew`."
+        )
+
+    def _last(self) -> Position | None:
         cluster, name = self._cluster, self.topic.positions
         if not cluster.has(name):
             return None
@@ -110,12 +127,19 @@ class Channel:
             "linger.ms": "5",
             "compression.type": "lz4",
         }
-        # Without a logger it writes to stderr that it was refused, which is told here.
-        producer = self._brokers.connect(
-            Producer, usual, transactional_id=self._name, logger=_SILENT
-        )
-        self._ask(lambda: producer.init_transactions(PATIENCE * 2))
-        self._producer = producer
+
+        def begin(name: str) -> Producer:
+            # Without a logger it writes to stderr that it was refused, which is told here.
+            producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
+            self._ask(lambda: producer.init_transactions(PATIENCE * 2))
+            return producer
+
+        last = self._last()
+        if last is not None and last.place is None:
+            # Who wrote that had a name by its database, and may still be at work.
+            database = self.place.rpartition("/")[2]
+            begin(f"tidemark {database}.{self._asset} {self.topic.name}")
+        self._producer = begin(self._name)
 
     def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
         """Produce records and the position after them in one transaction: how many.

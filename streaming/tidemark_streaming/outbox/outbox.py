@@ -77,7 +77,7 @@ class Outbox:
         self.topic = topic_of(transform)
         self._warehouse = warehouse
         self._transform = transform
-        self._channel = channel(transform, warehouse.database)
+        self._channel = channel(transform, warehouse)
         self._position: Position | None = None
         self._runs: dict[int, str] = {}
 
@@ -91,6 +91,7 @@ class Outbox:
             ConflictError: another process brings it out as well.
             DataError: the brokers do not answer, or refuse.
             DefinitionChanged: the table was made by another definition, of other columns.
+            DefinitionError: the topic has an asset of this name of another database.
         """
         head = self._warehouse.head(self._transform.table)
         if head is None:
@@ -102,7 +103,7 @@ class Outbox:
                 return Emitted(0, 0, self._position)
         if not self._channel.is_open:
             self._channel.open()
-            self._position = self._channel.position()
+            self._position = self._channel.position(anyones=anew)
         records = transactions = 0
         there = self._there()
         while anew or not self._stands(head, there):
@@ -176,7 +177,8 @@ class Outbox:
                 yield self._record(position, pane)
 
         def after() -> Position:
-            return replace(position, seq=seq, run=self._run(seq), at=time.time_ns() // 1000)
+            now, own = time.time_ns() // 1000, self._channel.place
+            return replace(position, seq=seq, run=self._run(seq), at=now, place=own)
 
         clock = Clock()
         count = self._channel.send(records(), after)
@@ -250,11 +252,10 @@ class Outbox:
         return fired(self._transform, self._warehouse.take(table, bound).to_pylist())
 
 
-def channel(transform: Definition, database: str) -> Channel:
+def channel(transform: Definition, warehouse: Warehouse) -> Channel:
     """The way from an asset of a database into its topic."""
-    topic = topic_of(transform)
-    name = f"tidemark {database}.{transform.name} {topic.name}"
-    return Channel(topic, name, transform.name)
+    place = f"{warehouse.location}/{warehouse.database}"
+    return Channel(topic_of(transform), transform.name, place)
 
 
 def topic_of(transform: Definition) -> KafkaTopic:

@@ -1,7 +1,8 @@
 """Where an outbox stands: which version of the published table the topic has.
 
 It is a record of the topic of positions, by the asset's name, and is written in the transaction
-that brings the panes out: the topic never has the one without the other, whatever is killed.
+that brings the panes out: the topic never has the one without the other, whatever is killed. Of
+which database the asset is, it says too: records tell assets apart by their names alone.
 """
 
 import json
@@ -22,6 +23,8 @@ class Position:
         seq: the number of the newest commit that is out; -1 before any.
         run: the id of its run, where that is known.
         at: when this was written, in microseconds.
+        place: the database of the table, and where it is; None of one that was written before
+            that was told.
     """
 
     table: str
@@ -32,6 +35,7 @@ class Position:
     seq: int
     run: str | None
     at: int
+    place: str | None = None
 
     def written(self) -> bytes:
         """As JSON."""

@@ -33,9 +33,10 @@ def standing(warehouse: Warehouse, transform: Definition) -> Standing:
 
     Raises:
         DataError: the brokers do not answer.
-        DefinitionError: the asset publishes to no topic.
+        DefinitionError: the asset publishes to no topic, or to one that has an asset of its name
+            of another database.
     """
-    name, position = topic_of(transform).name, channel(transform, warehouse.database).position()
+    name, position = topic_of(transform).name, channel(transform, warehouse).position()
     head = warehouse.head(transform.table)
     if head is None:
         return Standing(name, -1, 0, None, None, None)

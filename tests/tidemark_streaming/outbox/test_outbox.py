@@ -1,12 +1,13 @@
 """Who reads the topic has the published table, whatever happened on the way."""
 
+import json
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from tidemark.store.asset import Asset
 from tidemark_streaming.kafka import KafkaTopic
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.outbox import Outbox
+from tidemark_streaming.outbox.position import Position
+from tidemark_streaming.outbox.standing import standing
 from topics import Topics
 
 MINUTES = Tumbling("1 minute")
@@ -198,6 +201,66 @@ def test_who_was_thought_dead_is_refused(played: Played, topics: Topics) -> None
         zombie.emit()
     zombie.emit()
     assert_same(played, topics, asset)
+
+
+def test_a_topic_has_an_asset_of_one_database(
+    recording: Callable[[Window], Recorded], tmp_path: Path, topics: Topics
+) -> None:
+    """Another one's of that name is refused, and nothing is written, until it takes the topic
+    over; also by who had looked before there was any."""
+    one, other = (recording(MINUTES).play(tmp_path / name) for name in ("one", "other"))
+    asset = emitting(topics, one, "retracting")
+    for played in (one, other):
+        played.run()
+    theirs = Outbox(other.warehouse, asset)
+    theirs._channel.open()
+    ours = Outbox(one.warehouse, asset)
+    ours.emit()
+    with pytest.raises(ConflictError):
+        theirs.emit()
+    sentence = rf"has 'per_minute' of the database .*/one/{one.database}, and who .* --anew`\.$"
+    for emit in (theirs.emit, Outbox(other.warehouse, asset).emit):
+        with pytest.raises(DefinitionError, match=sentence):
+            emit()
+    with pytest.raises(DefinitionError, match=sentence):
+        standing(other.warehouse, asset)
+    one.run()
+    ours.emit()
+    assert_same(one, topics, asset)
+    Outbox(other.warehouse, asset).emit(anew=True)
+    one.run()
+    with pytest.raises(ConflictError):
+        ours.emit()
+    with pytest.raises(DefinitionError, match=r"of the database .*/other/"):
+        ours.emit()
+    assert_same(other, topics, asset)
+
+
+def test_a_position_of_before_it_had_its_database_is_gone_on_from(
+    played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asset = emitting(topics, played, "retracting")
+    played.run()
+    earlier = f"tidemark {played.database}.per_minute {topic_of(asset).name}"
+    with monkeypatch.context() as patch:
+        patch.setattr(Position, "written", without_place)
+        before = Outbox(played.warehouse, asset)
+        before._channel._name = earlier
+        before.emit()
+        played.run()
+        Outbox(played.warehouse, asset).emit()
+        played.run()
+        with pytest.raises(ConflictError):
+            before.emit()
+    Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+    assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 1
+
+
+def without_place(position: Position) -> bytes:
+    told = asdict(position)
+    del told["place"]
+    return json.dumps(told).encode()
 
 
 def test_a_new_epoch_takes_back_what_went_before(played: Played, topics: Topics) -> None:
