@@ -75,7 +75,16 @@ def places(letters: pa.Table) -> list[Place]:
 def replayed(timeline: Sequence[Arrival]) -> dict[Place, int]:
     """The letters that came back, each with the arrival that brought it."""
     # The first of those that name it: an arrival without rows may stand where the last one did.
-    return {place: one.arrival for one in reversed(timeline) for place in _read(one.position)}
+    return {place: one.arrival for one in reversed(timeline) for place in returned(one.position)}
+
+
+def returned(position: str) -> Iterator[Place]:
+    """The letters that an arrival at this position brought back."""
+    told = json.loads(position)
+    ranges = told.get(_MARK) if isinstance(told, dict) else None
+    # A topic may have that name, and is told as an object.
+    for arrival, first, last in ranges if isinstance(ranges, list) else ():
+        yield from ((arrival, p) for p in range(first, last + 1))
 
 
 @dataclass(frozen=True)
@@ -142,7 +151,9 @@ class _Mended:
         return [Chunk(_written(piece), clock, rows=len(piece)) for piece in pieces]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        which = {p: (n, i) for n, c in enumerate(chunks) for i, p in enumerate(_read(c.position))}
+        which = {
+            p: (n, i) for n, c in enumerate(chunks) for i, p in enumerate(returned(c.position))
+        }
         wanted = pa.array([place in which for place in places(self.rows)])
         rows = self.rows.filter(wanted)
         chunk, position = zip(*(which[place] for place in places(rows)), strict=True)
@@ -163,12 +174,3 @@ def _written(letters: Iterable[Place]) -> str:
         else:
             ranges.append([arrival, position, position])
     return json.dumps({_MARK: ranges}, separators=(",", ":"))
-
-
-def _read(position: str) -> Iterator[Place]:
-    """The letters that an arrival at this position brought back."""
-    told = json.loads(position)
-    ranges = told.get(_MARK) if isinstance(told, dict) else None
-    # A topic may have that name, and is told as an object.
-    for arrival, first, last in ranges if isinstance(ranges, list) else ():
-        yield from ((arrival, p) for p in range(first, last + 1))

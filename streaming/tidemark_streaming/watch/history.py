@@ -14,6 +14,7 @@ from typing import Any
 from tidemark.base.instants import INFINITY
 from tidemark.store import ledger
 from tidemark.store.rows import plain
+from tidemark_streaming.dead_letters import Place, returned
 from tidemark_streaming.kafka import position
 from tidemark_streaming.watch.tables import Tables
 
@@ -29,7 +30,7 @@ VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
 _ARRIVALS = (
     *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
-    "position",
+    *("position", "dead_letters"),
 )
 _RUNS = (
     *("asset", "life", "mode", "seq", "from_arrival", "through_arrival", "window_from"),
@@ -70,6 +71,7 @@ class Arrivals:
         self._seen = set[str]()
         self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
         self.events, self.bytes = 0, 0
+        self._letters, self._returned = 0, set[Place]()
         self.watermark: int | None = None
         self.newest_event: int | None = None
         self.position: str | None = None
@@ -78,6 +80,11 @@ class Arrivals:
     def count(self) -> int:
         """How many arrivals there are."""
         return len(self.arrived_at)
+
+    @property
+    def dead_letters(self) -> int:
+        """How many dead letters came, and have not come back."""
+        return self._letters - len(self._returned)
 
     def brought(self, after: int, through: int) -> int:
         """Events of the arrivals with `after` < number <= `through`."""
@@ -103,6 +110,8 @@ class Arrivals:
             self.rows.append(row["rows"])
             self.events += row["rows"]
             self.bytes += row["bytes"]
+            self._letters += row["dead_letters"] or 0
+            self._returned.update(returned(row["position"]))
             self.watermark = row["watermark_after"]
             # What came by other ways says nothing of topics, as a replay of dead letters.
             if position.read(row["position"]):

@@ -114,7 +114,8 @@ METRICS: tuple[Told, ...] = (
     _source(
         "dead_letters",
         GAUGE,
-        "What came and could not be decoded: rows of the source's table of dead letters.",
+        "What came and could not be decoded: rows of the source's table of dead letters, "
+        "those too that have come back.",
         # A series that begins with the first of them would not be seen to have risen.
         lambda s: s.dead_letters or 0,
     ),

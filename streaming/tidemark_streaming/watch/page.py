@@ -81,7 +81,7 @@ def _source(source: SourceSight) -> dict[str, Any]:
         "events": arrivals.events,
         "arrived": _millis(arrivals.arrived_at[-1]) if arrivals.count else None,
         "newest": _millis(arrivals.newest_event),
-        "deadLetters": source.dead_letters or 0,
+        "deadLetters": arrivals.dead_letters,
         "kafka": None
         if backlog is None
         else {

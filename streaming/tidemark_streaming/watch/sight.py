@@ -39,7 +39,7 @@ class SourceSight:
     Args:
         played: whether it is a recording: its clock is its newest event, and not the wall's.
         clock: what the watermark is measured against.
-        dead_letters: rows that could not be decoded; None where there is no table of them.
+        dead_letters: rows of their table, those too that have come back; None where there is none.
         backlog: what waits in Kafka; None of a source of files.
     """
 

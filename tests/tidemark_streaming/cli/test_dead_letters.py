@@ -11,6 +11,8 @@ from commands import call
 from landing import HEADER, SOURCE, land, log_rows
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.watch.page import state
+from tidemark_streaming.watch.sight import Watcher
 
 FEED = """
 from landing import feed, SOURCE
@@ -40,6 +42,12 @@ def domain(here: Settings, tmp_path_factory: pytest.TempPathFactory) -> object:
         yield
 
 
+def shown_live(watcher: Watcher, here: Settings) -> int:
+    """How many dead letters the live page has."""
+    (source,) = state(watcher.look(), here.database, here.webserver_port)["sources"]
+    return source["deadLetters"]
+
+
 def told(*arguments: str) -> object:
     return json.loads(call("dead-letters", *arguments, "--json").stdout)
 
@@ -53,8 +61,9 @@ def test_letters_are_counted_shown_and_come_back(
         {**day, "reason": at, "letters": 1, "first": "0:0"},
         {**day, "reason": value, "letters": 2, "first": "0:2"},
     ]
+    watcher = Watcher(Settings())
     (source,) = json.loads(call("status", "--json").stdout)["sources"]
-    assert source["dead_letters"] == 3
+    assert source["dead_letters"] == 3 == shown_live(watcher, here)
     assert "3 dead letters of sensors, which could not be decoded" in call("status").stdout
     listed = " ".join(call("dead-letters", "list", "sensors").stdout.split())
     assert "sensors: 3 dead letters" in listed
@@ -80,6 +89,7 @@ def test_letters_are_counted_shown_and_come_back(
     assert isinstance(counts, list)
     assert [(c["letters"], c["replayed"]) for c in counts] == [(1, 0), (2, 2)]
     assert "1 dead letter of sensors, which" in call("status").stdout
+    assert shown_live(watcher, here) == 1
     nothing = told("replay", "sensors", "--reason", "INT")
     assert nothing == {"source": "sensors", "letters": 0, "arrivals": [], "refused": {}}
 
