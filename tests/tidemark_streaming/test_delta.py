@@ -27,7 +27,8 @@ from tidemark.run.runner import incremental
 from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import CHANGE, DeltaFeed
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.delta import feed as delta_feed
+from tidemark_streaming.ingest import follow, ingest
 
 ORDERS = Source(
     name="orders",
@@ -74,9 +75,12 @@ def log(warehouse: Warehouse, source: Source) -> list[dict[str, Any]]:
     return sorted(rows.to_pylist(), key=lambda row: (row["arrival"], row["position"]))
 
 
-def test_whatever_the_cut_windows_are_equal(warehouse: Warehouse, tmp_path: Path) -> None:
-    """Versions that come one at a time, in any pieces, or all at once: the same log, the same
-    windows; also of a table by partitions, that gets a column more and is compacted."""
+def test_whatever_the_cut_windows_are_equal(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions that come one at a time, in any pieces, from memory, or all at once, by the engine:
+    the same log, the same windows; also of a table by partitions, that gets a column more and is
+    compacted."""
     chance, path = random.Random(11), tmp_path / "orders"
     piecemeal = DeltaFeed(ORDERS, str(path))
     for commit in range(6):
@@ -91,6 +95,7 @@ def test_whatever_the_cut_windows_are_equal(warehouse: Warehouse, tmp_path: Path
             list(ingest(warehouse, piecemeal))
     list(ingest(warehouse, piecemeal))
     whole = Warehouse(warehouse.spark, warehouse.location, f"{warehouse.database}_whole")
+    monkeypatch.setattr(delta_feed, "FEW", 0)
     assert len(list(ingest(whole, piecemeal, batch=None))) == 1
     assert log(whole, ORDERS) == log(warehouse, ORDERS)
     assert {row["arrival"] for row in log(whole, ORDERS)} == {0, 1, 2, 3, 4, 6}
@@ -138,6 +143,24 @@ def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path
     feed = DeltaFeed(ORDERS, str(path), start=2)
     list(ingest(warehouse, feed))
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 1), (1, 2)]
+
+
+def test_an_ingest_that_follows_takes_versions_as_they_come(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Each once; a version that it can't take ends it, after those before."""
+    path = tmp_path / "orders"
+    write(path, orders([0]))
+    commits, told = follow(warehouse, DeltaFeed(ORDERS, str(path)), 0.01), list[str]()
+    for minute in (1, 2):
+        told += [arrival.position for arrival in next(commits).arrivals]
+        write(path, orders([minute]))
+    DeltaTable(path).delete("price = 0")
+    told += [arrival.position for arrival in next(commits).arrivals]
+    with pytest.raises(DataError, match=r"Version 3 of .* updates or deletes rows"):
+        next(commits)
+    assert [json.loads(position)["version"] for position in told] == [0, 1, 2]
+    assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (1, 1), (2, 2)]
 
 
 KILLED = """

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,13 +10,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.committers import listed
-from tidemark.store.rows import INSTANT, frame, spark_schema
-from tidemark_streaming.delta.versions import Commit, Of, commit, rows_of
+from tidemark.store.rows import FEW, INSTANT, frame, spark_schema
+from tidemark_streaming.delta.versions import Commit, Of, Piece, commit, frame_of, rows_of
 from tidemark_streaming.feed import Chunk
 
 CHANGE = {
@@ -28,6 +29,9 @@ CHANGE = {
 
 `_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
 """
+
+FEW_BYTES = 4 << 20
+"""The size of files whose rows are read in this process; the engine reads those of more."""
 
 _FEED = "delta.enableChangeDataFeed"
 _SAME = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
@@ -116,6 +120,9 @@ class DeltaFeed:
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        many = sum(c.rows for c in chunks) > FEW or sum(c.bytes for c in chunks) > FEW_BYTES
+        if many and not self.change_feed:
+            return self._by_engine(spark, chunks)
         table, found = self._open(), list[pa.Table]()
         for number, chunk in enumerate(chunks):
             told = json.loads(chunk.position)
@@ -133,22 +140,55 @@ class DeltaFeed:
         return frame(spark, pa.concat_tables(found))
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """Nothing: the engine reads no file of the table."""
-        return None
+        """That the engine does not see a file, when that is what it complains of."""
+        condition = error.getCondition() or ""
+        if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
+            return None
+        path = (error.getMessageParameters() or {}).get("path", self.path)
+        return DataError(
+            f"{self._what} has a file that the engine can't read, '{path.removeprefix('file://')}':"
+            " it must see the table under the same path; or VACUUM has just taken the file, and "
+            "the next ingest tells of which version."
+        )
+
+    def _by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        """Many rows, of which none is in the memory of this process."""
+        table, pieces = self._open(), list[Piece]()
+        for number, chunk in enumerate(chunks):
+            told = json.loads(chunk.position)
+            whole, version = "whole" in told, told["version"]
+            done = self._brought(table, version, whole=whole)
+            pieces += [Piece(file, number, version, done.at) for file in done.files]
+        rows = frame_of(spark, table, pieces)
+        own = {
+            "_change_type": F.lit("insert"),
+            "_commit_version": F.col("version"),
+            "_commit_timestamp": F.col("committed_at"),
+        }
+        return rows.select(
+            *(own.get(n, F.col(f"`{n}`")).alias(n) for n in self.source.columns),
+            "chunk",
+            "position",
+            F.concat_ws("#", "version", "position").alias("read_from"),
+        )
 
     def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
         """The rows that a version has added, or that the table had as of it."""
-        done = self._commit(version, whole=whole)
-        if done is None:
-            raise self._lost([version], table.version())
-        skipped = done.changes and not whole
-        rows = rows_of(table, () if skipped else done.files)
+        done = self._brought(table, version, whole=whole)
+        rows = rows_of(table, done.files)
         told = {
             "_change_type": pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
             "_commit_timestamp": _moment(done),
         }
         return self._own(rows, told)
+
+    def _brought(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
+        """What a version did, with the files of which the rows come."""
+        done = self._commit(version, whole=whole)
+        if done is None:
+            raise self._lost([version], table.version())
+        return replace(done, files=()) if done.changes and not whole else done
 
     def _changed(self, table: DeltaTable, version: int) -> pa.Table:
         """The change feed of a version."""

@@ -1,6 +1,8 @@
-"""What a Delta table's log tells of its versions, and the rows of their files."""
+"""What a Delta table's log tells of its versions, and the rows of their files: of few rows in
+memory, of many by the engine, which is given the files' names."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -10,12 +12,18 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tidemark.store.committers.staged import file_system
-from tidemark.store.rows import arrow_schema
+from tidemark.store.rows import arrow_schema, spark_schema
 
+_PATH, _ROW, _VALUE = "_path", "_row", "_value "
+_LISTED = f"{_PATH} STRING, _chunk BIGINT, _first BIGINT, _version BIGINT, _at BIGINT"
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
@@ -35,6 +43,15 @@ class File(NamedTuple):
     values: dict[str, str | None]
     size: int
     rows: int
+
+
+class Piece(NamedTuple):
+    """A file of a version, committed at an instant in microseconds, for a chunk."""
+
+    file: File
+    chunk: int
+    version: int
+    at: int
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,52 @@ def rows_of(table: DeltaTable, files: Sequence[File]) -> pa.Table:
             read = read.append_column(name, pa.repeat(value, len(read)))
         rows.append(read.select(schema.names).cast(schema))
     return pa.concat_tables(rows)
+
+
+def frame_of(spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece]) -> DataFrame:
+    """The rows of files, with the columns that the table has now, for the engine; with `chunk`,
+    `position`, `version` and `committed_at`.
+
+    Args:
+        pieces: the files, one or more; of a table that the engine sees under the same path.
+    """
+    schema, by = spark_schema(table.schema()), table.metadata().partition_columns
+    system, root = file_system(table.table_uri)
+    place = root if isinstance(system, pafs.LocalFileSystem) else table.table_uri.rstrip("/")
+    told, firsts = list[tuple[Any, ...]](), dict[int, int]()
+    for piece in pieces:
+        chunk, path, first = piece.chunk, piece.file.path, firsts.get(piece.chunk, 0)
+        firsts[chunk] = first + pq.read_metadata(f"{root}/{path}", filesystem=system).num_rows
+        values = [piece.file.values[name] for name in by]
+        told.append((path, chunk, first, piece.version, piece.at, *values))
+    names = [f"`{_VALUE}{name}` STRING" for name in by]
+    listed = spark.createDataFrame(told, ", ".join([_LISTED, *names]))
+    paths = dict.fromkeys(_literal(f"{place}/{piece.file.path}") for piece in pieces)
+    kept = StructType([field for field in schema if field.name not in by])
+    # As the engine gives it: after its scheme, percent-encoded, where a plus is a plus.
+    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+    below = F.substring_index(path, f"{place.partition('://')[2] or place}/", -1)
+    rows = spark.read.schema(kept).parquet(*paths)
+    rows = rows.withColumns({_PATH: below, _ROW: F.col("_metadata.row_index")})
+    rows = rows.join(F.broadcast(listed), _PATH, "left")
+    lost = F.raise_error(F.concat(F.lit("The engine has another name for "), _PATH))
+    return rows.select(
+        *(
+            F.col(f"`{_VALUE}{f.name}`").cast(f.dataType).alias(f.name)
+            if f.name in by
+            else F.col(f"`{f.name}`")
+            for f in schema
+        ),
+        F.coalesce(F.col("_chunk"), lost).alias("chunk"),
+        (F.col("_first") + F.col(_ROW)).alias("position"),
+        F.col("_version").alias("version"),
+        F.timestamp_micros("_at").alias("committed_at"),
+    )
+
+
+def _literal(path: str) -> str:
+    """A path in which the engine finds no wildcards."""
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
 def _file(add: dict[str, Any]) -> File:
