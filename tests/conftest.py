@@ -18,6 +18,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
+from tidemark_streaming.testing.small_engine import INTERPRETING, kept_or_new
 from topics import Topics
 
 TESTS = Path(__file__).parent
@@ -28,21 +29,7 @@ default who is right for the place."""
 HOMES = "TIDEMARK_TEST_HOMES"
 """A variable: the folder of the engines' homes, one for each process of tests."""
 
-_INTERPRETING = (
-    "-XX:+UseParallelGC "
-    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 "
-    "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000 "
-    "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
-)
-"""Java options of an engine for few rows: their plans are interpreted, which takes half the time.
-
-Both of the JVM's compilers are left on: after ten minutes a run takes three quarters of the time
-that it takes with the quick one alone. The thorough one is asked for code that runs five times as
-often as by default, as it takes half of the processor in the first minutes. Many events, for which
-the engine generates code, would pay for that.
-"""
-
-SHORT_LIVED = f"{_INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+SHORT_LIVED = f"{INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Of an engine that lives for some runs only: the quick compiler alone, with a cache for its code
 that does not fill within a minute."""
 
@@ -85,20 +72,18 @@ def engine() -> Settings:
     With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`), started
     where it does not run and kept afterwards: for who runs a few tests again and again.
     """
-    if kept := os.environ.get("TIDEMARK_TEST_HOME"):
-        settings = Settings(home=Path(kept), engine_java_options=_INTERPRETING)
-    else:
-        settings = Settings(
-            home=Path(tempfile.mkdtemp(dir=os.environ[HOMES])),
-            engine_port=free_port(),
-            engine_memory="2g",
-            engine_java_options=_INTERPRETING,
-        )
+    settings, _ = kept_or_new(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
     with pytest.MonkeyPatch.context() as patch:
         # The engine's Python workers unpickle functions of test modules, and import these.
         patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
         spark_engine.ensure(settings)
     return settings
+
+
+@pytest.fixture(scope="session")
+def tidemark_engine(engine: Settings) -> Settings:
+    """The package's own fixture, on the engine that is there."""
+    return engine
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tidemark.base.settings import FILE, PREFIX, Settings
+from tidemark.engine import status
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import domains
@@ -17,6 +18,7 @@ from tidemark_streaming.kafka import broker
 from tidemark_streaming.scenario.compare import differences
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.simulate import simulate
+from tidemark_streaming.testing.small_engine import TEST_HOME
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -188,6 +190,19 @@ def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
     (tmp_path / file).write_text(definition)
     env = environment(engine, tmp_path, "trips")
     subprocess.run([sys.executable, "-c", trial], cwd=tmp_path, env=env, check=True)
+
+
+def test_the_test_kit_shown_runs_on_an_engine_of_its_own(engine: Settings, tmp_path: Path) -> None:
+    env = environment(engine, tmp_path, "shop")
+    env.pop(TEST_HOME, None)
+    temp = tmp_path / "temp"
+    env |= {"PYTEST_ADDOPTS": f"--basetemp={temp} -p no:cacheprovider"}
+    said = followed("docs/testing_transforms.md", tmp_path, env)
+    assert "2 passed" in said, said
+    assert "◆york 4" in said, said
+    homes = [pids.parent for pids in temp.glob("**/pids")]
+    assert homes == [temp / "tidemark"]
+    assert status(Settings(home=homes[0])).pid is None
 
 
 def test_the_scenario_shown_comes_out_as_it_says(warehouse: Warehouse, tmp_path: Path) -> None:

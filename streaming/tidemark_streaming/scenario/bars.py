@@ -64,7 +64,8 @@ def bars(
     for span, key in {**published, **panes}:
         row = published.get((span, key))
         own = [e for e in events if e.key == key]
-        when = firings(scenario, arrivals, own, span) if scenario.arrivals else {}
+        told_when = scenario.arrivals and not scenario.prepares
+        when = firings(scenario, arrivals, own, span) if told_when else {}
         told = None if row is None else _values(row, scenario, named=True)
         fired = _fired(panes.get((span, key), []), when, scenario, told)
         label = cut(" ".join(map(brief, key)), 30)

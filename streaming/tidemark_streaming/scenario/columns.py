@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Context, Decimal, InvalidOperation
 
+import yaml
+
+from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, as_datetime
 from tidemark_streaming.scenario.reader import Node
 
@@ -27,7 +30,7 @@ _BITS = {
 }
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+NUMERAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _ROOMY = Context(prec=100)
 NAMES = ("boolean", *_BITS, "float", "double", "decimal(p,s)", "string", "date", "timestamp")
 
@@ -75,23 +78,62 @@ def kind(node: Node) -> Kind:
     Raises:
         ScenarioError: it is not a type, or not a simple one.
     """
-    name = node.text("a column's type").strip().lower()
+    with node.blamed():
+        found = simple(node.text("a column's type"))
+    if found is None:
+        raise node.wrong(f"{node} is not a type of columns; allowed are {', '.join(NAMES)}.")
+    return found
+
+
+def simple(ddl: str) -> Kind | None:
+    """The type of that name in Spark; None where it is not a simple one.
+
+    Raises:
+        DefinitionError: a decimal without a lawful precision or scale.
+    """
+    name = ddl.strip().lower()
     name = "timestamp" if name == "timestamp_ltz" else name
     if name in _BITS:
         return Kind(name, lambda n: _whole(n, _BITS[name]), number=True)
     if found := _DECIMAL.fullmatch(name):
         precision, scale = int(found[1] or 10), int(found[2] or 0)
         if not (1 <= precision <= 38 and scale <= precision):
-            raise node.wrong(f"{node} has a precision of 1 to 38, and a scale of at most that.")
+            raise DefinitionError(
+                f"'{ddl}' has a precision of 1 to 38, and a scale of at most that."
+            )
         return Kind(name, lambda n: _exact(n, precision, scale), number=True)
     if name in _OTHERS:
         return Kind(name, _OTHERS[name], number=name in ("float", "real", "double"))
-    raise node.wrong(f"{node} is not a type of columns; allowed are {', '.join(NAMES)}.")
+    return None
+
+
+def written() -> Kind:
+    """The type of what a transform's own code makes, known only once it has run: a value is a
+    number where it is written as one, a list, a mapping, or else a text."""
+    return Kind("any value", _written, scalar=False)
+
+
+def _written(node: Node) -> object:
+    match node.raw:
+        case yaml.SequenceNode():
+            return [written().read(item, "") for item in node.items("a list")]
+        case yaml.MappingNode():
+            return {k.raw.value: written().read(v, "") for k, v in node.entries("a mapping")}
+        case _ if node.raw.tag.endswith((":int", ":float")) and NUMERAL.fullmatch(node.raw.value):
+            return number(node)
+        case _ if node.raw.tag.endswith(":bool") and node.raw.value.lower() in ("true", "false"):
+            return node.boolean("a value")
+        case _:
+            return Written(node.raw.value)
+
+
+class Written(str):
+    """A value as it is written, of a type that is not known: what came may be read so."""
 
 
 def number(node: Node) -> Decimal:
     """A finite number, exactly as it is written."""
-    if not _NUMBER.fullmatch(node.raw.value):
+    if not NUMERAL.fullmatch(node.raw.value):
         raise ValueError(node.raw.value)
     try:
         return Decimal(node.raw.value)

@@ -1,6 +1,6 @@
 """What a scenario says must come out."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,14 +29,17 @@ class Expect:
 
 def expect(
     node: Node,
-    keys: Mapping[str, Kind],
-    aggregates: Mapping[str, Kind],
+    results: Mapping[str, Kind],
+    keys: Collection[str],
     columns: Mapping[str, Kind],
 ) -> Expect:
-    """The expectation of a scenario with these keys, aggregates and columns of its source."""
+    """The expectation of a scenario with these results, of which some are keys, and with these
+    columns of its source."""
+    by = {name: kind for name, kind in results.items() if name in keys}
+    values = {name: kind for name, kind in results.items() if name not in keys}
     parts: dict[str, dict[str, Kind]] = {
-        "windows": {**_BOUNDS, **keys, **aggregates, **_PUBLISHED},
-        "panes": {**_BOUNDS, **keys, **_FIRED, **aggregates},
+        "windows": {**_BOUNDS, **by, **values, **_PUBLISHED},
+        "panes": {**_BOUNDS, **by, **_FIRED, **values},
         "late": {**columns, **_BOUNDS, "watermark": BOUND, "lag_seconds": DOUBLE},
     }
     given = node.fields("an expectation", (), tuple(parts))

@@ -11,7 +11,8 @@ from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tidemark.base.instants import BEGINNING, EPOCH, INFINITY, as_datetime
+from tidemark.base.instants import BEGINNING, EPOCH, INFINITY, as_datetime, duration
+from tidemark.define import watermarks
 from tidemark.define.watermarks import Punctuated
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival
@@ -20,6 +21,11 @@ from tidemark_streaming.scenario.values import plain
 ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "late for some", "none"
 DUPLICATE = "duplicate"
 Span = tuple[int, int]
+_TOLD_BY_TIME = (
+    *(watermarks.BoundedOutOfOrderness, watermarks.Monotonous, watermarks.PerPartition),
+    *(watermarks.Perfect, watermarks.Manual),
+)
+"""The strategies that look at event times, or at no rows at all."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Step:
 class Judged:
     """An event of a step, with its key and its verdict for each of its windows.
 
-    A duplicate has none.
+    A duplicate has none. The key is nothing where an asset's function has yet to make it.
     """
 
     step: Step
@@ -64,7 +70,7 @@ def steps(scenario: Scenario) -> list[Step]:
         if arrival.ends:
             watermark = INFINITY
         else:
-            observed = _observed(scenario, arrival)
+            observed = _observed(scenario, arrival) if known(scenario) else None
             watermark, state = scenario.source.watermark.advance(
                 state, before, observed, arrival.clock, arrival.watermark
             )
@@ -75,18 +81,21 @@ def steps(scenario: Scenario) -> list[Step]:
 def known(scenario: Scenario) -> bool:
     """Whether the watermark can be told without an engine: not if an expression gives it."""
     strategy = scenario.source.watermark
-    return not isinstance(strategy, Punctuated) or _plain_column(scenario, strategy) is not None
+    if isinstance(strategy, Punctuated):
+        return _plain_column(scenario, strategy) is not None
+    return isinstance(strategy, _TOLD_BY_TIME)
 
 
 def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
     """The events in the order of their arrival."""
     columns = list(scenario.source.columns.items())
-    keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in scenario.transform.keys]
+    known_keys = () if scenario.prepares else scenario.transform.keys
+    keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in known_keys]
     found: list[Judged] = []
     seen: dict[tuple[Any, ...], list[int]] = {}
     for step in arrivals:
         for row in step.arrival.rows:
-            at = _event_time(scenario, row)
+            at = _event_time(scenario, step.arrival, row)
             again = at is not None and _again(scenario, row, at, seen)
             windows = [] if at is None or again else spans(scenario.transform.window, at)
             lateness = scenario.transform.allowed_lateness
@@ -156,18 +165,18 @@ def _midnight(day: date, zone: ZoneInfo) -> int:
 def _observed(scenario: Scenario, arrival: ScenarioArrival) -> str | None:
     """What the strategy's `observe` gives of an arrival's rows."""
     columns, strategy = list(scenario.source.columns), scenario.source.watermark
-    told = columns.index(scenario.source.event_time)
-    if isinstance(strategy, Punctuated):
-        column = _plain_column(scenario, strategy)
-        if column is None:
-            return None
-        told = columns.index(column)
+    column = _plain_column(scenario, strategy) if isinstance(strategy, Punctuated) else None
+
+    def told(row: tuple[Any, ...]) -> int | None:
+        believed = _event_time(scenario, arrival, row)
+        return believed if column is None else row[columns.index(column)]
+
     if strategy.by is None:
-        return _newest(row[told] for row in arrival.rows)
+        return _newest(map(told, arrival.rows))
     by = columns.index(strategy.by)
     parts: dict[str | None, list[int | None]] = {}
     for row in arrival.rows:
-        parts.setdefault(None if row[by] is None else str(row[by]), []).append(row[told])
+        parts.setdefault(None if row[by] is None else str(row[by]), []).append(told(row))
     seen = {part: text for part, times in parts.items() if (text := _newest(times)) is not None}
     return json.dumps(list(seen.items()))
 
@@ -180,11 +189,16 @@ def _newest(times: Iterable[int | None]) -> str | None:
 def _plain_column(scenario: Scenario, strategy: Punctuated) -> str | None:
     """The column of timestamps that the expression is, if it is nothing more."""
     name = strategy.expression.strip().strip("`")
-    return name if scenario.source.columns.get(name) == "timestamp" else None
+    return name if scenario.source.columns.get(name, "").lower() == "timestamp" else None
 
 
-def _event_time(scenario: Scenario, row: tuple[Any, ...]) -> int | None:
-    return row[list(scenario.source.columns).index(scenario.source.event_time)]
+def _event_time(scenario: Scenario, arrival: ScenarioArrival, row: tuple[Any, ...]) -> int | None:
+    """When an event happened, as far as the source believes it."""
+    source = scenario.source
+    time = row[list(source.columns).index(source.event_time)]
+    if time is None or source.ahead is None:
+        return time
+    return time if time <= arrival.clock + duration(source.ahead) else None
 
 
 def _verdict(end: int, watermark: int | None, lateness: int) -> str:

@@ -1,7 +1,8 @@
 """A scenario's arrivals as a feed: they come in through the same ingest as any other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +13,21 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.scenario.parse import ScenarioArrival
+
+_PLACE = {"chunk": "BIGINT", "position": "BIGINT"}
+
+
+def frame(
+    spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: Mapping[str, str]
+) -> DataFrame:
+    """Rows of a scenario, whose timestamps are microseconds, as the engine has them."""
+    instants = [c for c, kind in columns.items() if kind.strip().lower().startswith("timestamp")]
+    instants = [c for c in instants if not columns[c].strip().lower().endswith("ntz")]
+    names = (f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items())
+    found = spark.createDataFrame(rows, ", ".join(names))
+    if not instants:
+        return found
+    return found.withColumns({c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants})
 
 
 @dataclass(frozen=True)
@@ -34,14 +50,8 @@ class MemoryFeed:
             for index, chunk in enumerate(chunks)
             for position, row in enumerate(self.arrivals[int(chunk.position)].rows)
         ]
-        columns = self.source.columns
-        instants = [c for c, kind in columns.items() if kind.strip().lower() == "timestamp"]
-        names = [f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items()]
-        schema = ", ".join([*names, "chunk BIGINT", "position BIGINT"])
-        return spark.createDataFrame(rows, schema).withColumns(
-            {c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants}
-            | {"read_from": F.concat_ws("#", "chunk", "position")}
-        )
+        found = frame(spark, rows, {**self.source.columns, **_PLACE})
+        return found.withColumn("read_from", F.concat_ws("#", *_PLACE))
 
     def explain(self, error: PySparkException) -> DataError | None:
         return None

@@ -4,23 +4,24 @@ A file that does not keep to the format raises a `ScenarioError`: one sentence t
 the line and what is allowed there.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark.base.instants import INFINITY, duration, instant
+from tidemark.base.instants import INFINITY, duration
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import Manual
-from tidemark_streaming.scenario import definition
+from tidemark_streaming.scenario import asset, definition
 from tidemark_streaming.scenario.columns import Kind
 from tidemark_streaming.scenario.expectation import Expect, expect
 from tidemark_streaming.scenario.reader import Node, read
+from tidemark_streaming.scenario.references import Table, references, row_of
 
 _REQUIRED = ("name", "source", "arrivals", "transform")
 _OPTIONAL = ("open", "expect", "clock_start")
+_BY_ASSET = ("name", "asset", "arrivals")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Scenario:
         transform: what is computed.
         expect: what must come out, where the scenario says so.
         clock_start: the processing clock at the beginning, in microseconds.
+        references: the tables with which the transform may join the events, by their names.
     """
 
     name: str
@@ -62,30 +64,52 @@ class Scenario:
     transform: WindowedTransform
     expect: Expect | None
     clock_start: int
+    references: Mapping[str, Table] = field(default_factory=dict[str, Table])
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the transform is an asset, whose function makes other rows of the events."""
+        return self.transform.function is not definition.same
 
 
-def load(path: Path) -> Scenario:
+def load(path: Path, find: Callable[[Node], object] = asset.imported) -> Scenario:
     """The scenario in a file.
+
+    Args:
+        find: gives what the file's `asset` stands for.
 
     Raises:
         ScenarioError: the file can't be read, or something in it is not lawful.
     """
-    given = read(path).fields("a scenario", _REQUIRED, _OPTIONAL)
-    source, types = definition.source(given["source"])
-    transform, results = definition.transform(given["transform"], source, types)
+    root = read(path)
+    tables: dict[str, Table] = {}
+    if "asset" in [key.raw.value for key, _ in root.entries("a scenario")]:
+        given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "references"))
+        with given["asset"].blamed():
+            transform = asset.check(find(given["asset"]))
+            types = asset.types(transform)
+        source, results = transform.source, asset.results(transform, types)
+        if "clock_start" not in given:
+            asset.check_clock(given["asset"], transform)
+        tables = _references(given, root, source)
+    else:
+        given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "asset"))
+        source, types = definition.source(given["source"])
+        transform, computed = definition.transform(given["transform"], source, types)
+        results = {key: types[key] for key in transform.keys} | computed
     begins = given["clock_start"].instant("the clock's start") if "clock_start" in given else 0
     arrivals = _arrivals(given["arrivals"], source, types, begins)
     if "open" not in given or not given["open"].boolean("'open'"):
         arrivals.append(ScenarioArrival((), arrivals[-1].clock if arrivals else begins, ends=True))
-    keys = {key: types[key] for key in transform.keys}
     return Scenario(
         name=given["name"].text("a name"),
         path=path,
         source=source,
         arrivals=tuple(arrivals),
         transform=transform,
-        expect=expect(given["expect"], keys, results, types) if "expect" in given else None,
+        expect=_expect(given["expect"], transform, results, types) if "expect" in given else None,
         clock_start=begins,
+        references=tables,
     )
 
 
@@ -96,7 +120,7 @@ def _arrivals(
     for item in node.items("'arrivals'"):
         name, given = item.choice("an arrival", ("rows", "watermark", "clock"))
         if name == "rows":
-            rows = tuple(_row(row, types) for row in given.items("'rows'"))
+            rows = tuple(row_of(row, types) for row in given.items("'rows'"))
             found.append(ScenarioArrival(rows, clock))
         elif name == "clock":
             clock += duration(given.duration("a step of the clock"))
@@ -113,10 +137,21 @@ def _arrivals(
     return found
 
 
-def _row(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
-    """A row's values; a column that it does not name is null."""
-    given = node.fields("a row", (), tuple(types))
-    values = (
-        types[column].read(given[column], column) if column in given else None for column in types
-    )
-    return tuple(instant(v) if isinstance(v, datetime) and v.tzinfo else v for v in values)
+def _references(given: Mapping[str, Node], root: Node, source: Source) -> dict[str, Table]:
+    if "references" in given:
+        return references(given["references"], source)
+    if source.references:
+        raise root.wrong(
+            f"source '{source.name}' is joined with {', '.join(source.references)}: give "
+            "'references', with the columns and rows of each."
+        )
+    return {}
+
+
+def _expect(
+    node: Node, over: WindowedTransform, results: Mapping[str, Kind], types: Mapping[str, Kind]
+) -> Expect:
+    found = expect(node, results, over.keys, types)
+    if found.panes and over.accumulation is None:
+        raise node.wrong(f"'{over.name}' keeps no panes, as it has no accumulation.")
+    return found

@@ -1,7 +1,7 @@
 """Running a scenario: through the code of every run, on tables that are then removed."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,16 +9,20 @@ from threading import Lock
 from typing import Any, cast
 from uuid import uuid4
 
+from pyspark.sql import DataFrame, SparkSession
+
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
-from tidemark.run.runner import backfill
+from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
-from tidemark_streaming.ingest import ingest
-from tidemark_streaming.scenario.memory import MemoryFeed
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.ingest import furnish, ingest
+from tidemark_streaming.scenario.memory import MemoryFeed, frame
 from tidemark_streaming.scenario.outcome import outcome
 from tidemark_streaming.scenario.parse import Scenario
+from tidemark_streaming.scenario.references import Table
 
 Result = dict[str, Any]
 _STARTING = Lock()
@@ -32,13 +36,18 @@ _FEW_ROWS = {
 }
 
 
-def simulate(warehouse: Warehouse, scenario: Scenario, *ways: int | None) -> list[Result]:
+Way = int | Sequence[int] | None
+"""How a scenario is run: as a stream in runs of so many arrivals, in increments of these numbers of
+arrivals, or, with None, as batch."""
+
+
+def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Result]:
     """What comes out of a scenario that is run in several ways, side by side over one log.
 
     Args:
         warehouse: its location is used, and sessions like its own; the tables are in a database
             of their own.
-        ways: to run it as a stream, in runs of so many arrivals, or, with None, as batch.
+        ways: how to run it.
 
     Returns:
         For each way what `tidemark simulate --json` gives.
@@ -49,15 +58,17 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: int | None) -> lis
     try:
         with small(own) as store:
             feed = MemoryFeed(scenario.source, scenario.arrivals)
+            furnish(store, _inlet(scenario, feed))
             arrived = [a for commit in ingest(store, feed, batch=None) for a in commit.arrivals]
 
-        def run(number: int, arrivals_per_run: int | None) -> Result:
-            transform = replace(scenario.transform, name=f"result_{number}")
+        def run(number: int, way: Way) -> Result:
+            name = f"{scenario.transform.name}_{number}" if number else scenario.transform.name
+            transform = replace(scenario.transform, name=name)
             if not arrived:
                 nothing: Result = {"windows": [], "panes": [], "late": []}
                 return {"name": scenario.name, "watermark": None, **nothing}
             with small(own) as store:
-                _run(store, transform, arrivals_per_run)
+                _run(store, transform, way)
             found = outcome(folder, transform)
             return {"name": scenario.name, "watermark": iso(arrived[-1].after), **found}
 
@@ -67,15 +78,27 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: int | None) -> lis
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(warehouse: Warehouse, transform: Definition, arrivals_per_run: int | None) -> None:
-    if arrivals_per_run is None:
+def _inlet(scenario: Scenario, feed: MemoryFeed) -> Inlet:
+    """The way in of a scenario's arrivals, with the tables that they are joined with."""
+
+    def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
+        return lambda spark: frame(spark, table.rows, table.columns)
+
+    tables = {name: rows(table) for name, table in scenario.references.items()}
+    return Inlet(source=scenario.source, feed=lambda _: feed, references=tables)
+
+
+def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:
+    if way is None:
         backfill(warehouse, transform)
+        return
+    if not isinstance(way, int):
+        for arrivals in way:
+            incremental(warehouse, transform, limit=arrivals)
         return
     # A query's Python worker has ten seconds to come up, which several at once may not.
     with _STARTING:
-        query = continuous.start(
-            warehouse, transform, arrivals_per_run=arrivals_per_run, available_now=True
-        )
+        query = continuous.start(warehouse, transform, arrivals_per_run=way, available_now=True)
     query.awaitTermination()
 
 

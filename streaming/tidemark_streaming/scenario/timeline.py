@@ -98,7 +98,11 @@ def _about(scenario: Scenario) -> str:
 
 
 def _label(scenario: Scenario, event: Judged) -> str:
-    """The key, and the values that are aggregated."""
+    """The key and the values that are aggregated; of what an asset's function prepares, all."""
+    if scenario.prepares:
+        given = zip(scenario.source.columns.items(), event.row, strict=True)
+        rest = [plain(v, ddl.lower()) for (c, ddl), v in given if c != scenario.source.event_time]
+        return cut(" ".join(map(brief, rest)), _LABEL)
     used = " ".join(map(str, scenario.transform.aggregates.values()))
     named = zip(scenario.source.columns.items(), event.row, strict=True)
     values = [plain(v, ddl) for (c, ddl), v in named if f"`{c}`" in used]

@@ -6,6 +6,7 @@ from decimal import Decimal, InvalidOperation
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, as_datetime, instant, iso
+from tidemark_streaming.scenario.columns import NUMERAL, Written
 
 TOLERANCE = 1e-9
 """Relative difference allowed between doubles, whose sums depend on the order of addition."""
@@ -20,6 +21,8 @@ def same(expected: object, actual: object) -> bool:
     """
     if expected is None or actual is None or isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
+    if isinstance(expected, Written):
+        return _same_as_written(expected, actual)
     if isinstance(expected, list) and isinstance(actual, list):
         return len(expected) == len(actual) and all(map(same, expected, actual))
     if isinstance(expected, dict) and isinstance(actual, dict):
@@ -57,6 +60,18 @@ def _moment(actual: object, like: date) -> date | None:
         return as_datetime(INFINITY if actual == "+infinity" else instant(actual))
     except (ValueError, DefinitionError):
         return None
+
+
+def _same_as_written(expected: str, actual: object) -> bool:
+    """Whether a text says what came: as text, as a number or as an instant."""
+    if isinstance(actual, int | float | str) and NUMERAL.fullmatch(expected):
+        return expected == actual or _close(Decimal(expected), actual)
+    if not isinstance(actual, str) or expected == actual:
+        return expected == actual
+    try:
+        return instant(expected) == (INFINITY if actual == "+infinity" else instant(actual))
+    except DefinitionError:
+        return False
 
 
 def _close(expected: float | Decimal, actual: object) -> bool:

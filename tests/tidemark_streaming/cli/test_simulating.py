@@ -9,6 +9,7 @@ from commands import call
 
 TESTS = Path(__file__).parents[2]
 RIGHT = TESTS / "scenarios" / "no-keys.yaml"
+OF_AN_ASSET = TESTS / "kiosk" / "a-late-order.yaml"
 WRONG = TESTS / "cases" / "negative" / "wrong-expectation.yaml"
 
 
@@ -40,3 +41,11 @@ def test_a_file_that_is_no_scenario_stops_all_before_anything_runs(tmp_path: Pat
     assert done.exit_code == 2
     assert f"{broken}:1:" in done.stderr.replace("\n", "")
     assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_scenario_of_an_asset_is_simulated_as_others_are() -> None:
+    done = call("simulate", "--draw", str(OF_AN_ASSET))
+    assert done.exit_code == 0, done.output
+    assert "tumbling 1 hour by town" in done.stdout
+    assert "◆york-2 ~ 1" in done.stdout

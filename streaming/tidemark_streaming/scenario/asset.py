@@ -1,0 +1,80 @@
+"""The asset of a scenario: a transform that somebody has written, in place of one in the file."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import describe, duration
+from tidemark.define.source import reference_name
+from tidemark.define.transform import WindowedTransform
+from tidemark_streaming.scenario.columns import Kind, simple, written
+from tidemark_streaming.scenario.reader import Node
+
+
+def imported(node: Node) -> object:
+    """What `MODULE:NAME` stands for, such as `shop.transforms:orders_per_hour`.
+
+    Raises:
+        ScenarioError: the module can't be imported, or has nothing of that name.
+    """
+    module, _, name = node.text("an asset").partition(":")
+    if not module or not name:
+        raise node.wrong(f"{node} is not an asset: write shop.transforms:orders_per_hour.")
+    with node.blamed():
+        try:
+            found = import_module(module)
+        except ImportError as error:
+            raise node.wrong(
+                f"the module '{module}' can't be imported: {error}; PYTHONPATH says where it is."
+            ) from None
+    if not hasattr(found, name):
+        there = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
+        raise node.wrong(
+            f"'{module}' has no '{name}'; its transforms are {', '.join(there) or 'none'}."
+        )
+    return getattr(found, name)
+
+
+def check(found: object) -> WindowedTransform:
+    """The transform as a scenario runs it: nothing goes out of it, and its references are tables
+    beside it.
+
+    Raises:
+        DefinitionError: it is none, or none that a scenario can run.
+    """
+    if not isinstance(found, WindowedTransform):
+        raise DefinitionError(
+            f"a scenario runs what `windowed_asset` defines, which a {type(found).__name__} is not."
+        )
+    near = tuple(map(reference_name, found.source.references))
+    return replace(found, source=replace(found.source, references=near), publishes_to=None)
+
+
+def types(transform: WindowedTransform) -> dict[str, Kind]:
+    """The types of the columns of a transform's source."""
+    return {name: simple(ddl) or _unwritable(ddl) for name, ddl in transform.source.columns.items()}
+
+
+def results(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+    """The types of its keys and aggregates, as far as they are known before it runs."""
+    keys = {key: columns.get(key, written()) for key in transform.keys}
+    return keys | {name: written() for name in transform.aggregates}
+
+
+def check_clock(node: Node, transform: WindowedTransform) -> None:
+    """Refuse a clock that nobody has set where events may not be ahead of it."""
+    if (ahead := transform.source.ahead) is not None:
+        raise node.wrong(
+            f"source '{transform.source.name}' believes no event that is dated more than "
+            f"{describe(duration(ahead))} ahead of its arrival: say by 'clock_start' when that is."
+        )
+
+
+def _unwritable(ddl: str) -> Kind:
+    def parse(node: Node) -> object:
+        raise node.wrong(
+            f"a scenario has no values of type {ddl}: leave it out, so that it is null."
+        )
+
+    return Kind(ddl.lower(), parse, scalar=False)

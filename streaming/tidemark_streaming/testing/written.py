@@ -1,0 +1,42 @@
+"""A test's arrivals and expectations as the scenario that they are, in a file."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tidemark.base.instants import instant, iso
+
+Row = Mapping[str, Any]
+
+
+def write(path: Path, told: Row) -> None:
+    """Write a scenario, whose values are Python's."""
+    path.write_text(
+        yaml.safe_dump(_plain(told), sort_keys=False, allow_unicode=True, width=1000),
+        encoding="utf-8",
+    )
+
+
+def items(arrivals: Sequence[Sequence[Row] | Row]) -> list[Row]:
+    """The items of a scenario's `arrivals`: rows of one arrival are a list of them."""
+    return [a if isinstance(a, Mapping) else {"rows": list(a)} for a in arrivals]
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    match value:
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case datetime():
+            return iso(instant(value))
+        case date() | Decimal():
+            return str(value)
+        case None | bool() | int() | float() | str():
+            return value
+        case _:
+            return str(value)

@@ -1,0 +1,1 @@
+"""A domain whose transforms are tried by scenarios."""

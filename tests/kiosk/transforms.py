@@ -1,0 +1,78 @@
+"""Transforms over the orders of a kiosk: right ones, and what a scenario refuses."""
+
+from itertools import count as counter
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark import aggregate as agg
+from tidemark.define.rollup import rollup
+from tidemark.source import Source
+from tidemark.transform import windowed_asset
+from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.window import Tumbling
+
+_ORDER = {"at": "TIMESTAMP", "shop": "STRING", "item": "INT", "amount": "DECIMAL(8,2)"}
+
+orders = Source(
+    name="orders",
+    columns={**_ORDER, "tags": "ARRAY<STRING>"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 minutes"),
+)
+guarded = Source(
+    name="guarded",
+    columns={"at": "TIMESTAMP"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 minutes"),
+    ahead="5 minutes",
+)
+priced = Source(
+    name="priced",
+    columns={"at": "TIMESTAMP", "item": "INT"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 minutes"),
+    references=("lists/prices",),
+)
+
+
+@windowed_asset(
+    source=orders,
+    keys=["town"],
+    window=Tumbling("1 hour"),
+    allowed_lateness="1 hour",
+    accumulation="retracting",
+    aggregates={"orders": agg.count(), "taken": agg.sum("amount"), "most": agg.max("amount")},
+)
+def orders_per_hour(orders: DataFrame) -> DataFrame:
+    """Orders and what they brought, by town and hour."""
+    return orders.where("amount > 0").withColumn("town", F.upper(F.split("shop", "-")[0]))
+
+
+@windowed_asset(
+    source=priced,
+    window=Tumbling("1 hour"),
+    aggregates={"taken": agg.sum("price")},
+)
+def takings(orders: DataFrame, prices: DataFrame) -> DataFrame:
+    """What orders bring, by hour."""
+    return orders.join(prices, "item")
+
+
+@windowed_asset(source=guarded, window=Tumbling("1 hour"), aggregates={"n": agg.count()})
+def believed(orders: DataFrame) -> DataFrame:
+    """Orders that are not of the future."""
+    return orders
+
+
+_NUMBERS = counter()
+
+
+@windowed_asset(source=orders, window=Tumbling("1 hour"), aggregates={"sum": agg.sum("number")})
+def numbered(orders: DataFrame) -> DataFrame:
+    """Depends on how many events a run has: what must not be."""
+    number = F.udf(lambda _: next(_NUMBERS), "INT")
+    return orders.withColumn("number", number("at"))
+
+
+orders_per_day = rollup(of=orders_per_hour, name="orders_per_day", window=Tumbling("1 day"))

@@ -1,0 +1,167 @@
+"""The test kit, on transforms that somebody has written: what is right passes, what is wrong is
+told and drawn."""
+
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from kiosk.transforms import believed, numbered, orders_per_day, orders_per_hour, takings
+from tidemark_streaming.scenario.parse import load
+from tidemark_streaming.scenario.reader import ScenarioError
+from tidemark_streaming.testing.cuts import cuts
+from tidemark_streaming.testing.trial import Trials
+
+EARLY = {"at": "2026-01-01 09:10", "shop": "york-1", "amount": Decimal("2.50")}
+OTHER = {"at": "2026-01-01 09:20", "shop": "york-2", "amount": "4"}
+FREE = {"at": "2026-01-01 09:30", "shop": "york-1", "amount": 0}
+LATE = {"at": "2026-01-01 09:59", "shop": "york-1", "amount": 1.25}
+NOON = {"at": "2026-01-01 12:00", "shop": "leeds-1", "amount": 3}
+ARRIVALS = [[EARLY, OTHER, FREE], [{**NOON, "at": "2026-01-01 10:30"}], [LATE], [NOON], [EARLY]]
+"""The watermark is at 10:20 when the late one comes, and at 11:50 when the first comes again."""
+YORK = {"window_start": "2026-01-01 09:00", "town": "YORK"}
+
+
+def test_a_transform_comes_out_as_expected_in_any_cut(tidemark_scenario: Trials) -> None:
+    trial = tidemark_scenario(orders_per_hour, ARRIVALS).expect(
+        windows=[
+            {**YORK, "orders": 3, "taken": Decimal("7.75"), "most": "4", "timing": "LATE"},
+            {"window_start": "2026-01-01 10:00", "town": "LEEDS", "orders": 1},
+            {"window_start": "2026-01-01 12:00", "town": "LEEDS", "taken": 3, "final": True},
+        ],
+        panes=[
+            {**YORK, "pane": 0, "timing": "ON_TIME", "orders": 2},
+            {**YORK, "pane": 1, "retraction": True, "orders": 2},
+            {**YORK, "pane": 1, "retraction": False, "orders": 3},
+            {"town": "LEEDS", "orders": 1},
+            {"town": "LEEDS", "orders": 1},
+        ],
+        late=[{"at": "2026-01-01 09:10", "shop": "york-1", "lag_seconds": 9600}],
+    )
+    assert [row["town"] for row in trial.windows] == ["YORK", "LEEDS", "LEEDS"]
+    assert trial.panes[0]["taken"] == "6.50"
+    assert trial.late[0]["watermark"] == "2026-01-01T11:50:00Z"
+    trial.same_in_any_cut(seed=3, others=1)
+
+
+def test_what_is_not_as_expected_is_told_and_drawn(tidemark_scenario: Trials) -> None:
+    trial = tidemark_scenario(orders_per_hour, [[EARLY, OTHER]])
+    with pytest.raises(AssertionError) as caught:
+        trial.expect(windows=[{**YORK, "orders": 3, "taken": "6.5", "most": "4.0"}])
+    said = str(caught.value)
+    assert said.startswith("orders_per_hour is not as expected:\n")
+    assert "│ orders │ 3        │ 2 " in said
+    assert "taken │ 6.5" not in said
+    assert "●york-1 ~ 2.50" in said
+    assert "[=" in said
+    scenario = tidemark_scenario.folder / "orders_per_hour-1.yaml"
+    assert said.endswith(f"drawn: {scenario.with_suffix('.svg')}\nscenario: {scenario}")
+    assert "<svg" in scenario.with_suffix(".svg").read_text()
+    again = load(scenario)
+    assert again.transform.name == "orders_per_hour"
+    assert again.expect is not None
+
+
+def test_a_transform_that_depends_on_the_cut_is_told(tidemark_scenario: Trials) -> None:
+    trial = tidemark_scenario(numbered, [[EARLY], [OTHER], [FREE]])
+    with pytest.raises(AssertionError) as caught:
+        trial.same_in_any_cut(others=0)
+    said = str(caught.value)
+    assert "numbered is not the same in runs of 1, 1, 1, 1 arrivals (seed 0):" in said
+    assert "all at once" in said
+    assert "│ sum    │ 3 " in said
+
+
+def test_the_tables_that_a_transform_joins_are_given(tidemark_scenario: Trials) -> None:
+    prices = {
+        "columns": {"item": "int", "price": "decimal(6,2)"},
+        "rows": [{"item": 1, "price": 5}],
+    }
+    hour = {"window_start": "2026-01-01 09:00", "taken": 10}
+    rows = [{"at": "2026-01-01 09:01", "item": n} for n in (1, 1, 2)]
+    with pytest.raises(ScenarioError, match="is joined with prices: give 'references'"):
+        tidemark_scenario(takings, [rows])
+    tidemark_scenario(takings, [rows], references={"prices": prices}).expect(windows=[hour])
+
+
+def test_a_stream_that_goes_on_leaves_its_newest_window_open(tidemark_scenario: Trials) -> None:
+    arrivals = [[{"at": "2026-01-01 09:01"}], [{"at": "2026-01-01 10:12"}, {"at": "2027-01-01"}]]
+    with pytest.raises(ScenarioError, match="say by 'clock_start' when that is"):
+        tidemark_scenario(believed, arrivals)
+    tidemark_scenario(believed, arrivals, ends=False, clock_start="2026-01-01 10:12").expect(
+        windows=[{"window_start": "2026-01-01 09:00", "n": 1}],
+        late=[{"at": "2027-01-01", "window_start": None}],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "says"),
+    [
+        ([[{"when": 1}]], "'when' is not part of a row; allowed are at, shop, item, amount, tags."),
+        ([[{"amount": "much"}]], "'much' does not fit column 'amount', decimal(8,2)."),
+        ([[{"tags": ["a"]}]], "a scenario has no values of type ARRAY<STRING>"),
+        ([{"tick": 1}], "'tick' is not an arrival; allowed are rows, watermark, clock."),
+    ],
+)
+def test_what_is_not_lawful_is_one_sentence(
+    tidemark_scenario: Trials, arrivals: list[list[dict[str, object]]], says: str
+) -> None:
+    with pytest.raises(ScenarioError, match=r"orders_per_hour-1.yaml:\d+: ") as caught:
+        tidemark_scenario(orders_per_hour, arrivals)
+    assert says in str(caught.value)
+
+
+def test_panes_that_nobody_keeps_and_roll_ups_are_refused(tidemark_scenario: Trials) -> None:
+    with pytest.raises(ScenarioError, match="'numbered' keeps no panes"):
+        tidemark_scenario(numbered, []).expect(panes=[{"pane": 0}])
+    with pytest.raises(ScenarioError, match="which a RollUp is not"):
+        tidemark_scenario(orders_per_day, [])
+
+
+SCENARIO = (Path(__file__).parents[2] / "kiosk" / "a-late-order.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [
+        (
+            "kiosk.transforms",
+            "'kiosk.transforms' is not an asset: write shop.transforms:orders_per",
+        ),
+        ("kiosk.none:a", "the module 'kiosk.none' can't be imported: No module named 'kiosk.none'"),
+        ("kiosk.transforms:a", "has no 'a'; its transforms are orders_per_hour, takings, believed"),
+        ("kiosk.transforms:orders", "what `windowed_asset` defines, which a Source is not."),
+        ("kiosk.transforms:takings", "source 'priced' is joined with prices: give 'references'"),
+    ],
+)
+def test_an_asset_that_can_not_run_is_told(tmp_path: Path, by: str, says: str) -> None:
+    path = tmp_path / "late.yaml"
+    path.write_text(SCENARIO.replace("kiosk.transforms:orders_per_hour", by))
+    with pytest.raises(ScenarioError) as caught:
+        load(path)
+    assert says in str(caught.value)
+
+
+def test_a_transform_beside_an_asset_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "late.yaml"
+    path.write_text(f"{SCENARIO}transform: {{}}\n")
+    with pytest.raises(
+        ScenarioError, match=":9: 'transform' is not part of a scenario of an asset"
+    ):
+        load(path)
+
+
+def test_cuts_are_one_by_one_and_others_that_a_seed_tells() -> None:
+    assert cuts(1, 0, 3) == [(1,)]
+    assert sorted(cuts(3, 0, 9)) == [(1, 1, 1), (1, 2), (2, 1), (3,)]
+    assert cuts(9, 1, 3) == cuts(9, 1, 3) != cuts(9, 2, 3)
+    assert all(sum(cut) == 9 and min(cut) > 0 for cut in cuts(9, 1, 3))
+
+
+def test_the_plugin_costs_nothing_where_it_is_not_used() -> None:
+    told = "import sys; import tidemark_streaming.testing.plugin; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"pyspark", "pandas", "yaml", "rich", "deltalake", "pydantic", "dagster"}
