@@ -5,6 +5,7 @@ person, or another job, decides on it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import dagster as dg
 from dagster import OpExecutionContext, ResourceParam
@@ -42,6 +43,16 @@ class SwapConfig(dg.Config):
     assets: list[str] = Field(description="The assets, by name.")
 
 
+class SwitchConfig(SwapConfig):
+    """Which assets to switch to what was rebuilt."""
+
+    way_back: bool = Field(
+        default=True,
+        description="Whether to keep what a switch replaces. Of tables that a killed run has left "
+        "half published nothing can be kept: without a way back the switch goes on all the same.",
+    )
+
+
 def rebuilds(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
     """The jobs `<domain>_rebuild`, `<domain>_switch` and `<domain>_switch_back`."""
 
@@ -76,54 +87,66 @@ def rebuilds(domain: str, transforms: Mapping[str, Definition]) -> dg.Definition
     def rebuild() -> None:
         beside()
 
-    switch = _swapping(
-        f"{domain}_switch",
-        "Puts what was rebuilt in the place of the assets' tables, in one commit each, with what "
-        "has arrived since. The way back is open for seven days.",
-        transforms,
-        run.switch,
-    )
-    back = _swapping(
-        f"{domain}_switch_back",
-        "Puts back what the assets' tables had before their last switch. Put the earlier code back "
-        "too: runs of the later one are refused.",
-        transforms,
-        run.back,
-    )
-    return dg.Definitions(jobs=[rebuild, switch, back])
+    @dg.op(name=f"{domain}_switch_tables", pool=ENGINE_POOL)
+    def forward(
+        context: OpExecutionContext,
+        config: SwitchConfig,
+        tidemark: ResourceParam[TidemarkResource],
+    ) -> None:
+        act = partial(run.switch, way_back=config.way_back)
+        _swap(context, tidemark, chosen(config.assets, transforms), transforms, act)
 
+    @dg.job(
+        name=f"{domain}_switch",
+        description="Puts what was rebuilt in the place of the assets' tables, in one commit each, "
+        "with what has arrived since. The way back is open for seven days.",
+    )
+    def switch() -> None:
+        forward()
 
-def _swapping(
-    name: str, description: str, transforms: Mapping[str, Definition], act: _Swap
-) -> dg.JobDefinition:
-    @dg.op(name=f"{name}_tables", pool=ENGINE_POOL)
-    def swap(
+    @dg.op(name=f"{domain}_switch_back_tables", pool=ENGINE_POOL)
+    def backward(
         context: OpExecutionContext,
         config: SwapConfig,
         tidemark: ResourceParam[TidemarkResource],
     ) -> None:
-        done: dict[str, RunFacts] = {}
-        failures = Failures(context)
-        for asset in chosen(config.assets, transforms):
-            try:
-                done[asset] = act(tidemark.warehouse, transforms[asset])
-            except TidemarkError as error:
-                failures.add(str(error), error)
-                continue
-            _judge(context, tidemark.warehouse, transforms[asset])
-        rows = ["| asset | commit | through arrival | windows | withheld |", "| --- " * 5 + "|"]
-        rows += [
-            f"| {asset} | {f.seq} | {f.through_arrival:,} | {f.windows:,} | {f.quarantined:,} |"
-            for asset, f in done.items()
-        ]
-        context.add_output_metadata({"tables": dg.MetadataValue.md("\n".join(rows))})
-        failures.tell()
+        _swap(context, tidemark, chosen(config.assets, transforms), transforms, run.back)
 
-    @dg.job(name=name, description=description)
-    def job() -> None:
-        swap()
+    @dg.job(
+        name=f"{domain}_switch_back",
+        description="Puts back what the assets' tables had before their last switch. Put the "
+        "earlier code back too: runs of the later one are refused.",
+    )
+    def back() -> None:
+        backward()
 
-    return job
+    return dg.Definitions(jobs=[rebuild, switch, back])
+
+
+def _swap(
+    context: OpExecutionContext,
+    tidemark: TidemarkResource,
+    assets: Sequence[str],
+    transforms: Mapping[str, Definition],
+    act: _Swap,
+) -> None:
+    """Let the tables of assets change places, and tell what that gave."""
+    done: dict[str, RunFacts] = {}
+    failures = Failures(context)
+    for asset in assets:
+        try:
+            done[asset] = act(tidemark.warehouse, transforms[asset])
+        except TidemarkError as error:
+            failures.add(str(error), error)
+            continue
+        _judge(context, tidemark.warehouse, transforms[asset])
+    rows = ["| asset | commit | through arrival | windows | withheld |", "| --- " * 5 + "|"]
+    rows += [
+        f"| {asset} | {f.seq} | {f.through_arrival:,} | {f.windows:,} | {f.quarantined:,} |"
+        for asset, f in done.items()
+    ]
+    context.add_output_metadata({"tables": dg.MetadataValue.md("\n".join(rows))})
+    failures.tell()
 
 
 def _changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:

@@ -28,6 +28,7 @@ def launch(
     op: str,
     assets: list[str] | None,
     transform: WindowedTransform = WIDER,
+    **more: bool,
 ) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions.merge(
         rebuilds("some", {"per_minute": transform}),
@@ -35,7 +36,7 @@ def launch(
             resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
         ),
     )
-    config = {"ops": {op: {"config": {"assets": assets}}}} if assets else {}
+    config = {"ops": {op: {"config": {"assets": assets, **more}}}} if assets else {}
     resolved = definitions.resolve_job_def(job)
     return resolved.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
 
@@ -93,6 +94,9 @@ def test_the_way_of_a_changed_definition_through_dagster(
     assert back.success
     assert published(warehouse, PER_MINUTE) == before
     assert not judged(instance)[0]
+    launch(here, instance, "some_rebuild", "some_rebuilds", ["per_minute"])
+    launch(here, instance, "some_switch", "some_switch_tables", ["per_minute"], way_back=False)
+    assert judged(instance) == (True, SAME)
     nothing = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
     (failure,) = [e for e in nothing.all_events if e.is_step_failure]
     assert "There is no way back" in str(failure.step_failure_data.error)

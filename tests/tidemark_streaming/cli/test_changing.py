@@ -1,0 +1,135 @@
+"""`tidemark replay`, `changes` and `rebuild`, as a user gives them; mistakes are one sentence."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from commands import call
+from runs import left_behind
+from support import PER_MINUTE, READINGS, ingest, some_arrivals
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.run import rebuild
+from tidemark.run.runner import incremental
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+
+EARLIER = "from support import PER_MINUTE"
+LATER = """
+from dataclasses import replace
+import support
+from tidemark.window import Tumbling
+
+per_minute = replace(support.PER_MINUTE, window=Tumbling("2 minutes"))
+"""
+ARRIVALS = some_arrivals(count=5, size=20)
+
+
+def define(folder: Path, patch: pytest.MonkeyPatch, text: str) -> None:
+    """Let a domain with these transforms be the one that is configured."""
+    package = folder / f"domain_{uuid4().hex[:8]}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "transforms.py").write_text(text)
+    patch.syspath_prepend(folder)
+    patch.setenv("TIDEMARK_DOMAINS", package.name)
+
+
+@pytest.fixture(scope="module")
+def store(
+    here: Settings, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Warehouse]:
+    """The tables of `per_minute`, through its fourth arrival, for the tests one after another."""
+    store = Warehouse(spark, here.warehouse, here.database)
+    ingest(store, READINGS, ARRIVALS[:4], ends=False)
+    incremental(store, PER_MINUTE)
+    with pytest.MonkeyPatch.context() as patch:
+        define(tmp_path_factory.mktemp("domain"), patch, EARLIER)
+        yield store
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def refused(*arguments: str) -> str:
+    """The sentence of a command that fails, which says nothing else."""
+    result = call(*arguments)
+    said = " ".join(result.stderr.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    return said[said.index("error: ") :]
+
+
+def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
+    version = store.version(PER_MINUTE.table)
+    at = Log(store, READINGS).timeline()[2].arrived_at
+    beside = told("replay", "per_minute", "--from", str(iso(at)), "--into", "tried")
+    assert (beside["table"], beside["since"], beside["through"]) == ("per_minute__tried", 2, 3)
+    assert len(store.take("per_minute__tried")) == beside["windows"] > 0
+    assert store.version(PER_MINUTE.table) == version
+    said = call("replay", "per_minute", "--from-arrival", "2")
+    assert "arrivals 2 to 3" in " ".join(said.stdout.split())
+    assert store.version(PER_MINUTE.table) == version + 1
+    gone = told("replay", "per_minute", "--into", "tried", "--discard")
+    assert gone["asset"] == "per_minute"
+    assert "per_minute__tried" in gone["discarded"]
+    assert not store.exists("per_minute__tried")
+    assert "'readings' has no arrival since arrival 9: its newest is 3" in refused(
+        "replay", "per_minute", "--from-arrival", "9"
+    )
+
+
+def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
+    store: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest(store, READINGS, ARRIVALS[4:], ends=False)
+    left_behind(store, PER_MINUTE, monkeypatch)
+    monkeypatch.setattr(rebuild, "_PATIENCE", 0.1)
+    define(tmp_path, monkeypatch, LATER)
+    assert "There is nothing to switch to" in refused("rebuild", "per_minute", "--switch")
+    made = told("rebuild", "per_minute")
+    assert (made["through"], made["windows"]) == (4, len(store.take("per_minute__rebuild")))
+    version = store.version(PER_MINUTE.table)
+    sentence = refused("rebuild", "per_minute", "--switch")
+    assert "its commit 2, is not published to its end" in sentence
+    assert "`tidemark rebuild per_minute --switch --no-way-back` goes on without." in sentence
+    assert store.version(PER_MINUTE.table) == version
+    done = told("rebuild", "per_minute", "--switch", "--no-way-back")
+    assert (done["mode"], done["through_arrival"]) == ("switch", 4)
+    assert len(store.take(PER_MINUTE.table)) == made["windows"]
+    assert told("changes", "per_minute")["same"]
+    assert "There is no way back" in refused("rebuild", "per_minute", "--back")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["replay"], "Say --from-arrival or --from, one of them."),
+        (["replay", "--from-arrival", "1", "--from", "2013-01-01"], "Say --from-arrival or --from"),
+        (["replay", "--from", "soon"], "'soon' is not a date or time"),
+        (["replay", "--discard"], "--discard removes the tables of --into NAME: give that alone."),
+        (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard removes the"),
+        (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),
+        (["rebuild", "--switch", "--back"], "Say one of --switch, --back and --discard, or none"),
+        (["rebuild", "--no-way-back"], "--no-way-back is said of a --switch."),
+        (["rebuild", "--back", "--no-way-back"], "--no-way-back is said of a --switch."),
+        (["emit"], "'departures_hourly' publishes to no topic: give its definition `publishes_to="),
+        (["emit", "--follow", "--anew"], "Give --follow or --anew, not both."),
+    ],
+)
+@pytest.mark.usefixtures("nowhere")
+def test_a_mistake_is_one_sentence(
+    arguments: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMARK_DOMAINS", raising=False)
+    command, *options = arguments
+    said = refused(command, "departures_hourly", *options)
+    assert sentence in said
+    assert said.endswith(".")

@@ -1,0 +1,115 @@
+"""`tidemark emit`: once, anew, and for as long as it is let, into a topic of a real broker."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pyspark.sql import SparkSession
+
+from commands import call
+from rebuilt import Table, records
+from support import READINGS, ingest, some_arrivals
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming import domains
+from topics import Topics
+
+TRANSFORMS = """
+import os
+from dataclasses import replace
+import support
+from tidemark import aggregate as agg
+from tidemark_streaming.kafka import KafkaTopic
+
+per_minute = replace(
+    support.PER_MINUTE,
+    aggregates={"n": agg.count()},
+    accumulation="accumulating",
+    publishes_to=KafkaTopic(os.environ["PANES"]),
+)
+"""
+ARRIVALS = some_arrivals(count=3, size=20)
+
+
+@pytest.fixture
+def home(
+    here: Settings, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    """With a database of its own, and a domain whose asset publishes to a topic."""
+    package = tmp_path / f"domain_{uuid4().hex[:8]}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "transforms.py").write_text(TRANSFORMS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("TIDEMARK_DOMAINS", package.name)
+    monkeypatch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
+    monkeypatch.setenv("TIDEMARK_DATABASE", f"emit_{uuid4().hex[:12]}")
+    monkeypatch.setenv("PANES", topics.unused())
+    return Settings()
+
+
+def told(*options: str) -> dict[str, Any]:
+    result = call("emit", "per_minute", "--json", *options)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_what_is_published_goes_out_once_anew_and_as_it_comes(
+    home: Settings, topics: Topics, spark: SparkSession
+) -> None:
+    store, topic = Warehouse(spark, home.warehouse, home.database), os.environ["PANES"]
+    asset = domains.transform(home, "per_minute")
+    nothing = told()
+    assert (nothing["records"], nothing["version"]) == (0, None)
+    ingest(store, READINGS, ARRIVALS[:2], ends=False)
+    incremental(store, asset)
+    rows = len(store.take(asset.table))
+    first = told()
+    # The epoch's beginning is a record too.
+    assert (first["topic"], first["transactions"], first["records"]) == (topic, 1, rows + 1)
+    assert first["version"] == store.version(asset.table)
+    assert told()["transactions"] == 0
+    assert "All that is published of 'per_minute' is in topic" in " ".join(
+        call("emit", "per_minute").stderr.split()
+    )
+    assert told("--anew")["records"] == rows + 1
+
+    command = [str(Path(sys.executable).with_name("tidemark")), "emit", "per_minute", "--follow"]
+    with (
+        subprocess.Popen(
+            [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+        ExitStack() as ends,
+    ):
+        # What goes wrong here must not leave the test waiting for it.
+        ends.callback(process.kill)
+        ingest(store, READINGS, ARRIVALS[2:], ends=False)
+        incremental(store, asset)
+        deadline = time.monotonic() + 120
+        while windows(topics, topic) != (now := len(store.take(asset.table))):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, (windows(topics, topic), now)
+            time.sleep(0.2)
+        process.terminate()
+        said, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    followed = json.loads(said)
+    assert (followed["version"], followed["transactions"]) == (store.version(asset.table), 1)
+    assert "Traceback" not in errors
+
+
+def windows(topics: Topics, topic: str) -> int:
+    """How many windows a consumer of the topic has."""
+    table = Table("accumulating")
+    for record in records(topics.servers, topic):
+        table.take(*record)
+    return len(table.rows)
