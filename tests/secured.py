@@ -1,5 +1,6 @@
 """A real broker that takes clients by TLS and SCRAM alone, beside a way in for who makes users."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,13 +33,13 @@ class Secured:
         servers: where it takes clients by TLS and SCRAM.
         admin: its topics, by the door for who may do everything.
         authority: who vouches for it.
-        restart: kills it, and starts it again.
+        restart: kills it, and starts it again after so many seconds.
     """
 
     servers: str
     admin: Topics
     authority: Authority
-    restart: Callable[[], None]
+    restart: Callable[[float], None]
 
     def user(self, name: str, password: str) -> None:
         """Make a user, who may do nothing yet."""
@@ -96,8 +97,9 @@ def secured(home: Path) -> Iterator[Secured]:
         "super.users": "User:ANONYMOUS",
     }
 
-    def restart() -> None:
+    def restart(after: float) -> None:
         broker.process(settings).stop(deadline=0)
+        time.sleep(after)
         broker.start(settings, properties=told)
 
     try:

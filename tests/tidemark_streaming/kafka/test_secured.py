@@ -175,7 +175,7 @@ def test_a_client_that_was_let_in_is_waited_for_after_a_restart(
     following.brings(2)
     # What brokers do that load their users late: they are there, and know nobody.
     broker.forget("ann")
-    broker.restart()
+    broker.restart(0)
     while "it refuses the user 'ann'" not in (told := following.said.get(timeout=PATIENCE)):
         assert "can't be read" in told
     assert told.endswith("Waiting until it is back.")

@@ -1,4 +1,5 @@
-"""A lane whose Spark is killed under load goes on by itself and loses nothing, by TLS and SCRAM."""
+"""A lane whose Spark is killed under load, and whose brokers are gone for a while, goes on by
+itself and loses nothing, by TLS and SCRAM."""
 
 import json
 import os
@@ -19,6 +20,8 @@ from tidemark.engine import Managed
 from tidemark_streaming.kafka.client import configured
 
 PASSWORD = 'a "quoted" \\ password'
+GONE = 12.0
+"""Seconds without brokers: more than two checkpoints."""
 DOMAIN = '''
 """Numbers, by a client of TLS and SCRAM."""
 
@@ -66,7 +69,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield made
 
 
-def test_a_lane_that_is_killed_goes_on_and_loses_nothing(broker: Secured, tmp_path: Path) -> None:
+def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
+    broker: Secured, tmp_path: Path
+) -> None:
     (tmp_path / "numbering").mkdir()
     (tmp_path / "numbering" / "__init__.py").write_text('"""Numbers."""\n')
     (tmp_path / "numbering" / "lanes.py").write_text(DOMAIN)
@@ -108,6 +113,11 @@ def test_a_lane_that_is_killed_goes_on_and_loses_nothing(broker: Secured, tmp_pa
         assert sorted(came) == list(range(sent))
         # What comes again comes once more, as the lane was killed once.
         assert max(came.values()) <= 2
+        send(50)
+        broker.restart(GONE)
+        send(50)
+        _await(lambda: len(_more(broker, came)) >= sent, running, tmp_path / "said")
+        assert sorted(came) == list(range(sent))
         running.send_signal(signal.SIGTERM)
         _await_end(running)
         assert running.returncode == 0, (tmp_path / "said").read_text()
