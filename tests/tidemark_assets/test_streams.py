@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,13 @@ def workers(settings: Settings) -> set[psutil.Process]:
     """The Python workers of the engine's streams."""
     record = managed_of(settings).running()
     assert record is not None
-    found = psutil.Process(record.pid).children(recursive=True)
-    return {p for p in found if "foreach_batch_worker" in " ".join(p.cmdline())}
+    found = set[psutil.Process]()
+    for process in psutil.Process(record.pid).children(recursive=True):
+        # Others of them end all the time.
+        with suppress(psutil.NoSuchProcess):
+            if "foreach_batch_worker" in " ".join(process.cmdline()):
+                found.add(process)
+    return found
 
 
 def kept(instance: dg.DagsterInstance) -> list[tuple[bool, dg.AssetCheckSeverity, str]]:

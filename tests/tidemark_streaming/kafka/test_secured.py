@@ -51,7 +51,7 @@ def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> Kaf
     return KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
 
 
-def refused(look: Callable[[], object], within: float = 6) -> str:
+def refused(look: Callable[[], object], within: float = 9) -> str:
     """The one sentence with which a look ends, soon, and without any secret."""
     begun = time.monotonic()
     with pytest.raises((DataError, DefinitionError)) as raised:

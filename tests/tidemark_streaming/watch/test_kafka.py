@@ -67,7 +67,8 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     assert "tidemark_kafka_consumer_lag{" not in text
     begun = time.monotonic()
     looks = [watching.look().sources[0].backlog for _ in range(3)]
-    assert time.monotonic() - begun < 1.0
+    # Each would wait for two seconds.
+    assert time.monotonic() - begun < 3.0
     assert all(backlog is not None and backlog.trouble for backlog in looks)
 
 
