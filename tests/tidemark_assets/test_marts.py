@@ -87,6 +87,11 @@ class Platform:
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"UPDATE {mart} SET flights = -1 WHERE day = '{FIRST}'")
 
+    def restore(self, version: int) -> None:
+        """Bring the mart back as it was at a version."""
+        mart = f"{self.marts.database}.{MART}"
+        self.warehouse.spark.sql(f"RESTORE TABLE {mart} TO VERSION AS OF {version}")
+
     def latest(self, name: str) -> dg.AssetMaterialization | None:
         """The last materialization of a model that Dagster knows of."""
         event = self.instance.get_latest_materialization_event(dg.AssetKey(name))
@@ -224,9 +229,6 @@ def test_windows_taken_back_leave_the_mart(platform: Platform) -> None:
     assert platform.mart() == platform.counted()
     assert last not in {str(r[0]) for r in platform.mart()}
     assert platform.marked() == {FIRST}
-    assert call("marts", MART, "--full-refresh").exit_code == 0
-    assert platform.mart() == platform.counted()
-    assert platform.marked() == set()
 
 
 def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> None:
@@ -240,6 +242,7 @@ def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> 
 def test_a_mart_over_a_missing_table_says_what_to_materialize_and_spares_the_others(
     platform: Platform,
 ) -> None:
+    whole = platform.marts.version(MART)
     platform.spoil()
     result = platform.build("stg_aircraft_days", "aircraft_utilisation", STAGING, MART)
     error = failure(result)
@@ -249,15 +252,22 @@ def test_a_mart_over_a_missing_table_says_what_to_materialize_and_spares_the_oth
     assert "DataError" not in error
     built = {e.asset_key.path[-1] for e in result.get_asset_materialization_events() if e.asset_key}
     assert built == {STAGING, MART}
+    platform.restore(whole)
 
-    assert call("marts", MART, "--full-refresh").exit_code == 0
+
+@pytest.fixture(scope="module")
+def alone(platform: Platform) -> dg.ExecuteInProcessResult:
+    """A build of the mart alone, after its view was dropped."""
+    platform.warehouse.spark.sql(f"DROP VIEW {platform.marts.database}.{STAGING}")
+    return platform.build(MART)
 
 
-def test_a_mart_alone_makes_its_views_anew(platform: Platform) -> None:
-    spark = platform.warehouse.spark
-    spark.sql(f"DROP VIEW {platform.marts.database}.{STAGING}")
-    assert platform.build(MART).success
-    assert spark.catalog.tableExists(f"{platform.marts.database}.{STAGING}")
+def test_a_mart_alone_makes_its_views_anew(
+    platform: Platform, alone: dg.ExecuteInProcessResult
+) -> None:
+    assert alone.success
+    view = f"{platform.marts.database}.{STAGING}"
+    assert platform.warehouse.spark.catalog.tableExists(view)
 
 
 def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> None:
@@ -274,7 +284,9 @@ def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> 
     assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown - 1
 
 
-def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(platform: Platform) -> None:
+def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(
+    platform: Platform, alone: dg.ExecuteInProcessResult
+) -> None:
     graph = platform.definitions.resolve_asset_graph()
     above = graph.get_ancestor_asset_keys(dg.AssetKey(MART))
     assert {"flights_feed", "flights_log", "departures_by_carrier", STAGING} <= {
@@ -283,15 +295,15 @@ def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(platform: Pl
     node = graph.get(dg.AssetKey(MART))
     assert (node.group_name, node.pools) == ("marts", {"tidemark_engine"})
     assert (node.kinds, node.owners) == ({"dbt", "spark", "deltalake"}, ["team:flights"])
-    [event] = platform.build(MART).asset_materializations_for_node("marts")
+    [event] = alone.asset_materializations_for_node("marts")
     lineage = event.metadata["dagster/column_lineage"].value
     assert isinstance(lineage, dg.TableColumnLineage)
     [origin] = lineage.deps_by_column["delayed"]
     assert (origin.asset_key, origin.column_name) == (dg.AssetKey(STAGING), "delayed")
 
 
-def test_tests_of_dbt_are_checks_of_their_asset(platform: Platform) -> None:
-    checks = platform.build(MART).get_asset_check_evaluations()
+def test_tests_of_dbt_are_checks_of_their_asset(alone: dg.ExecuteInProcessResult) -> None:
+    checks = alone.get_asset_check_evaluations()
     assert len(checks) == 2
     assert {(c.asset_key.path[-1], c.passed) for c in checks} == {(MART, True)}
 
@@ -302,6 +314,7 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
     assert told.skipped() == "Nothing was built."
 
+    platform.mark(FIRST)
     platform.spoil()
     result = call("marts", MART)
     assert result.exit_code == 2, result.stdout
@@ -314,6 +327,8 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     assert told.skipped() == "Nothing was built."
 
     assert call("marts", MART, "--full-refresh").exit_code == 0
+    assert platform.mart() == platform.counted()
+    assert platform.marked() == set()
     told.tick()
     assert platform.checks(assets, MART) == [True, True]
 
