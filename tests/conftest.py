@@ -75,7 +75,8 @@ def engine() -> Settings:
     settings, _ = kept_or_new(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
     with pytest.MonkeyPatch.context() as patch:
         # The engine's Python workers unpickle functions of test modules, and import these.
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS.parent), str(TESTS)]))
+        paths = [str(TESTS.parent), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+        patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         spark_engine.ensure(settings)
     return settings
 
