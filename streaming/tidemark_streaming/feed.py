@@ -23,7 +23,7 @@ from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import dead_letter
-from tidemark.store.rows import frame
+from tidemark.store.rows import Rows, frame
 from tidemark_streaming.payloads.text import CORRUPT, Text
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Feed(Protocol):
         """What has come since, in the order in which it arrives, given all arrivals so far."""
         ...
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """The rows of `chunks`, protected as the source declares.
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+        """The rows of `chunks`, protected as the source declares: for the engine, or in memory.
 
         A feed whose `protects` is not true brings in no source with protected columns.
 

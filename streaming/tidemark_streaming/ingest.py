@@ -29,7 +29,7 @@ from tidemark.run.traced import arrived
 from tidemark.store.arrival import NOTHING, Arrival, Recent
 from tidemark.store.log import Log
 from tidemark.store.reference import current
-from tidemark.store.rows import FEW, Rows, columns, frame
+from tidemark.store.rows import FEW, Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
 from tidemark_streaming.observed import fold, observe
@@ -295,12 +295,12 @@ def _commit(
             with log.warehouse.planning(Planning.of(few)):
                 rows = feed.read(log.warehouse.spark, chunks)
                 clock.after("read")
-                held = place.hold(rows, few=few)
-                rows = frame(log.warehouse.spark, held)
-                facts = observe(log.source, rows, chunks, columns(held))
+                if isinstance(rows, DataFrame):
+                    rows = place.hold(rows, few=few)
+                facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
-                logged = log.append(_numbered(held, arrivals[0].arrival), arrivals)
+                logged = log.append(_numbered(rows, arrivals[0].arrival), arrivals)
                 clock.after("write")
     except PySparkException as error:
         known = feed.explain(error)
@@ -312,7 +312,8 @@ def _commit(
         span = clock.span(f"ingest {log.source.name}", events=events)
         numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
         telemetry.tell(arrived(log, *numbers), span, begins=True)
-    return arrivals, logged
+    # Many rows are sooner read from the log's files than sent to the engine.
+    return arrivals, logged if few else None
 
 
 def _numbered(rows: Rows, first: int) -> Rows:

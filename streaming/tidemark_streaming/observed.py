@@ -1,21 +1,27 @@
 """What the rows of arrivals say, and the arrivals that follow: the watermark folded over them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY
+from tidemark.base.instants import INFINITY, duration
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark.store.dead_letters import is_dead
+from tidemark.store.dead_letters import DEAD, is_dead
+from tidemark.store.rows import Rows, columns, frame
+from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import Chunk
 
 _MISTAKES = ("22", "42")
 """The SQL states of an expression that can't be computed from the data, or not be understood."""
+
+_PER_PART = [([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max")]
 
 
 @dataclass(frozen=True)
@@ -31,17 +37,62 @@ class Facts:
 
 
 def observe(
-    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
+    source: Source, rows: Rows, chunks: Sequence[Chunk], spark: SparkSession
 ) -> dict[int, Facts]:
     """What the rows of each chunk say, by its index; nothing of one without rows.
 
     Args:
         rows: as a feed reads them.
-        given: their columns.
 
     Raises:
         DefinitionError: the source's watermark can't be told from its columns.
     """
+    if isinstance(rows, DataFrame) or not _is_plain(source, rows):
+        return _by_engine(source, frame(spark, rows), chunks, columns(rows))
+    return _in_memory(source, rows, chunks)
+
+
+def _is_plain(source: Source, rows: pa.Table) -> bool:
+    """Whether the rows tell everything without the engine: all fit, and the watermark goes by the
+    newest, of a column whose text is the same here and there."""
+    by = source.watermark.by
+    parts = pa.string() if by is None else rows.schema.field(by).type
+    known = pa.types.is_string(parts) or pa.types.is_integer(parts)
+    fit = DEAD not in rows.column_names or rows[DEAD].null_count == rows.num_rows
+    return source.watermark.by_newest and known and fit
+
+
+def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
+    """The same, of such rows."""
+    by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
+    if source.ahead is not None:
+        latest = pa.array([c.arrived_at + duration(source.ahead) for c in chunks], pa.int64())
+        times = pc.if_else(pc.less_equal(times, latest.take(rows["chunk"])), times, None)
+    sizes = rows["bytes"] if "bytes" in rows.column_names else pa.nulls(len(rows), pa.int64())
+    part = pa.nulls(len(rows), pa.string()) if by is None else rows[by].cast(pa.string())
+    told = pa.table({"chunk": rows["chunk"], "part": part, "bytes": sizes, "time": times})
+    parts = told.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
+    found = dict[int, Facts]()
+    for n in {each["chunk"] for each in parts}:
+        mine = [each for each in parts if each["chunk"] == n]
+        newest = [(each["part"], each["time_max"]) for each in mine if each["time_max"] is not None]
+        oldest = [each["time_min"] for each in mine]
+        observed = json.dumps([(part, str(time)) for part, time in newest])
+        if by is None:
+            observed = str(newest[0][1]) if newest else None
+        found[n] = Facts(
+            rows=sum(each["count_all"] for each in mine),
+            bytes=sum(each["bytes_sum"] or 0 for each in mine),
+            min_event_time=min((time for time in oldest if time is not None), default=None),
+            max_event_time=max((time for _, time in newest), default=None),
+            observed=observed,
+        )
+    return found
+
+
+def _by_engine(
+    source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
+) -> dict[int, Facts]:
     event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
     if source.ahead is not None:
         # What is dated too far ahead says nothing of how far the source is.

@@ -39,8 +39,10 @@ DEAD_LETTER_COLUMNS = {
 be kept. What follows is what a broker says of a record, null where there was none.
 """
 
-_DEAD = "dead_letter"
-_FITS = f"{_DEAD} IS NULL"
+DEAD = "dead_letter"
+"""The column of a feed's rows that is null where a row fits the source's columns."""
+
+_FITS = f"{DEAD} IS NULL"
 
 
 def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
@@ -52,27 +54,27 @@ def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
     """
     told = {"reason": reason, "bytes": content, **record}
     fields = [told.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
-    return F.when(reason.isNotNull(), F.struct(*fields)).alias(_DEAD)
+    return F.when(reason.isNotNull(), F.struct(*fields)).alias(DEAD)
 
 
 def is_dead(columns: Collection[str]) -> Column:
     """Whether a row of a feed is a dead letter, by the columns that its rows have."""
-    return F.isnotnull(_DEAD) if _DEAD in columns else F.lit(False)
+    return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
 
 
 def fitting(rows: Rows) -> Rows:
     """The rows of a feed that fit the source's columns, where some don't."""
     if isinstance(rows, DataFrame):
         return rows.where(_FITS)
-    return rows.filter(rows[_DEAD].is_null())
+    return rows.filter(rows[DEAD].is_null())
 
 
 def rejected(rows: Rows) -> Rows:
     """The dead letters among the rows of an arrival, as their table has them."""
     own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]
     if isinstance(rows, DataFrame):
-        return rows.where(f"NOT ({_FITS})").select(*own, f"{_DEAD}.*")
-    dead = rows.filter(rows[_DEAD].is_valid())
-    told = dead.select([_DEAD]).flatten()
-    columns = [*(dead[name] for name in own), *(told[f"{_DEAD}.{name}"] for name in _TOLD)]
+        return rows.where(f"NOT ({_FITS})").select(*own, f"{DEAD}.*")
+    dead = rows.filter(rows[DEAD].is_valid())
+    told = dead.select([DEAD]).flatten()
+    columns = [*(dead[name] for name in own), *(told[f"{DEAD}.{name}"] for name in _TOLD)]
     return pa.table(columns, names=[*own, *_TOLD])

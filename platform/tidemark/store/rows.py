@@ -8,12 +8,16 @@ import json
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute
 from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.engine.requests import give
 from tidemark.store.refusals import changed_columns
+
+compute: Any = pyarrow.compute
+"""Arrow's functions: most are made when it is imported, where no type checker sees them."""
 
 INSTANT = pa.timestamp("us", "UTC")
 """How instants are kept in memory."""

@@ -16,8 +16,9 @@ from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
+from tidemark.store.rows import Rows
 from tidemark_streaming.feed import Chunk
-from tidemark_streaming.kafka import losses, position
+from tidemark_streaming.kafka import losses, plain, position
 from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
@@ -113,8 +114,12 @@ class KafkaFeed:
         begins = at is None and bool(ranges) and self.start != "earliest"
         return chunks if begins or (last is not None and self._moves(last, clock)) else []
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        records = self._reader.read([position.read(c.position) for c in chunks])
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+        records = self._protected(self._reader.read([position.read(c.position) for c in chunks]))
+        if self._payload == Json():
+            found = plain.decoded(records, self.source, self.correlation)
+            if found is not None:
+                return found
         return self._decoded(spark, records)
 
     def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
@@ -140,15 +145,18 @@ class KafkaFeed:
     def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
         values = {f.name: letters["bytes" if f.name == "value" else f.name] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
-        return self._decoded(spark, records)
+        return self._decoded(spark, self._protected(records))
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is a dead letter."""
         return None
 
+    def _protected(self, records: pa.Table) -> pa.Table:
+        if not self.source.protect:
+            return records
+        return protected(records, self.source, self.correlation)
+
     def _decoded(self, spark: SparkSession, records: pa.Table) -> DataFrame:
-        if self.source.protect:
-            records = protected(records, self.source, self.correlation)
         return decoded(spark, records, self.source, self._payload, self.correlation)
 
     def _ranges(self, at: Position | None, there: Position) -> Position:

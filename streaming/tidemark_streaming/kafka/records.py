@@ -1,7 +1,7 @@
 """Records of Kafka, read by their offsets into memory."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +15,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tidemark.store.rows import INSTANT
+from tidemark.store.rows import INSTANT, compute
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
 from tidemark_streaming.kafka.position import Position, Range, spans
@@ -89,9 +89,14 @@ class Reader:
         asked = {(topic, partition): r for topic, partition, r in spans(pieces)}
         asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
         index = {of: n for n, of in enumerate(asked)}
-        found = [m for m in self._fetched(asked) if m.offset() < asked[_of(m)][-1][1]]
-        which = np.fromiter((index[_of(m)] for m in found), np.int64, len(found))
-        offsets = np.fromiter((m.offset() for m in found), np.int64, len(found))
+        found = [message for batch in self._fetched(asked) for message in batch]
+        which = _numbers(map(index.__getitem__, map(_of, found)))
+        offsets = _numbers(m.offset() for m in found)
+        ends = np.array([ranges[-1][1] for ranges in asked.values()])
+        mine = offsets < ends[which] if found else np.zeros(0, bool)
+        if not mine.all():
+            found = [m for m, is_mine in zip(found, mine, strict=True) if is_mine]
+            which, offsets = which[mine], offsets[mine]
         chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
         for of, begins in _places(pieces).items():
             if of in index:
@@ -99,23 +104,25 @@ class Reader:
                 starts = np.array([start for start, _ in asked[of]])
                 chunk[mine] = np.searchsorted(starts, offsets[mine], side="right") - 1
                 place[mine] = np.array(begins)[chunk[mine]] + offsets[mine] - starts[chunk[mine]]
-        times = [m.timestamp() for m in found]
+        of_partition = list(asked)
         columns = {
             "chunk": chunk,
             "position": place,
-            "topic": [m.topic() for m in found],
-            "partition": [m.partition() for m in found],
+            "topic": _taken([topic for topic, _ in of_partition], which, pa.string()),
+            "partition": _taken([number for _, number in of_partition], which, pa.int32()),
             "offset": offsets,
-            "timestamp": [at * 1000 if kind in _TYPES else None for kind, at in times],
-            "timestamp_type": [_TYPES.get(kind) for kind, _ in times],
+            **_times(found),
             "key": [m.key() for m in found],
             "value": [m.value() for m in found],
-            "headers": [[{"key": k, "value": v} for k, v in m.headers() or ()] for m in found],
+            "headers": _headers(found),
         }
-        arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
+        arrays = [
+            c if isinstance(c := columns[field.name], pa.Array) else pa.array(c, field.type)
+            for field in SCHEMA
+        ]
         return pa.table(arrays, schema=SCHEMA)
 
-    def _fetched(self, asked: Mapping[_Of, Sequence[Range]]) -> Iterator[_Record]:
+    def _fetched(self, asked: Mapping[_Of, Sequence[Range]]) -> Iterator[list[_Record]]:
         """The records of these ranges, and some that come after them."""
         ends = {of: ranges[-1][1] for of, ranges in asked.items()}
         self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
@@ -133,30 +140,61 @@ class Reader:
                     continue
                 heard = time.monotonic()
                 self._brokers.answered()
-                for message in (first, *self._consumer.consume(_AT_ONCE, timeout=0)):
-                    record: Any = message
-                    error, of = message.error(), _of(record)
-                    if error is None:
-                        yield record
-                    elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                        # The client looks for its group, which nothing here goes by.
-                        continue
-                    elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        raise self._brokers.forbidden(record.topic())
-                    elif error.code() != KafkaError._PARTITION_EOF:
-                        raise self._brokers.unreachable(KafkaException(error))
-                    # A partition's end may be before the range's for a moment, when another
-                    # broker has come to lead it: what is missing is still to come.
-                    after = record.offset() + (error is None)
+                came: list[Any] = [first, *self._consumer.consume(_AT_ONCE, timeout=0)]
+                told = [message for message in came if message.error() is not None]
+                records = came if not told else [m for m in came if m.error() is None]
+                yield records
+                for message in told:
+                    self._check(message)
+                # A partition's end may be before the range's for a moment, when another broker has
+                # come to lead it: what is missing is still to come.
+                reached = {_of(m): m.offset() for m in told}
+                reached |= {_of(m): m.offset() + 1 for m in records}
+                for of, after in reached.items():
                     if of in ends and after >= ends[of]:
                         del ends[of]
                         self._consumer.incremental_unassign([TopicPartition(*of)])
         finally:
             self._consumer.unassign()
 
+    def _check(self, message: Any) -> None:  # noqa: ANN401 (the client's type lacks places)
+        """Raise what a message says that is no record, unless that is nothing."""
+        code = message.error().code()
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise self._brokers.forbidden(message.topic())
+        # The client looks for its group, which nothing here goes by.
+        if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF):
+            raise self._brokers.unreachable(KafkaException(message.error()))
+
 
 def _of(record: _Record) -> _Of:
     return record.topic(), record.partition()
+
+
+def _numbers(values: Iterable[int]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    return np.fromiter(values, np.int64)
+
+
+def _taken(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "pa.Array[Any]":  # noqa: ANN401 (an array of numbers)
+    """The value of each record, of those that its partitions have."""
+    return pa.array(values, kind).take(pa.array(which))
+
+
+def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
+    """The timestamps, and their types."""
+    kinds, at = zip(*(m.timestamp() for m in found), strict=True) if found else ((), ())
+    names = pa.array([_TYPES.get(n) for n in range(max(_TYPES) + 1)], pa.string())
+    types = names.take(pa.array(kinds, pa.int64()))
+    micros = compute.multiply(pa.array(at, pa.int64()), 1000)
+    known = compute.if_else(compute.is_valid(types), micros, None)
+    return {"timestamp": known.cast(INSTANT), "timestamp_type": types}
+
+
+def _headers(found: Sequence[_Record]) -> "list[Any]":
+    told = [m.headers() for m in found]
+    if not any(told):
+        return [()] * len(told)
+    return [[{"key": k, "value": v} for k, v in headers or ()] for headers in told]
 
 
 def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:

@@ -62,6 +62,10 @@ class PerPartition(Watermark):
     def by(self) -> str | None:
         return self.column
 
+    @property
+    def by_newest(self) -> bool:
+        return True
+
     def observe(self, event_time: Column) -> Column:
         return newest(event_time)
 

@@ -22,6 +22,10 @@ class BoundedOutOfOrderness(Watermark):
     def __str__(self) -> str:
         return f"newest event time - {describe(self.bound)}"
 
+    @property
+    def by_newest(self) -> bool:
+        return True
+
     def observe(self, event_time: Column) -> Column:
         return newest(event_time)
 
@@ -35,6 +39,10 @@ class Monotonous(Watermark):
 
     def __str__(self) -> str:
         return "newest event time"
+
+    @property
+    def by_newest(self) -> bool:
+        return True
 
     def observe(self, event_time: Column) -> Column:
         return newest(event_time)

@@ -16,6 +16,11 @@ class Watermark(Protocol):
         """The column of the source whose values `observe` tells apart, if it does."""
         return None
 
+    @property
+    def by_newest(self) -> bool:
+        """Whether `observe` is `newest` of the event time: then it is told without the engine."""
+        return False
+
     def observe(self, event_time: Column) -> Column:
         """An aggregate over one arrival's rows, a STRING; null when it learnt nothing.
 
