@@ -149,6 +149,7 @@ def test_all_are_parsed_or_none() -> None:
     assert parsed(_column([*plain, None]), COLUMNS) is None
     # Two in one value, where another has none, are as many rows as values.
     for odd in (
+        [b'{"s":"a"}{"s":"b"}'],
         [b"", b'{"s":"a"}{"s":"b"}'],
         [b'{"s":{}', b'{"s":1}}'],
         [b'{"i":1}\n{"i":2}', b" "],

@@ -66,7 +66,7 @@ def parsed(
 
 def _lines(values: "pa.ChunkedArray[Any]") -> pa.Buffer | None:
     """The values, each on a line; None where one is no object on one line."""
-    if values.null_count or values.nbytes > _BYTES:
+    if values.nbytes > _BYTES:
         return None
     whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
     if not pc.all(whole).as_py() or pc.any(pc.match_substring(values, b"\n")).as_py():
