@@ -125,7 +125,9 @@ class Home:
         code = kept.stop()
         self._odd += [f"{kept.name} ended by itself, with {c}" for c in kept.ended]
         if code not in (0, INTERRUPTED):
-            self._odd.append(f"{kept.name} was asked to end, and did so with {code}")
+            self._odd.append(
+                f"{kept.name} was asked to end, and did so with {code}:\n{kept.said()}"
+            )
 
     def up(self) -> None:
         """`tidemark up`."""

@@ -32,7 +32,8 @@ class Kept:
         self.name = arguments[0]
         self.ended: list[int] = []
         """The exit codes with which it ended by itself."""
-        self._arguments, self._log, self._env = arguments, log, dict(env)
+        self._arguments, self._log = arguments, log
+        self._env = {**env, "PYTHONFAULTHANDLER": "1"}
         self._at_work = at_work.encode()
         self._stopping = threading.Event()
         self._process, self._began = self._start()
@@ -45,6 +46,10 @@ class Kept:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
         process.wait()
+
+    def said(self, lines: int = 60) -> str:
+        """The end of what it said."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
 
     @property
     def stopped(self) -> bool:
@@ -61,14 +66,14 @@ class Kept:
 
     def stop(self, patience: float = 60) -> int | None:
         """Ask it to end, as a service manager does; its exit code, None where it had to be
-        killed."""
+        killed: its log then tells where each of its threads was."""
         self._stopping.set()
         self._thread.join()
         self._process.terminate()
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            self._process.send_signal(signal.SIGABRT)
             self._process.wait()
             return None
 

@@ -4,22 +4,27 @@ import signal
 import time
 from types import FrameType
 
+_OWN = ("tidemark.", "tidemark_streaming.")
+"""How the names of this project's modules begin."""
+
 _CLIENT = ("grpc.", "concurrent.futures.")
 """Modules in which a request to the engine is sent and awaited, by how their names begin."""
 
 _PATIENCE = 10.0
-"""Seconds that a request has to end: one to an engine that does not answer may never."""
+"""Seconds that a library's call has to end: a request to an engine that does not answer may
+never."""
 
 _AGAIN = 0.005
-"""Seconds after which it is tried again to interrupt a request."""
+"""Seconds after which it is tried again to interrupt."""
 
 
 def until_terminated() -> None:
     """Let SIGTERM end this process as Ctrl-C does: so services are stopped, and unlike Ctrl-C it is
     not inherited as ignored by what a shell starts in the background.
 
-    Both wait for the end of a request to the engine: interrupted within one, its client may keep
-    a lock for which the process then waits at its end, for ever, or crash.
+    Both wait until this project's own code is at work. Interrupted within a request to the engine,
+    its client may keep a lock for which the process then waits at its end, for ever, or crash; and
+    a library that is not of Python may take the exception for an answer, so that it is lost.
     """
     interrupt = _Interrupt()
     signal.signal(signal.SIGTERM, interrupt)
@@ -29,7 +34,7 @@ def until_terminated() -> None:
 
 
 class _Interrupt:
-    """Raises KeyboardInterrupt, after the request that is under way."""
+    """Raises KeyboardInterrupt, after the call of a library that is under way."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -37,17 +42,24 @@ class _Interrupt:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         self._since = now if self._since is None else self._since
-        if _asks(frame) and now - self._since < _PATIENCE:
+        if not _own(frame) and now - self._since < _PATIENCE:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             return
         self._since = None
         raise KeyboardInterrupt
 
 
-def _asks(frame: FrameType | None) -> bool:
-    """Whether the engine is being asked there."""
+def _own(frame: FrameType | None) -> bool:
+    """Whether this project's own code is at work there, and not for a request."""
+    if frame is None or not _name(frame).startswith(_OWN):
+        return False
     while frame is not None:
-        if frame.f_globals["__name__"].startswith(_CLIENT):
-            return True
+        if _name(frame).startswith(_CLIENT):
+            return False
         frame = frame.f_back
-    return False
+    return True
+
+
+def _name(frame: FrameType) -> str:
+    """Of the module."""
+    return frame.f_globals.get("__name__", "")

@@ -1,13 +1,26 @@
-"""Commands end when they are told to, and not amid a request to the engine."""
+"""Commands end when they are told to, at whatever moment, and not amid a request to the engine."""
 
 import signal
+import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from landing import SOURCE, feed, land_some
+from support import PER_MINUTE
+from tidemark.base.settings import Settings
+from tidemark.define import aggregates as agg
+from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.cli import stream
 from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.live import Look, View
+
+COUNTED = replace(PER_MINUTE, source=SOURCE, aggregates={"n": agg.count()})
 
 
 @pytest.fixture
@@ -22,16 +35,35 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_a_request_is_not_interrupted(warehouse: Warehouse) -> None:
-    spark, asked = warehouse.spark, 0
-    for milliseconds in range(2, 10):
-        signal.setitimer(signal.ITIMER_REAL, milliseconds / 1000)
-        try:
-            while True:
-                assert spark.range(3).count() == 3
-                asked += 1
-        except KeyboardInterrupt as interrupt:
-            frames = traceback.walk_tb(interrupt.__traceback__)
-            where = [frame.f_globals["__name__"] for frame, _ in frames]
-            assert not [name for name in where if name.startswith("grpc.")], where
-    assert asked
+@pytest.mark.parametrize("asks", [True, False], ids=["the engine asked", "the tables read"])
+def test_a_stream_that_is_watched_ends(
+    warehouse: Warehouse,
+    engine: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asks: bool,
+) -> None:
+    land_some(tmp_path / "in", 2)
+    list(ingest(warehouse, feed(tmp_path / "in")))
+    incremental(warehouse, COUNTED)
+    view = View(engine.model_copy(update={"database": warehouse.database}), COUNTED)
+    monkeypatch.setattr(stream, "LOOK_EVERY", 0)
+    spark, looks = warehouse.spark, 0
+    until = 0.0
+
+    def done(look: Look) -> bool:
+        nonlocal looks
+        looks += 1
+        assert look.behind == 0
+        assert not asks or spark.range(3).count() == 3
+        return time.monotonic() > until
+
+    for n in range(12 if asks else 60):
+        until = time.monotonic() + 8
+        signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.0011 * n)
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            stream.watch(view, done)
+        frames = traceback.walk_tb(interrupt.value.__traceback__)
+        where = [frame.f_globals["__name__"] for frame, _ in frames]
+        assert not [name for name in where if name.startswith(("grpc.", "deltalake."))], where
+    assert looks
