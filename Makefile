@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test stress faults mutants lint bench archive up down lock clean
+.PHONY: setup demo test stress faults mutants lint bench archive wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -49,6 +49,10 @@ bench: setup
 # Makes engines start sooner, for a minute now and 270 MB; `tidemark down` does it in the background.
 archive: setup
 	@$(PYTHON) -m tidemark_streaming.rehearsal
+
+# The package, into `dist/`.
+wheel: setup
+	$(PYTHON) -m hatchling build -t wheel
 
 up: setup
 	@.venv/bin/tidemark up

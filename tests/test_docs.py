@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tidemark.base.settings import FILE, PREFIX, Settings
+from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
 from tidemark.engine import status
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
@@ -52,7 +52,7 @@ def test_the_readme_shows_the_transform_that_runs() -> None:
 
 def test_every_asset_of_the_domains_is_documented() -> None:
     document = (ROOT / "docs/domains.md").read_text()
-    for asset in domains.load(Settings.model_fields["domains"].default).transforms:
+    for asset in domains.load(RECORDED).transforms:
         assert f"| `{asset}` |" in document, asset
 
 

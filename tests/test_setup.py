@@ -12,6 +12,7 @@ READ = (
     "tools/bootstrap.lock",
     "requirements.lock",
     "pyproject.toml",
+    "platform/tidemark/engine/cache.py",
     "platform/tidemark/engine/jars.py",
     "platform/tidemark/engine/java.py",
 )

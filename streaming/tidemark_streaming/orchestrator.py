@@ -10,6 +10,7 @@ from typing import Literal
 
 import yaml
 
+from tidemark.base import extras
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming import domains as packages
@@ -90,7 +91,7 @@ def workspace(settings: Settings) -> Path:
         DefinitionError: a domain that can't be loaded so, as `domains.locations` says.
     """
     found = packages.locations(settings.domains)
-    if marts.present(settings):
+    if marts.present(settings) and not without_marts(settings):
         if MARTS in found:
             raise DefinitionError(
                 f"A domain can't be called '{MARTS}', as the marts are: rename its package."
@@ -105,6 +106,11 @@ def workspace(settings: Settings) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": modules}))
     return file
+
+
+def without_marts(settings: Settings) -> bool:
+    """Whether there are marts, and no dbt to build them."""
+    return marts.present(settings) and bool(extras.missing("marts"))
 
 
 def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import Settings
+from tidemark.base.settings import RECORDED, Settings, installed_domains
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +22,29 @@ def test_without_any_setting_all_lies_below_one_folder(tmp_path: Path) -> None:
     assert settings.landing == tmp_path / ".tidemark" / "landing"
     assert settings.domains == ("tidemark_assets.flights", "tidemark_assets.weather")
     assert settings.remote is None
+
+
+def test_an_installed_package_brings_its_domains_and_takes_the_place_of_the_recorded_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site" / "shop-1.0.dist-info"
+    installed.mkdir(parents=True)
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: shop\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[tidemark.domains]\nshop = shop.retail\n")
+    monkeypatch.syspath_prepend(installed.parent)
+    installed_domains.cache_clear()
+    try:
+        assert Settings().domains == ("shop.retail",)
+        assert Settings(domains=RECORDED).domains == RECORDED
+    finally:
+        installed_domains.cache_clear()
+
+
+def test_the_marts_are_the_folders_own_else_those_of_the_recorded_domains(tmp_path: Path) -> None:
+    assert (Settings().marts / "dbt_project.yml").is_file()
+    assert Settings(domains=("shop",)).marts == tmp_path / "dbt_project"
+    (tmp_path / "dbt_project").mkdir()
+    assert Settings().marts == tmp_path / "dbt_project"
 
 
 def test_the_file_is_read(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ class EngineError(TidemarkError):
     """The Spark engine can't be started, reached or used."""
 
 
+class NotInstalled(TidemarkError):  # noqa: N818 (it names what is the matter)
+    """A package is missing that not every installation has."""
+
+
 class ConflictError(TidemarkError):
     """Another run changed the same table first, and trying again did not help."""
 

@@ -6,6 +6,10 @@ is one sentence that names the setting and what it may be.
 """
 
 import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, ClassVar, Literal
@@ -25,6 +29,10 @@ from tidemark.base.secret import check_mode
 
 FILE = "tidemark.toml"
 PREFIX = "TIDEMARK_"
+ENTRY_POINTS = "tidemark.domains"
+"""The group of entry points by which an installed package names the domains that it brings."""
+RECORDED = ("tidemark_assets.flights", "tidemark_assets.weather")
+"""The domains that come along: recorded data, and a dbt project of marts on them."""
 
 
 def _names(value: object) -> object:
@@ -39,6 +47,22 @@ def _no_memory(options: str) -> str:
     if "-Xmx" in options:
         raise ValueError("the engine would refuse it")
     return options
+
+
+@cache
+def installed_domains() -> tuple[str, ...]:
+    """The domains that installed packages bring; those that come along where none does."""
+    return tuple(sorted({point.value for point in entry_points(group=ENTRY_POINTS)})) or RECORDED
+
+
+def _marts(data: Mapping[str, Any]) -> Path:
+    """The working folder's dbt project, else, for the domains that it reads, the one that comes
+    along."""
+    own = Path("dbt_project")
+    package = find_spec("tidemark_assets")
+    if own.exists() or package is None or not set(RECORDED) <= set(data["domains"]):
+        return own
+    return Path(package.origin or "").with_name("dbt_project")
 
 
 Folder = Annotated[Path, AfterValidator(_absolute)]
@@ -167,9 +191,12 @@ class Settings(BaseSettings):
     domains: Annotated[
         tuple[Annotated[str, Field(pattern=MODULE)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(
-        "The packages in which sources and transforms are looked for.",
+        "The packages in which sources and transforms are looked for (default: those that "
+        "installed packages name by the entry point `tidemark.domains`; where none does, the "
+        "flights and the weather).",
         "names of Python packages, separated by commas",
-        default=("tidemark_assets.flights", "tidemark_assets.weather"),
+        default_factory=installed_domains,
+        validate_default=True,
     )
     log_format: Literal["text", "json"] = _setting(
         "How processes that go on for long say what they do: for people, or as lines of JSON.",
@@ -177,9 +204,11 @@ class Settings(BaseSettings):
         default="text",
     )
     marts: Folder = _setting(
-        "The folder of the dbt project of the marts; there are none where it does not exist.",
+        "The folder of the dbt project of the marts; there are none where it does not exist "
+        "(default: `dbt_project` in the working folder; where there is none, and `domains` has the "
+        "flights and the weather, the project that comes along with them).",
         "a folder",
-        default=Path("dbt_project"),
+        default_factory=_marts,
         validate_default=True,
     )
 

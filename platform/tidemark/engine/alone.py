@@ -5,12 +5,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidemark.base.errors import EngineError
+
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Be the only process that makes what is in a folder, which is created if need be; who comes
-    second waits, and finds what the first made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+    second waits, and finds what the first made.
+
+    Raises:
+        EngineError: the folder can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_name(f"{folder.name}.lock").open("w")
+    except OSError as error:
+        raise EngineError(
+            f"Tidemark can't write in {folder} ({error.strerror or error}), where it keeps what "
+            "all homes share: make that folder writable (where Tidemark is installed and not a "
+            "checkout, XDG_CACHE_HOME may name another)."
+        ) from None
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidemark.base.errors import EngineError
+from tidemark.engine import cache
 from tidemark.engine.alone import alone
-from tidemark.engine.jars import FOLDER as JARS
 from tidemark.engine.java import Java
 from tidemark.engine.launch import pyspark_home
 
-FOLDER = JARS.with_name("classes")
-"""Where the archive of this checkout is."""
+FOLDER = cache.own_folder("classes")
+"""Where the archive of this environment is, as each has a PySpark of its own."""
 
 # Java's own classes, of which not every Java brings an archive, and on top of them all others.
 _BASE, _TOP = "java.jsa", "engine.jsa"

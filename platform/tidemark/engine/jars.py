@@ -15,11 +15,12 @@ from xml.sax.saxutils import quoteattr
 
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
+from tidemark.engine import cache
 from tidemark.engine.alone import alone
 from tidemark.engine.java import Java, find_java
 
-FOLDER = Path(__file__).resolve().parents[3] / ".engine" / "jars"
-"""Where the jars of this checkout are: one copy for every home and working directory."""
+FOLDER = cache.folder("jars")
+"""Where the jars are: one copy for every home and working directory."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def ensure(
 
 
 def main() -> None:
-    """The last step of set-up: say which Java runs the engine, and fetch the checkout's jars."""
+    """The last step of set-up: say which Java runs the engine, and fetch the jars."""
     try:
         java = find_java()
         sys.stderr.write(f"setup: Java {java.version} of {java.origin} runs the engine\n")

@@ -6,11 +6,12 @@ fault of Tidemark and keeps its trace.
 """
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from tidemark import __version__
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark_streaming.cli import (
     compute,
@@ -67,6 +68,24 @@ app = typer.Typer(
     help="One definition of a windowed transform, run as batch and as stream with equal results."
     "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
 )
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tidemark {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    pass
+
+
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
     *(dead_letters, evolve, kafka, lane, replay, simulate, tap, trace),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -31,8 +31,16 @@ if TYPE_CHECKING:
 
     Play = Callable[[Excerpt], Iterator[Ingested]]
 
-SOURCE, ASSET, KEY = "flights", "departures_hourly", "origin"
-BULK_DAYS, STREAM_DAYS, SPAN = 60, 5, "6 hours"
+
+class Length(NamedTuple):
+    """The days that are loaded in bulk, and those that are streamed after them."""
+
+    bulk: int
+    streamed: int
+
+
+SOURCE, ASSET, KEY, SPAN = "flights", "departures_hourly", "origin", "6 hours"
+USUAL, SMALL = Length(bulk=60, streamed=5), Length(bulk=3, streamed=1)
 BESIDE = ("weather",)
 """Sources that are brought as far as the flights."""
 READ = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
@@ -51,6 +59,9 @@ def command(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Stream the days through a Kafka topic, not files.")
     ] = False,
+    small: Annotated[
+        bool, typer.Option("--small", help="Load 3 days and stream 1, in about a minute.")
+    ] = False,
 ) -> None:
     """See the whole way on real flights, in about five minutes.
 
@@ -63,6 +74,7 @@ def command(
 
     Example: `tidemark demo`
     """
+    from tidemark.base import extras
     from tidemark.define.rollup import counting
     from tidemark.quality import gx
     from tidemark_streaming import domains
@@ -71,13 +83,14 @@ def command(
     from tidemark_streaming.cli.services import up
     from tidemark_streaming.cli.withheld import account_for
 
-    began, settings = time.monotonic(), Settings()
+    extras.need("demo")
+    began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
     inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
     store = warehouse(settings, meanwhile=gx.prepare)
-    _load(store, inlet, settings)
+    _load(store, inlet, settings, length.bulk)
     _catch_up(store, transform)
     play = _by_kafka(store, inlet, settings) if kafka else _by_files(store, inlet, settings)
-    streamed = _stream(store, transform, play, settings)
+    streamed = _stream(store, transform, play, settings, length.streamed)
     _prove(store, transform)
     account_for(store, transform)
     for name in BESIDE:
@@ -117,7 +130,7 @@ def _prove(
         raise typer.Exit(1)
 
 
-def _load(store: "Warehouse", inlet: "Inlet", settings: Settings) -> None:
+def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> None:
     """The first days in bulk, unless they are in the log."""
     from tidemark.store.log import Log
     from tidemark_streaming.feed import Excerpt
@@ -128,13 +141,13 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings) -> None:
     first, last = next(iter(log.timeline(through=0)), None), log.last()
     if first is not None and last is not None:
         loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
-        if loaded >= BULK_DAYS - 1:
+        if loaded >= days - 1:
             until = as_datetime(last.arrived_at)
             err().print(f"[green]✓[/] the log of {SOURCE} is there, until {until:%B %-d, %Y}")
             return
-    with step(f"ingest {BULK_DAYS} days of {SOURCE} in bulk") as work:
+    with step(f"ingest {days} days of {SOURCE} in bulk") as work:
         place = settings.landing / SOURCE
-        part = Excerpt(days=BULK_DAYS, span=SPAN)
+        part = Excerpt(days=days, span=SPAN)
         commits = list(replay(store, inlet, place, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
         work.note = f"{sum(a.rows for a in arrivals):,} flights in {len(arrivals)} arrivals"
@@ -189,7 +202,7 @@ def _by_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
 
 
 def _stream(
-    store: "Warehouse", transform: "Definition", play: "Play", settings: Settings
+    store: "Warehouse", transform: "Definition", play: "Play", settings: Settings, days: int
 ) -> list["Arrival"]:
     """The next days arrival by arrival, while a continuous query publishes them."""
     from tidemark.store.log import Log
@@ -200,11 +213,12 @@ def _stream(
     last = log.last()
     begin = 0 if last is None else last.arrived_at
     before = -1 if last is None else last.arrival
-    total = int(STREAM_DAYS * duration("1 day") / duration(SPAN))
+    total = int(days * duration("1 day") / duration(SPAN))
     began = time.monotonic()
     view = View(settings, transform, expected=total)
-    with _query(settings, transform) as query, _ingesting(play, begin) as feeding:
-        err().print(f"streaming the next {STREAM_DAYS} days, arrival by arrival …")
+    with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
+        what = "day" if days == 1 else f"{days} days"
+        err().print(f"streaming the next {what}, arrival by arrival …")
         watch(view, lambda look: finished(query, look, True) and feeding.done())
         feeding.result()
     streamed = log.timeline(after=before)
@@ -242,13 +256,13 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
 
 
 @contextmanager
-def _ingesting(play: "Play", begin: int) -> Iterator[Future[None]]:
+def _ingesting(play: "Play", begin: int, days: int) -> Iterator[Future[None]]:
     from tidemark_streaming.feed import Excerpt
 
     stopped = Event()
 
     def ingest() -> None:
-        start, end = iso(begin), iso(begin + STREAM_DAYS * duration("1 day"))
+        start, end = iso(begin), iso(begin + days * duration("1 day"))
         for _ in play(Excerpt(start=start, end=end, span=SPAN)):
             if stopped.is_set():
                 return

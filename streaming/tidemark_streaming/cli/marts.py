@@ -39,8 +39,10 @@ def marts(
     Example: `tidemark marts daily_punctuality`
     """
     from tidemark import engine
+    from tidemark.base import extras
     from tidemark_streaming import marts as builder
 
+    extras.need("marts")
     settings = Settings()
     project = builder.Marts(settings)
     known, asked = project.names(), names or []
@@ -78,8 +80,10 @@ def dbt(
     Example: `tidemark dbt source freshness`
     """
     from tidemark import engine
+    from tidemark.base import extras
     from tidemark_streaming.marts import DBT, Marts
 
+    extras.need("marts")
     settings = Settings()
     project = Marts(settings)
     variables = project.environment(engine.ensure(settings))

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step, warn
 
 if TYPE_CHECKING:
     from tidemark.engine.process import Record
@@ -43,10 +43,14 @@ def up() -> None:
     Example: `tidemark up`
     """
     from tidemark import engine
+    from tidemark.base import extras
     from tidemark_streaming import orchestrator, services
 
+    extras.need("dagster")
     settings = Settings()
     workspace = orchestrator.workspace(settings)
+    if orchestrator.without_marts(settings):
+        warn("The marts are left out, as dbt is not installed: `pip install 'tidemark[marts]'`.")
     with step("Spark engine") as work:
         engine.ensure(settings, work.tell)
         work.note = engine.status(settings).address

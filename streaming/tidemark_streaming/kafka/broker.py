@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed, jars
+from tidemark.engine import Managed, cache, jars
 from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
 from tidemark.engine.process import Tell, silent
 from tidemark_streaming.kafka.client import configured
 
 HERE = Path(__file__).parent
-FOLDER = jars.FOLDER.with_name("kafka")
+FOLDER = cache.folder("kafka")
 """Where the broker's jars are: one copy for every home."""
 
 MEMORY = "512m"

