@@ -80,6 +80,15 @@ class Feed(Protocol):
 
 
 @runtime_checkable
+class Ahead(Protocol):
+    """A feed that reads while what it read before is worked on."""
+
+    def ahead(self, chunks: Sequence[Chunk]) -> None:
+        """Begin to read what will be asked for next; with no chunk, give up what was begun."""
+        ...
+
+
+@runtime_checkable
 class Decoder(Protocol):
     """A feed of which some rows may not fit the source's columns."""
 

@@ -31,7 +31,7 @@ from tidemark.store.log import Log
 from tidemark.store.reference import current
 from tidemark.store.rows import FEW, Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Chunk, Excerpt, Feed, Inlet
+from tidemark_streaming.feed import Ahead, Chunk, Excerpt, Feed, Inlet
 from tidemark_streaming.observed import fold, observe
 from tidemark_streaming.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.sole import sole
@@ -274,12 +274,18 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     # A feed that knows how many rows come has them in memory.
     most = TOGETHER if any(chunk.rows for chunk in chunks) else len(chunks)
     size = batch or max(most, 1)
-    for first in range(0, len(chunks), size):
-        part = chunks[first : first + size]
-        arrivals, rows = _commit(log, feed, last, part)
-        timeline += arrivals
-        last = arrivals[-1]
-        yield Ingested(tuple(arrivals), first + len(part), len(chunks), rows)
+    try:
+        for first in range(0, len(chunks), size):
+            part = chunks[first : first + size]
+            arrivals, rows = _commit(log, feed, last, part)
+            timeline += arrivals
+            last = arrivals[-1]
+            if isinstance(feed, Ahead):
+                feed.ahead(chunks[first + size : first + 2 * size])
+            yield Ingested(tuple(arrivals), first + len(part), len(chunks), rows)
+    finally:
+        if isinstance(feed, Ahead):
+            feed.ahead([])
 
 
 def _commit(

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Event
 from typing import ClassVar, Literal
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, plain, position
+from tidemark_streaming.kafka.ahead import Ahead
 from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
 from tidemark_streaming.kafka.decode import check, decoded
@@ -114,13 +116,12 @@ class KafkaFeed:
         begins = at is None and bool(ranges) and self.start != "earliest"
         return chunks if begins or (last is not None and self._moves(last, clock)) else []
 
+    def ahead(self, chunks: Sequence[Chunk]) -> None:
+        self._ahead.begin([c.position for c in chunks])
+
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
-        records = self._protected(self._reader.read([position.read(c.position) for c in chunks]))
-        if self._payload == Json():
-            found = plain.decoded(records, self.source, self.correlation)
-            if found is not None:
-                return found
-        return self._decoded(spark, records)
+        records, rows = self._ahead.take([c.position for c in chunks])
+        return self._decoded(spark, records) if rows is None else rows
 
     def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
         """By topic and partition, how many offsets are there that were not brought in.
@@ -150,6 +151,16 @@ class KafkaFeed:
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is a dead letter."""
         return None
+
+    def _in_memory(
+        self, positions: Sequence[str], enough: Event
+    ) -> tuple[pa.Table, pa.Table | None]:
+        """The records that positions tell, and their rows, where the engine is not needed."""
+        pieces = [position.read(p) for p in positions]
+        records = self._protected(self._reader.read(pieces, enough))
+        if self._payload != Json():
+            return records, None
+        return records, plain.decoded(records, self.source, self.correlation)
 
     def _protected(self, records: pa.Table) -> pa.Table:
         if not self.source.protect:
@@ -212,6 +223,10 @@ class KafkaFeed:
     @cached_property
     def _cluster(self) -> Cluster:
         return Cluster(self.at, self.client)
+
+    @cached_property
+    def _ahead(self) -> Ahead[tuple[pa.Table, pa.Table | None]]:
+        return Ahead(self._in_memory)
 
     @cached_property
     def _reader(self) -> Reader:

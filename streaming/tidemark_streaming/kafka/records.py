@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from threading import Event
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,19 +79,20 @@ class Reader:
             auto_offset_reset="error",
         )
 
-    def read(self, pieces: Sequence[Position]) -> pa.Table:
+    def read(self, pieces: Sequence[Position], enough: Event) -> pa.Table:
         """The records of the pieces of a position, with the index of theirs in `chunk`.
 
         Offsets that hold no record (a transaction's marks, what compaction removed) are passed
         over. `position` is the record's place in its chunk, by partition and offset.
 
         Raises:
+            CancelledError: it was `enough` before they were there.
             DataError: the brokers don't answer, or have the offsets no more.
         """
         asked = {(topic, partition): r for topic, partition, r in spans(pieces)}
         asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
         index = {of: n for n, of in enumerate(asked)}
-        found = [message for batch in self._fetched(asked) for message in batch]
+        found = [message for batch in self._fetched(asked, enough) for message in batch]
         which = _numbers(map(index.__getitem__, map(_of, found)))
         offsets = _numbers(m.offset() for m in found)
         ends = np.array([ranges[-1][1] for ranges in asked.values()])
@@ -122,7 +125,9 @@ class Reader:
         ]
         return pa.table(arrays, schema=SCHEMA)
 
-    def _fetched(self, asked: Mapping[_Of, Sequence[Range]]) -> Iterator[list[_Record]]:
+    def _fetched(
+        self, asked: Mapping[_Of, Sequence[Range]], enough: Event
+    ) -> Iterator[list[_Record]]:
         """The records of these ranges, and some that come after them."""
         ends = {of: ranges[-1][1] for of, ranges in asked.items()}
         self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
@@ -130,6 +135,8 @@ class Reader:
         heard = time.monotonic()
         try:
             while ends:
+                if enough.is_set():
+                    raise CancelledError
                 first = self._consumer.poll(0.5)
                 if first is None:
                     if refused := self._brokers.refusal():

@@ -1,0 +1,93 @@
+"""What is read ahead is what would have been read, and one thing at a time."""
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from threading import Event, Lock, current_thread, main_thread
+
+import pytest
+
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.ingest import ingest
+from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.kafka.ahead import Ahead
+from topics import CLICKS, Topics, clicks
+
+
+class Slow:
+    """Reads the sum of what it is asked for, once it may, and notes how."""
+
+    def __init__(self) -> None:
+        self.may, self.asked = Event(), Event()
+        self.reads: list[tuple[str, bool]] = []
+        self._one = Lock()
+
+    def __call__(self, positions: Sequence[str], enough: Event) -> int:
+        assert self._one.acquire(blocking=False), "two are read at once"
+        try:
+            self.reads.append(("".join(positions), current_thread() is main_thread()))
+            self.asked.set()
+            while not self.may.wait(0.01):
+                if enough.is_set():
+                    raise CancelledError
+            if "!" in positions:
+                raise ValueError("gone")
+            return sum(map(int, positions))
+        finally:
+            self._one.release()
+
+
+def test_what_was_begun_is_read_once_by_another_thread() -> None:
+    slow = Slow()
+    ahead = Ahead(slow)
+    ahead.begin(["1", "2"])
+    assert slow.asked.wait(10)
+    slow.may.set()
+    assert ahead.take(["1", "2"]) == 3
+    assert slow.reads == [("12", False)]
+    assert ahead.take(["1", "2"]) == 3
+    assert slow.reads[1:] == [("12", True)]
+
+
+@pytest.mark.parametrize("then", [["4"], []])
+def test_what_is_not_asked_for_is_given_up(then: list[str]) -> None:
+    slow = Slow()
+    ahead = Ahead(slow)
+    ahead.begin(["1"])
+    assert slow.asked.wait(10)
+    ahead.begin(then)
+    slow.may.set()
+    assert ahead.take(["3"]) == 3
+    assert slow.reads[0] == ("1", False)
+    assert slow.reads[-1] == ("3", True)
+
+
+def test_what_fails_does_so_when_it_is_asked_for() -> None:
+    slow = Slow()
+    slow.may.set()
+    ahead = Ahead(slow)
+    ahead.begin(["!"])
+    with pytest.raises(ValueError, match="gone"):
+        ahead.take(["!"])
+    assert ahead.take(["5"]) == 5
+
+
+def test_the_next_records_are_read_while_those_before_are_worked_on(
+    warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topics.create(partitions=2)
+    topics.send(name, clicks(*range(30)), 0)
+    topics.send(name, clicks(*range(30, 60)), 1)
+    read: list[str] = []
+    usual = KafkaFeed._in_memory
+
+    def noted(feed: KafkaFeed, positions: Sequence[str], enough: Event) -> object:
+        read.append(current_thread().name)
+        return usual(feed, positions, enough)
+
+    monkeypatch.setattr(KafkaFeed, "_in_memory", noted)
+    commits = list(ingest(warehouse, topics.feed(name, rows=7), batch=2))
+    assert len(commits) == 5
+    assert read[0] == main_thread().name
+    assert {each.partition("_")[0] for each in read[1:]} == {"reads ahead"}
+    rows = warehouse.read(CLICKS.log_table).orderBy("n").collect()
+    assert [row.n for row in rows] == [*range(60)]
