@@ -10,6 +10,7 @@ Tidemark's has two expectations, a late table and a log; the query by hand has n
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -27,11 +28,15 @@ from rich.table import Table
 from benchmarks import ways
 from benchmarks.own import own_engine
 from benchmarks.terminal import console
+from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark_streaming.kafka import broker
 
 PATIENCE = 120.0
+SENDING = 200_000
+"""Events of a backlog that are sent in a second."""
+
 Way = Callable[[], AbstractContextManager[None]]
 
 
@@ -47,13 +52,18 @@ class Contender:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one contender at one rate: seconds from event to table; of a backlog, events a second."""
+    """Of one contender at one rate: seconds from event to table; of a backlog, events a second.
+
+    Args:
+        memory: the most that the engine had of it while it took the backlog, in GB.
+    """
 
     title: str
     rate: int
     p50: float | None = None
     p99: float | None = None
     sustained: float | None = None
+    memory: float | None = None
 
 
 class Versions:
@@ -80,7 +90,7 @@ class Versions:
 
     def await_total(self, total: int) -> None:
         """Wait until all events are there, and none twice."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE + total / 10_000
         while (found := self.total()) < total:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{self._table.name}: {found:,} of {total:,} events came.")
@@ -140,13 +150,21 @@ def _measured(settings: Settings, contender: Contender, given: argparse.Namespac
     if given.backlog:
         with console.status(f"{contender.title}: a backlog"):
             before = versions.total()
-            sent = _sent(settings, contender.topic, given.backlog // 10, 10)
+            sent = _sent(settings, contender.topic, SENDING, given.backlog / SENDING)
+            record = engine.Managed(settings.home, "engine").running()
+            assert record is not None
+            proc = Path("/proc", str(record.pid))
+            # Counts the peak anew.
+            (proc / "clear_refs").write_text("5")
             begun = time.time()
             with contender.way():
                 versions.await_total(before + len(sent))
+            kilobytes = re.findall(r"VmHWM:\s+(\d+)", (proc / "status").read_text())[0]
         at, _ = versions.look()
         rate = len(sent) / (at[-1] - begun)
-        found.append(Figures(contender.title, 0, sustained=round(float(rate))))
+        memory = round(int(kilobytes) / 1e6, 1)
+        sustained = round(float(rate))
+        found.append(Figures(contender.title, 0, sustained=sustained, memory=memory))
         console.print(found[-1])
     return found
 
@@ -171,7 +189,16 @@ def _sent(settings: Settings, topic: str, rate: int, seconds: float) -> np.ndarr
 def _table(figures: list[Figures]) -> Table:
     peers = {f.rate: f for f in figures if f.title == "by hand"}
     told = Table(title="from an event in Kafka to its window in Delta")
-    for column in ("", "events/s", "p50 s", "of by hand", "p99 s", "sustained /s", "of by hand"):
+    for column in (
+        "",
+        "events/s",
+        "p50 s",
+        "of by hand",
+        "p99 s",
+        "sustained /s",
+        "of by hand",
+        "GB",
+    ):
         told.add_column(column, justify="left" if not column else "right")
     for f in figures:
         peer = peers.get(f.rate)
@@ -187,6 +214,7 @@ def _table(figures: list[Figures]) -> Table:
             f.p99 or "",
             f"{f.sustained:,.0f}" if f.sustained else "",
             rates,
+            f.memory or "",
         )
         told.add_row(f.title, f"{f.rate:,}" if f.rate else "backlog", *map(str, cells))
     return told

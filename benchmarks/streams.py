@@ -1,0 +1,215 @@
+"""`python -m benchmarks.streams`: what many small streams cost one engine.
+
+So many sources with a stream each, on one engine: what the engine and its workers take and hold
+while nothing comes, what a look of the supervisor takes, and how long until files that land for
+all of them are published. Beside it the same without streams: one increment of each asset, in one
+process.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from rich.table import Table
+
+from benchmarks.own import opened, own_engine
+from benchmarks.terminal import console
+from tidemark import aggregate as agg
+from tidemark import engine
+from tidemark.base.settings import Settings
+from tidemark.run import incremental
+from tidemark.source import Source
+from tidemark.store.warehouse import Warehouse
+from tidemark.transform import WindowedTransform, windowed_asset
+from tidemark.watermark import BoundedOutOfOrderness
+from tidemark.window import Tumbling
+from tidemark_streaming import continuous, queries
+from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.ingest import ingest
+
+EVENTS = 100
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took: seconds of the clock, and of the processors for the engine and its
+    workers, which held `memory` GB afterwards."""
+
+    what: str
+    seconds: float
+    processors: float
+    memory: float
+
+
+@dataclass(frozen=True)
+class Small:
+    """A small source with its way in, and a transform of it."""
+
+    transform: WindowedTransform
+    feed: FileFeed
+
+    def land(self, minute: int) -> None:
+        """A file with the events of a minute."""
+        at = f"2026-01-01T00:{minute:02d}"
+        rows = [f"{at}:{n % 60:02d}Z,{n % 5},{n}" for n in range(EVENTS)]
+        self.feed.path.mkdir(parents=True, exist_ok=True)
+        (self.feed.path / f"{minute:04d}.csv").write_text("\n".join(["at,shop,amount", *rows]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.streams", description=__doc__)
+    parser.add_argument("--streams", type=int, default=50, help="how many")
+    parser.add_argument("--seconds", type=float, default=60, help="in which nothing comes")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    given = parser.parse_args()
+    with own_engine("4g") as settings:
+        found = [_small(settings, n) for n in range(given.streams)]
+        costs = list(_measured(settings, found, given.seconds))
+    console.print(_table(costs, given.streams))
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(c) for c in costs], indent=2) + "\n")
+    return 0
+
+
+def _small(settings: Settings, number: int) -> Small:
+    source = Source(
+        name=f"till_{number}",
+        columns={"at": "TIMESTAMP", "shop": "STRING", "amount": "DOUBLE"},
+        event_time="at",
+        watermark=BoundedOutOfOrderness("2 seconds"),
+    )
+
+    def takings(sales: DataFrame) -> DataFrame:
+        return sales
+
+    takings.__name__ = f"takings_{number}"
+    makes = windowed_asset(
+        source=source,
+        keys=["shop"],
+        window=Tumbling("10 seconds"),
+        aggregates={"takings": agg.sum("amount")},
+    )
+    landing = settings.home / "landing" / source.name
+    return Small(makes(takings), FileFeed(source, landing, options={"header": True}))
+
+
+def _measured(settings: Settings, tills: list[Small], seconds: float) -> Iterator[Cost]:
+    meter, warehouse = _Meter(settings), opened(settings)
+    names = [till.transform.name for till in tills]
+    here = settings.model_copy(update={"database": warehouse.database})
+    _arrive(warehouse, tills, 0)
+    with meter.over("a first increment of each, in one process"):
+        _increments(warehouse, tills)
+    yield meter.told
+    _arrive(warehouse, tills, 1)
+    with meter.over("an increment of each, in one process"):
+        _increments(warehouse, tills)
+    yield meter.told
+    with meter.over("starting a stream of each"):
+        for till in tills:
+            session = continuous.session_id(here, till.transform.name)
+            spark = engine.session(settings, session)
+            continuous.start(Warehouse(spark, settings.warehouse, "bench"), till.transform)
+    yield meter.told
+    with meter.over("a look of the supervisor"):
+        running = queries.running(here, names)
+    if len(running) < len(tills):
+        raise RuntimeError(f"{len(running)} streams run, of {len(tills)}.")
+    yield meter.told
+    _published(warehouse, tills, 2)
+    with meter.over("streams to which nothing comes"):
+        time.sleep(seconds)
+    yield meter.told
+    with meter.over("a file for each: ingested, and published by its stream"):
+        _published(warehouse, tills, 3)
+    yield meter.told
+
+
+class _Meter:
+    """What the engine and its workers take in the course of a block."""
+
+    def __init__(self, settings: Settings) -> None:
+        record = engine.Managed(settings.home, "engine").running()
+        assert record is not None
+        self._engine = psutil.Process(record.pid)
+        self.told: Cost
+
+    @contextmanager
+    def over(self, what: str) -> Iterator[None]:
+        """Measure; `told` is what it came to."""
+        begun, taken = time.monotonic(), self._taken()
+        with console.status(what):
+            yield
+        took, held = time.monotonic() - begun, 0
+        for each in self._all():
+            held += each.memory_full_info().pss
+        processors = self._taken() - taken
+        self.told = Cost(what, round(took, 2), round(processors, 2), round(held / 1e9, 2))
+        console.print(self.told)
+
+    def _all(self) -> list[psutil.Process]:
+        return [self._engine, *self._engine.children(recursive=True)]
+
+    def _taken(self) -> float:
+        """Seconds of the processors that they, and workers that have ended, have taken."""
+        times = [each.cpu_times() for each in self._all()]
+        return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
+def _arrive(warehouse: Warehouse, tills: list[Small], minute: int) -> None:
+    for till in tills:
+        till.land(minute)
+        for _ in ingest(warehouse, till.feed):
+            pass
+
+
+def _increments(warehouse: Warehouse, tills: list[Small]) -> None:
+    for till in tills:
+        incremental(warehouse, till.transform)
+
+
+def _published(warehouse: Warehouse, tills: list[Small], minute: int) -> None:
+    """A minute's files arrive, and the streams publish what they bring."""
+    before = _versions(warehouse, tills)
+    _arrive(warehouse, tills, minute)
+    deadline = time.monotonic() + PATIENCE
+    while waiting := [n for n, v in _versions(warehouse, tills).items() if v <= before[n]]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{len(waiting)} streams published nothing: {waiting}.")
+        time.sleep(0.1)
+
+
+def _versions(warehouse: Warehouse, tills: list[Small]) -> dict[str, int]:
+    names = [till.transform.name for till in tills]
+    return {name: DeltaTable(warehouse.path(name)).version() for name in names}
+
+
+def _table(costs: list[Cost], streams: int) -> Table:
+    told = Table(title=f"{streams} small sources, a stream each, on one engine")
+    told.add_column("")
+    for column in ("seconds", "each ms", "processor seconds", "each ms", "GB"):
+        told.add_column(column, justify="right")
+    for c in costs:
+        each = (f"{1000 * value / streams:,.0f}" for value in (c.seconds, c.processors))
+        told.add_row(
+            c.what,
+            f"{c.seconds:.2f}",
+            next(each),
+            f"{c.processors:.2f}",
+            next(each),
+            f"{c.memory:.2f}",
+        )
+    return told
+
+
+if __name__ == "__main__":
+    sys.exit(main())
