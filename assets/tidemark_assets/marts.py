@@ -51,7 +51,7 @@ def mart_assets(settings: Settings) -> list[dg.AssetsDefinition]:
         return []
     project = Marts(settings)
     manifest = project.manifest
-    place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.folder)
+    place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.profiles)
 
     @dbt_assets(
         manifest=manifest,
@@ -77,8 +77,11 @@ def _build(
     passed_over = sorted(selected & missing.keys())
     if not selected - missing.keys():
         marts.refuse(marts.lacking(missing, passed_over))
-    folder = str(project.folder)
-    dbt = Dbt(project_dir=folder, profiles_dir=folder, dbt_executable=str(marts.DBT))
+    dbt = Dbt(
+        project_dir=str(project.folder),
+        profiles_dir=str(project.profiles),
+        dbt_executable=str(marts.DBT),
+    )
     with _variables(project.environment(tidemark.address)):
         views = project.views(selected - missing.keys()) - selected
         if views:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.settings import Settings
+from tidemark.base.settings import Settings, dbt_along
 
 DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
@@ -77,6 +77,13 @@ class Marts:
             )
         self.folder = settings.marts
         self._settings = settings
+        self._along = dbt_along() or self.folder
+
+    @property
+    def profiles(self) -> Path:
+        """The folder of dbt's profiles: the project's own, else those that come along."""
+        own = (self.folder / "profiles.yml").is_file()
+        return self.folder if own else self._along
 
     def environment(self, address: str | None = None) -> dict[str, str]:
         """The variables that dbt's process needs: secret, because of the engine's address.
@@ -89,7 +96,8 @@ class Marts:
             "TIDEMARK_DATABASE": self._settings.database,
             "TIDEMARK_WAREHOUSE": self._settings.warehouse.rstrip("/"),
             "DBT_PROJECT_DIR": str(self.folder),
-            "DBT_PROFILES_DIR": str(self.folder),
+            "DBT_PROFILES_DIR": str(self.profiles),
+            "TIDEMARK_DBT": str(self._along),
             "DBT_TARGET_PATH": str(self.target),
             "DBT_LOG_PATH": str(self._settings.home / "logs"),
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
@@ -102,9 +110,10 @@ class Marts:
         digest = hashlib.sha256()
         for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
             digest.update(part.encode())
-        for path in sorted(p for p in self.folder.rglob("*") if p.is_file()):
-            digest.update(str(path.relative_to(self.folder)).encode())
-            digest.update(path.read_bytes())
+        for folder in (self.folder, self._along / "macros", self._along / "tests"):
+            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+                digest.update(str(path.relative_to(folder)).encode())
+                digest.update(path.read_bytes())
         return self._settings.home / "marts" / digest.hexdigest()[:12]
 
     @cached_property

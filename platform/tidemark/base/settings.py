@@ -58,11 +58,16 @@ def installed_domains() -> tuple[str, ...]:
 def _marts(data: Mapping[str, Any]) -> Path:
     """The working folder's dbt project, else, for the domains that it reads, the one that comes
     along."""
-    own = Path("dbt_project")
-    package = find_spec("tidemark_assets")
-    if own.exists() or package is None or not set(RECORDED) <= set(data["domains"]):
+    own, along = Path("dbt_project"), dbt_along()
+    if own.exists() or along is None or not set(RECORDED) <= set(data["domains"]):
         return own
-    return Path(package.origin or "").with_name("dbt_project")
+    return along
+
+
+def dbt_along() -> Path | None:
+    """The dbt project that comes along, if it did: others use its macros, tests and profile."""
+    package = find_spec("tidemark_assets")
+    return None if package is None else Path(package.origin or "").with_name("dbt_project")
 
 
 Folder = Annotated[Path, AfterValidator(_absolute)]

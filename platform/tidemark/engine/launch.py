@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tidemark.base.errors import EngineError
+from tidemark.base.project import python_path
 from tidemark.base.settings import Settings
 from tidemark.engine.java import Java
 from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
@@ -70,7 +71,10 @@ def command(
 
 def environment(settings: Settings, scratch: Path) -> dict[str, str]:
     """The environment of a server, with its token."""
-    return _without_spark(os.environ) | {
+    return {
+        **_without_spark(os.environ),
+        # Its workers import what transforms import.
+        **python_path(),
         "SPARK_HOME": str(_spark_home(scratch)),
         "PYSPARK_PYTHON": sys.executable,
         # As Spark's script has it: workers that hash text must agree.

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from tidemark import __version__
 from tidemark.base.errors import EngineError, TidemarkError
+from tidemark.base.project import find_project
 from tidemark_streaming.cli import (
     compute,
     correct,
@@ -25,6 +26,7 @@ from tidemark_streaming.cli import (
     lane,
     maintain,
     marts,
+    new,
     quarantine,
     replay,
     services,
@@ -44,6 +46,7 @@ class Commands(TyperGroup):
 
     # Typer overrides it with a class of its own copy of click, which it does not export.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
+        find_project()
         try:
             return super().invoke(ctx)
         except TidemarkError as error:
@@ -66,7 +69,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     help="One definition of a windowed transform, run as batch and as stream with equal results."
-    "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser.",
+    "\n\nStart with `tidemark demo`; then `tidemark up` opens the platform in the browser. "
+    "`tidemark new` makes a project of your own.",
 )
 
 
@@ -88,7 +92,7 @@ def options(
 
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(dead_letters, evolve, kafka, lane, replay, simulate, tap, trace),
+    *(new, dead_letters, evolve, kafka, lane, replay, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

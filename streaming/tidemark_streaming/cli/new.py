@@ -1,0 +1,128 @@
+"""`tidemark new`: a project to begin with, that runs as it is."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidemark.base.errors import DefinitionError
+from tidemark_streaming.cli.console import complain, out
+
+if TYPE_CHECKING:
+    from tidemark_streaming.starter.sample import Sample
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("new")(command)
+
+
+def command(
+    name: Annotated[
+        str | None, typer.Argument(help="The project: its folder and its package.")
+    ] = None,
+    kafka: Annotated[
+        bool | None,
+        typer.Option("--kafka/--files", help="Events come from a Kafka topic, or as files of CSV."),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Begin with your own events: a file with a header."),
+    ] = None,
+    events: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What the events are called.")
+    ] = None,
+    time: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of when they happened.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column to compute windows by.")
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The column of numbers to add up.")
+    ] = None,
+    ask: Annotated[
+        bool, typer.Option("--ask/--defaults", help="Ask in a terminal what no option says.")
+    ] = True,
+) -> None:
+    """Make a project to begin with, in a folder of its own: source, feed, transform, Dagster, dbt,
+    scenario and test, and a few events.
+
+    Example: `tidemark new shop --like orders.csv --time ordered_at --key city --value amount`
+    """
+    from tidemark_streaming.starter import choices as chosen
+    from tidemark_streaming.starter.sample import look
+    from tidemark_streaming.starter.write import write
+
+    if like is not None and kafka:
+        raise DefinitionError("--like is for events that come as files: leave it, or --kafka.")
+    asks = ask and sys.stdin.isatty()
+    if name is None and not asks:
+        raise DefinitionError("A project needs a name: `tidemark new shop`.")
+
+    def say(given: str | None, what: str, default: str, check: Callable[[str], None]) -> str:
+        return given or (_ask(what, default, check) if asks else default)
+
+    name = say(name, "Name of the project", chosen.TEMPLATE["domain"], chosen.check_domain)
+    chosen.check_domain(name)
+    sample = None if like is None else look(like)
+    if kafka is None and like is None:
+        kafka = say(None, "Events come as 'files' or from 'kafka'", "files", _check_kind) == "kafka"
+    events = say(events, "Name of the events", chosen.TEMPLATE["events"], chosen.check_events)
+    columns = list[str]()
+    for given, what, field in (
+        (time, "when they happened", "time"),
+        (key, "what to compute windows by", "key"),
+        (value, "the number to add up", "value"),
+    ):
+        check = _check_for(field, sample)
+        columns.append(say(given, f"Column of {what}", _default(field, sample), check))
+        check(columns[-1])
+    choices = chosen.Choices(name, events, *columns, kind="kafka" if kafka else "files")
+    if sample is not None:
+        day = sample.first_day(choices.time)
+        choices = replace(choices, columns=sample.columns, begins=day)
+    place = write(choices, Path.cwd(), like)
+    out().print(f"made: {place.name}/\n")
+    begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
+    out().print(begin, markup=False, highlight=False, soft_wrap=True, end="")
+
+
+def _default(field: str, sample: "Sample | None") -> str:
+    from tidemark_streaming.starter.choices import TEMPLATE
+
+    return TEMPLATE[field] if sample is None else getattr(sample, field)[0]
+
+
+def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
+    from tidemark_streaming.starter.choices import check_column
+
+    def check(column: str) -> None:
+        there = None if sample is None else getattr(sample, field)
+        if there is not None and column not in there:
+            raise DefinitionError(
+                f"The file has no such column '{column}': for --{field} it has {', '.join(there)}."
+            )
+        check_column(column)
+
+    return check
+
+
+def _check_kind(kind: str) -> None:
+    if kind not in ("files", "kafka"):
+        raise DefinitionError(f"Events come as 'files' or from 'kafka', not '{kind}'.")
+
+
+def _ask(what: str, default: str, check: Callable[[str], None]) -> str:
+    """What a person answers, asked again until it is right."""
+    while True:
+        answer: str = typer.prompt(what, default=default, err=True)
+        try:
+            check(answer)
+        except DefinitionError as error:
+            complain(str(error))
+        else:
+            return answer

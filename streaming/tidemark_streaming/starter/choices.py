@@ -1,0 +1,120 @@
+"""What a new project is asked: its names, and where its events come from."""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from keyword import iskeyword
+from typing import Literal
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.definition import RESERVED
+
+Kind = Literal["files", "kafka"]
+
+TEMPLATE = {
+    "domain": "shop",
+    "events": "orders",
+    "time": "ordered_at",
+    "key": "city",
+    "value": "amount",
+}
+"""The names for which the template is written."""
+FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
+"""What a package beside them can't be called; `marts` is a code location of Dagster."""
+TAKEN = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
+"""What the project's modules have for names already."""
+COLUMNS = ("counted", "day", "highest", "mean", "total", *RESERVED)
+"""What the project's tables have for columns already."""
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The names in a project.
+
+    Args:
+        domain: the project, its folder and its package.
+        events: what the events are called: the source, and the beginning of its assets' names.
+        time: the column that says when an event happened.
+        key: the column of text by which windows are computed.
+        value: the column of numbers of which sum, mean and maximum are computed.
+        kind: where events come from.
+        columns: all of them with their types, in their order; by default these three.
+        begins: the day of the first partition in Dagster, as `2026-01-31`.
+
+    Raises:
+        DefinitionError: a name that can't be what it is for, or a column that is given twice.
+    """
+
+    domain: str
+    events: str = TEMPLATE["events"]
+    time: str = TEMPLATE["time"]
+    key: str = TEMPLATE["key"]
+    value: str = TEMPLATE["value"]
+    kind: Kind = "files"
+    columns: Mapping[str, str] | None = None
+    begins: str = "2026-01-01"
+
+    def __post_init__(self) -> None:
+        check_domain(self.domain)
+        check_events(self.events)
+        columns = [c.lower() for c in (self.time, self.key, self.value)]
+        for column in (self.time, self.key, self.value):
+            check_column(column)
+            if columns.count(column.lower()) > 1:
+                raise _wrong("column", column, "time, key and value are three columns")
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The template's names, and what stands in their place."""
+        return {old: getattr(self, field) for field, old in TEMPLATE.items()}
+
+
+def check_domain(name: str) -> None:
+    """Refuse a name that no package can have here.
+
+    Raises:
+        DefinitionError: why not.
+    """
+    _check_name("project", name)
+    if name in FOLDERS:
+        raise _wrong("project", name, "that is the name of something in it")
+    if name in sys.stdlib_module_names or find_spec(name) is not None:
+        raise _wrong("project", name, "Python has a module of that name already")
+
+
+def check_events(name: str) -> None:
+    """Refuse a name that no source can have, or that the project's code has for something else.
+
+    Raises:
+        DefinitionError: why not.
+    """
+    _check_name("source of events", name)
+    if name in TAKEN:
+        raise _wrong("source of events", name, "the project's code has that name already")
+
+
+def check_column(name: str) -> None:
+    """Refuse a name that no column can have, or that a column of the project's tables has.
+
+    Raises:
+        DefinitionError: why not.
+    """
+    if not _COLUMN.fullmatch(name):
+        raise _wrong("column", name, "use letters, digits and '_', no digit first")
+    if name.lower() in COLUMNS:
+        raise _wrong("column", name, "the project's tables have a column of that name already")
+
+
+def _check_name(what: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise _wrong(what, name, "use up to 40 lower-case letters, digits and '_', a letter first")
+    if iskeyword(name):
+        raise _wrong(what, name, "that is a word of Python's own")
+
+
+def _wrong(what: str, name: str, why: str) -> DefinitionError:
+    return DefinitionError(f"A {what} can't be called '{name}': {why}.")

@@ -1,0 +1,14 @@
+"""How the events come in: as files of CSV in `landing/orders`, each of which is one arrival."""
+
+from pathlib import Path
+
+from tidemark_streaming.feed import FileFeed, Inlet
+
+from shop.sources import orders
+
+
+def _feed(landing: Path) -> FileFeed:
+    return FileFeed(orders, landing, format="csv", options={"header": True})
+
+
+inlet = Inlet(source=orders, feed=_feed)

@@ -1,0 +1,15 @@
+"""How the events come in: as objects of JSON, from the Kafka topic `orders`."""
+
+from pathlib import Path
+
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.kafka import KafkaFeed
+
+from shop.sources import orders
+
+
+def _feed(_: Path) -> KafkaFeed:
+    return KafkaFeed(orders, topics=["orders"])
+
+
+inlet = Inlet(source=orders, feed=_feed)

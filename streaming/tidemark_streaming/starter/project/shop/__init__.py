@@ -1,0 +1,1 @@
+"""The domain shop: its events, and what is computed from them."""

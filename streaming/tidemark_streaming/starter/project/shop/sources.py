@@ -1,0 +1,17 @@
+"""The events: what they look like, when they happened, and how late they may come."""
+
+from tidemark.source import Source
+from tidemark.watermark import BoundedOutOfOrderness
+
+orders = Source(
+    name="orders",
+    columns={
+        "ordered_at": "TIMESTAMP",
+        "city": "STRING",
+        "amount": "DOUBLE",
+    },
+    event_time="ordered_at",
+    # Time has come as far as the newest event says, less ten minutes: windows that ended before
+    # are published, and an event of such a window is late.
+    watermark=BoundedOutOfOrderness("10 minutes"),
+)

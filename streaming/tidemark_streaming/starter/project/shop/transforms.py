@@ -1,0 +1,33 @@
+"""What is computed from the events."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from tidemark import aggregate as agg
+from tidemark.quality import between, complete, not_null
+from tidemark.transform import windowed_asset
+from tidemark.window import Tumbling
+
+from shop.sources import orders
+
+
+@windowed_asset(
+    source=orders,
+    keys=["city"],
+    window=Tumbling("1 hour"),
+    # A window that is published still counts late events until the watermark is so far past it.
+    allowed_lateness="1 hour",
+    aggregates={
+        "total": agg.sum("amount"),
+        "mean": agg.mean("amount"),
+        "highest": agg.max("amount"),
+    },
+    # A window that fails one of these is withheld, with the reason; a warning only says so.
+    expectations=[
+        complete(),
+        not_null("city"),
+        between("highest", 0, 10_000, level="warning"),
+    ],
+)
+def orders_hourly(orders: DataFrame) -> DataFrame:
+    """Sum, mean and maximum of amount, by city and hour."""
+    return orders.where(F.col("amount").isNotNull())

@@ -1,0 +1,91 @@
+"""A project is written: the template's files, under the names that were chosen."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidemark.base.errors import DataError
+from tidemark_streaming.starter.choices import Choices
+
+_FILES = Path(__file__).parent
+_SAMPLES = ("landing", "sample")
+_UNWANTED = ("__pycache__", ".ruff_cache")
+
+
+def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
+    """Write a project, whole or not at all.
+
+    Args:
+        folder: where the project's own folder is made.
+        sample: a file of events, in place of those that come along.
+
+    Returns:
+        The project's folder.
+
+    Raises:
+        DataError: it is there already, or can't be written.
+    """
+    place = folder / choices.domain
+    if place.exists() or place.is_symlink():
+        raise DataError(
+            f"'{place}' is there already: choose another name, or another folder to work in."
+        )
+    try:
+        scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{choices.domain}-"))
+        try:
+            _fill(scratch, choices, sample)
+            scratch.chmod(0o755)
+            scratch.rename(place)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"The project can't be written in '{folder}': {reason}.") from None
+    return place
+
+
+def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
+    for path, name in _templates(choices.kind):
+        if sample is not None and name.parts[0] in _SAMPLES:
+            continue
+        to = place / renamed(str(name), choices)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        text = renamed(path.read_text(encoding="utf-8"), choices)
+        to.write_text(_completed(name, text, choices), encoding="utf-8")
+    if sample is not None:
+        to = place / "landing" / choices.events
+        to.mkdir(parents=True)
+        shutil.copyfile(sample, to / sample.name)
+
+
+def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
+    """The template's files, each with its name in a project, in the order of their names: those
+    that land arrive in that order."""
+    for root in (_FILES / "project", _FILES / kind):
+        for path in sorted(p for p in root.rglob("*") if p.is_file()):
+            if not set(_UNWANTED) & set(path.parts):
+                yield path, path.relative_to(root)
+
+
+def renamed(text: str, choices: Choices) -> str:
+    """A text with the chosen names in place of the template's, also where these begin or end
+    longer ones, as in `orders_hourly`."""
+    names = choices.names
+    return re.sub(
+        rf"(?<![A-Za-z])({'|'.join(names)})(?![A-Za-z])", lambda found: names[found[0]], text
+    )
+
+
+def _completed(name: Path, text: str, choices: Choices) -> str:
+    """The text of a file with what is no name: the columns, and the first day."""
+    if name.name == "sources.py" and choices.columns is not None:
+        # A value that happens to be whole in the first file need not be so in the next.
+        kinds = {**choices.columns, choices.value: "DOUBLE"}
+        lines = "".join(f'        "{column}": "{kind}",\n' for column, kind in kinds.items())
+        return re.sub(r"(columns=\{\n).*?(    \},\n)", rf"\g<1>{lines}\g<2>", text, flags=re.S)
+    if name.name == "definitions.py":
+        return text.replace('start_date="2026-01-01"', f'start_date="{choices.begins}"')
+    return text

@@ -1,0 +1,163 @@
+"""`tidemark new`: a project is written whole or not at all, under the names that one chooses."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands import call
+from tidemark.base.errors import DataError
+from tidemark.base.project import python_path
+from tidemark_streaming.starter import write as starter
+from tidemark_streaming.starter.choices import Choices
+
+ROOT = Path(__file__).parents[3]
+TEMPLATE = ROOT / "streaming/tidemark_streaming/starter/project"
+OWN = "taken,user,device,watts\n2025-12-30T23:30:00Z,7,a,3\n2026-01-02T10:00:00Z,8,b,4\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def texts(folder: Path) -> str:
+    """All that is in a folder, names and contents."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return "\n".join(f"{path.relative_to(folder)}\n{path.read_text()}" for path in files)
+
+
+def test_with_the_usual_names_it_is_the_project_that_is_checked_with_all_code(here: Path) -> None:
+    assert call("new", "shop").exit_code == 0
+    for path in (path for path in TEMPLATE.rglob("*.*") if "__pycache__" not in path.parts):
+        if path.is_file():
+            assert (here / "shop" / path.relative_to(TEMPLATE)).read_text() == path.read_text()
+    landed = sorted(path.name for path in (here / "shop/landing/orders").iterdir())
+    assert landed == ["1.csv", "2.csv", "3.csv"]
+    assert [path.name for path in here.iterdir()] == ["shop"]
+
+
+@pytest.mark.parametrize("kind", ["files", "kafka"])
+def test_in_its_folder_its_package_is_found(
+    kind: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("new", "shop", f"--{kind}").exit_code == 0
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    command = [Path(sys.executable).with_name("tidemark"), "status", "--json"]
+    free = {**os.environ, "TIDEMARK_KAFKA_PORT": "1"}
+    done = subprocess.run(command, cwd=here / "shop", env=free, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [source["name"] for source in json.loads(done.stdout)["sources"]] == ["orders"]
+    assert python_path() == {}
+    monkeypatch.chdir(here / "shop")
+    assert python_path() == {"PYTHONPATH": str(here / "shop")}
+
+
+@pytest.mark.parametrize("kind", ["--files", "--kafka"])
+def test_other_names_are_everywhere_and_the_code_is_sound(kind: str, here: Path) -> None:
+    names = {"events": "readings", "time": "takenAt", "key": "device", "value": "watts"}
+    options = [part for name, given in names.items() for part in (f"--{name}", given)]
+    assert call("new", "house", kind, *options).exit_code == 0
+    written = texts(here / "house")
+    for name in ("shop", "orders", "ordered_at", "city", "amount"):
+        assert name not in written
+    assert "def readings_hourly(readings: DataFrame)" in written
+    assert ("KafkaFeed(readings" in written) == (kind == "--kafka")
+    checks = [["check", "--isolated", "--select", "E,F,I"], ["format", "--check", "--isolated"]]
+    for check in checks:
+        ruff = [
+            Path(sys.executable).with_name("ruff"),
+            *check,
+            "--line-length",
+            "100",
+            "--no-cache",
+        ]
+        done = subprocess.run([*ruff, "."], cwd=here / "house", capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
+    (here / "own.csv").write_text(OWN)
+    assert call("new", "house", "--like", "own.csv", "--events", "readings").exit_code == 0
+    house = here / "house"
+    kinds = '"taken": "TIMESTAMP",\n        "user": "BIGINT",\n        "device": "STRING",\n'
+    sources = (house / "house/sources.py").read_text()
+    assert f'{kinds}        "watts": "DOUBLE",\n    }}' not in sources
+    assert call("new", "home", "--like", "own.csv", "--value", "watts").exit_code == 0
+    assert (
+        f'{kinds}        "watts": "DOUBLE",\n    }}' in (here / "home/home/sources.py").read_text()
+    )
+    assert 'start_date="2025-12-30"' in (house / "house/definitions.py").read_text()
+    assert [path.name for path in (house / "landing/readings").iterdir()] == ["own.csv"]
+    assert (house / "landing/readings/own.csv").read_text() == OWN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("", "A project needs a name: `tidemark new shop`."),
+        ("Shop", "A project can't be called 'Shop': use up to 40 lower-case letters"),
+        ("sh-op", "A project can't be called 'sh-op': use up to 40 lower-case letters"),
+        ("class", "A project can't be called 'class': that is a word of Python's own."),
+        ("platform", "Python has a module of that name already."),
+        ("pandas", "Python has a module of that name already."),
+        ("tests", "A project can't be called 'tests': that is the name of something in it."),
+        ("there", "is there already: choose another name, or another folder to work in."),
+        ("shop --events import", "A source of events can't be called 'import'"),
+        ("shop --events agg", "the project's code has that name already."),
+        ("shop --key final", "the project's tables have a column of that name already."),
+        ("shop --key amount", "A column can't be called 'amount': time, key and value are three"),
+        ("shop --value a-b", "A column can't be called 'a-b': use letters, digits and '_'"),
+        ("shop --like nothing.csv", "'nothing.csv' can't be read as CSV with a header: "),
+        ("shop --like there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
+        ("shop --like own.csv --key user", "for --key it has device."),
+        ("shop --like own.csv --kafka", "--like is for events that come as files"),
+    ],
+)
+def test_what_can_not_be_is_one_sentence_and_nothing_is_written(
+    arguments: str, sentence: str, here: Path
+) -> None:
+    (here / "there").mkdir()
+    (here / "there/flat.csv").write_text("a,b\nx,1\n")
+    (here / "own.csv").write_text(OWN)
+    result = call("new", *arguments.split())
+    said = " ".join(result.stderr.split())
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert sentence in said
+    assert said.startswith("error: ")
+    assert said.endswith(".")
+    assert sorted(path.name for path in here.iterdir()) == ["own.csv", "there"]
+
+
+def test_a_project_that_can_not_be_written_to_its_end_leaves_nothing(here: Path) -> None:
+    with pytest.raises(DataError, match=r"can't be written in .*: no such file or directory"):
+        starter.write(Choices("shop"), here, sample=here / "gone.csv")
+    assert list(here.iterdir()) == []
+
+
+def test_in_a_terminal_it_asks_and_asks_again(here: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [Path(sys.executable).with_name("tidemark"), "new"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, b"class\nhouse\n\nreadings\n\n\nwatts\n")
+    said = b""
+    try:
+        while part := os.read(ours, 4096):
+            said += part
+    except OSError:
+        # The terminal is gone with its last process.
+        pass
+    os.close(ours)
+    assert process.wait() == 0, said.decode()
+    assert b"that is a word of Python's own" in said
+    assert b"Events come as 'files' or from 'kafka' [files]" in said
+    transforms = (here / "house/house/transforms.py").read_text()
+    assert "def readings_hourly" in transforms
+    assert 'agg.sum("watts")' in transforms
