@@ -41,6 +41,7 @@ MADE_BY = {
     "incremental": "a stream or an increment",
     "backfill": "a backfill from outside",
     "correction": "a correction",
+    "erasure": "an erasure",
     "rollup": "a run of a roll-up",
     "switch": "a switch to rebuilt tables",
     "back": "a switch back to earlier tables",

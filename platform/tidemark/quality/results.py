@@ -13,14 +13,20 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import iso
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
+from tidemark.store.committers import Merge
+from tidemark.store.conditions import Is
 from tidemark.store.marker import Marker
-from tidemark.store.rows import INSTANT
+from tidemark.store.ranges import EVERYTHING, Ranges
+from tidemark.store.rows import INSTANT, micros
 from tidemark.store.warehouse import Warehouse
 
 TABLE = "checks"
 MOST = 1000
 """How many failures a result lists; it counts all of them."""
 _OBSERVED = 5
+
+SILENT = "not told any more, as events of that time were erased"
+"""What a result says of its observations after an erasure."""
 
 _FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
 _SCHEMA = pa.schema(
@@ -158,6 +164,40 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.create(TABLE, table, "Every result of every expectation")
     asset.warehouse.append(table, TABLE, asset.app, marker.seq)
+
+
+def silence(asset: Asset, ranges: Ranges, through: int) -> int:
+    """Let earlier results tell no value of windows whose events were erased: how many there were.
+
+    What was judged of the same time counts as of these windows: their numbers stay, and which rows
+    failed and what was observed go.
+
+    Args:
+        ranges: where the windows start; no range is everywhere.
+        through: the commit that judged them anew, whose results stay.
+    """
+    warehouse = asset.warehouse
+    if not warehouse.exists(TABLE):
+        return 0
+    rows = warehouse.take(TABLE, Is("asset", asset.transform.name))
+    spans = zip(micros(rows["window_from"]), micros(rows["window_to"]), strict=True)
+    over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]
+    own = zip(rows["life"].to_pylist(), rows["seq"].to_pylist(), strict=True)
+    past = [not (life == asset.life and seq >= through) for life, seq in own]
+    told = [text != SILENT for text in rows["observed"].to_pylist()]
+    mask = [all(each) for each in zip(over, past, told, strict=True)]
+    chosen = rows.filter(pa.array(mask, pa.bool_()))
+    if not chosen.num_rows:
+        return 0
+    nothing = pa.array([[]] * chosen.num_rows, _SCHEMA.field("failures").type)
+    chosen = chosen.set_column(chosen.column_names.index("failures"), "failures", nothing)
+    wordless = Merge(
+        on=("asset", "life", "expectation", "seq"),
+        insert=None,
+        only={"failures": "s.failures", "observed": f"'{SILENT}'"},
+    )
+    warehouse.merge(chosen, TABLE, wordless)
+    return chosen.num_rows
 
 
 def of_commit(

@@ -165,6 +165,11 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
     return _in_place(asset, last, Mode.CORRECTION, ranges, "complete", part=part)
 
 
+def erasure(asset: Asset, last: Marker, ranges: Ranges) -> Plan:
+    """Windows whose events have left the log, each through where it is complete."""
+    return _in_place(asset, last, Mode.ERASURE, ranges, "as_streamed", part=False)
+
+
 def anew_in_part(asset: Asset, last: Marker) -> bool:
     """Whether some of an asset's sessions can be computed anew without the others.
 

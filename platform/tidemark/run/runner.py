@@ -34,6 +34,7 @@ from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.marker import Marker
+from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
 ATTEMPTS = 12
@@ -171,6 +172,20 @@ def correct(warehouse: Warehouse, transform: Definition, *, most: int = 1000) ->
 
     facts = _run(warehouse, transform, planned)
     return None if facts is None else told(warehouse, transform, facts, since, most)
+
+
+def count_without(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
+    """Compute windows anew whose events have left the log (`run.erase`), and replace them.
+
+    Args:
+        ranges: where they start; no range is all.
+
+    Raises:
+        ConflictError: other runs of the asset were quicker, time and again.
+    """
+    facts = _run(warehouse, transform, lambda asset, last: plan.erasure(asset, last, ranges))
+    assert facts is not None
+    return facts
 
 
 def _check_state(transform: Definition, verb: str) -> None:

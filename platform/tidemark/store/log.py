@@ -51,6 +51,7 @@ class Log:
         """That of the log, once `create` was called."""
         self._recent = recent
         self._span: tuple[int, int] | None = None
+        self._only: DataFrame | None = None
         app = f"{source.name}_ingest"
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
@@ -119,7 +120,20 @@ class Log:
         high = INFINITY if end is None else min(end, INFINITY)
         if low > BEGINNING or high < INFINITY:
             bounds.append(Within(self.source.event_time, ((low, high),)))
-        return self._declared(self.warehouse.read(self.source.log_table, *bounds))
+        rows = self._declared(self.warehouse.read(self.source.log_table, *bounds))
+        if self._only is None:
+            return rows
+        return rows.join(self._only, ["arrival", "position"], "left_semi")
+
+    def only(self, events: DataFrame) -> "Log":
+        """The same log, of which `read` gives some events alone.
+
+        Args:
+            events: their `arrival` and `position`.
+        """
+        log = copy(self)
+        log._recent, log._only = NOTHING, events
+        return log
 
     def span(self, after: int, through: int) -> tuple[int, int] | None:
         """The earliest and the newest event time, in microseconds, of the arrivals with `after` <

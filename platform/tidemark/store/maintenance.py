@@ -113,6 +113,28 @@ def maintain(
         yield _scratch(warehouse, now - DAY, dry_run=dry_run)
 
 
+def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[Maintained]:
+    """Remove at once what tables do not have any more, and what their logs tell of it.
+
+    Nobody reads an earlier version of them, or the changes since one, after that. What arrivals
+    have recorded stays, as runs join with it.
+
+    Args:
+        begun: when what the tables have now began to be written, in microseconds: of files that no
+            version names, those before go.
+    """
+    needed = _recorded(warehouse, own_tables(warehouse))
+    for table in tables:
+        if warehouse.version(table) < 0:
+            continue
+        versions, now = tuple(sorted(needed[table])), time.time_ns() // 1000
+        spared = Spared(now + _SLACK, begun, versions, now + _SLACK)
+        freed = warehouse.committer.vacuum(table, spared)
+        short = not versions and warehouse.committer.shorten(table)
+        told = f"{len(versions)} recorded versions" if versions else ""
+        yield Maintained(table, *(0, 0), *freed, spared=told or ("" if short else "the log"))
+
+
 def _maintain(
     committer: Committer,
     table: str,

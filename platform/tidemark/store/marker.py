@@ -17,6 +17,7 @@ class Mode(StrEnum):
     INCREMENTAL = "incremental"
     BACKFILL = "backfill"
     CORRECTION = "correction"
+    ERASURE = "erasure"
     ROLLUP = "rollup"
     SWITCH = "switch"
     BACK = "back"
@@ -24,7 +25,7 @@ class Mode(StrEnum):
     @property
     def replaces(self) -> bool:
         """Whether it puts what was counted anew, or before, in the place of what there is."""
-        return self in (Mode.BACKFILL, Mode.CORRECTION, Mode.SWITCH, Mode.BACK)
+        return self not in (Mode.INCREMENTAL, Mode.ROLLUP)
 
     @property
     def records_late(self) -> bool:

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from tidemark.base.errors import ConflictError
 from tidemark.base.instants import instant
+from tidemark.store.committers import Merge
+from tidemark.store.conditions import Is
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
@@ -98,6 +100,20 @@ def append(
         if warehouse.append(rows, TABLE, _APP, number) is not None:
             return number
     raise ConflictError(f"Other comparisons were quicker {_ATTEMPTS} times; try again.")
+
+
+def silence(warehouse: Warehouse, asset: str) -> None:
+    """Let the comparisons of an asset list no difference any more: they count them still."""
+    if not warehouse.exists(TABLE):
+        return
+    rows = warehouse.take(TABLE, Is("asset", asset))
+    told = rows.filter(pa.array([bool(d) for d in rows["differences"].to_pylist()], pa.bool_()))
+    if not told.num_rows:
+        return
+    place = told.column_names.index("differences")
+    nothing = pa.array([[]] * told.num_rows, _SCHEMA.field("differences").type)
+    wordless = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
+    warehouse.merge(told.set_column(place, "differences", nothing), TABLE, wordless)
 
 
 def _counts(found: dict[str, int]) -> list[dict[str, object]]:

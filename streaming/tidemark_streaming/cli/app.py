@@ -20,6 +20,7 @@ from tidemark_streaming.cli import (
     dead_letters,
     demo,
     emit,
+    erase,
     evolve,
     ingest,
     kafka,
@@ -92,7 +93,7 @@ def options(
 
 modules = (
     *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(new, dead_letters, evolve, kafka, lane, replay, simulate, tap, trace),
+    *(new, dead_letters, erase, evolve, kafka, lane, replay, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
+import searched
 from landing import feed as files
 from landing import land
 from tidemark import aggregate as agg
@@ -107,14 +107,7 @@ def send(topics: Topics, name: str, values: Iterable[bytes]) -> None:
 
 def found(folder: Path) -> list[str]:
     """The files in which a raw value is, as it is or within Parquet."""
-    marks = (MARK, "4242424242")
-    told: list[str] = []
-    for path in (p for p in folder.rglob("*") if p.is_file()):
-        content = path.read_bytes()
-        if path.suffix == ".parquet" and content:
-            content += str(pq.read_table(path).to_pylist()).encode()
-        told += [str(path) for mark in marks if mark.encode() in content]
-    return told
+    return searched.found(folder, MARK, "4242424242")
 
 
 def test_no_file_has_a_protected_value(

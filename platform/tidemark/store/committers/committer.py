@@ -45,11 +45,14 @@ class Spared:
         removed_since: a file that was taken out of the table since then.
         written_since: a file that no version names and that was written since then.
         versions: the files that these versions have.
+        fed_since: a file of the change feed that was written since then; by default as others that
+            no version names.
     """
 
     removed_since: int
     written_since: int
     versions: tuple[int, ...] = ()
+    fed_since: int | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +234,10 @@ class Committer(Protocol):
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
         """Write the log's newest checkpoint and, with `forget`, remove what is long before it."""
+        ...
+
+    def shorten(self, table: str) -> bool:
+        """Let the log tell of the newest version alone; whether it does."""
         ...
 
     def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:

@@ -27,7 +27,7 @@ from tidemark.engine.requests import as_fetched, fetch
 from tidemark.store.committers import listed
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import fold
-from tidemark.store.committers.leftovers import vacuum, written
+from tidemark.store.committers.leftovers import shorten, vacuum, written
 from tidemark.store.committers.merging import for_datafusion, merged
 from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
@@ -302,6 +302,14 @@ class Direct:
             opened.create_checkpoint()
             if forget:
                 opened.cleanup_metadata()
+
+    def shorten(self, table: str) -> bool:
+        with translated(f"write table '{table}'"):
+            opened = self._tables.afresh(table)
+            opened.create_checkpoint()
+            shorten(opened)
+        self._tables.forget(table)
+        return True
 
     def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
         with translated(f"vacuum table '{table}'"):

@@ -277,6 +277,10 @@ class Engine:
     def checkpoint(self, table: str, *, forget: bool) -> None:
         """Nothing: Delta's writer does both by itself, every ten commits."""
 
+    def shorten(self, table: str) -> bool:
+        """Not: Delta's writer forgets by itself, when a commit is older than the log keeps it."""
+        return False
+
     def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
         # It knows one bound for all: what a spared version has was removed after its commit.
         since = [at for v in spared.versions if (at := self.committed_at(table, v + 1)) is not None]

@@ -58,6 +58,17 @@ def vacuum(
     return Freed(len(found), sum(size for _, size in found))
 
 
+def shorten(opened: DeltaTable) -> None:
+    """Remove what the table's log has of the versions before this one, of which it has a
+    checkpoint: each commit tells the least and greatest values of the files that it added."""
+    system, folder = file_system(opened.table_uri)
+    for info in system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log")):
+        number = info.base_name.partition(".")[0]
+        if number.isdigit() and int(number) < opened.version():
+            with suppress(FileNotFoundError):
+                system.delete_file(info.path)
+
+
 def written(info: pafs.FileInfo) -> int:
     """When a file was written, in microseconds; now, where nobody knows."""
     at: datetime | None = info.mtime
@@ -75,7 +86,9 @@ def _leftovers(
     for path, info in listed:
         if path in own or (path[0] in "._" and not path.startswith(f"{_FEED}/")):
             continue
-        gone = path in long_ago if path in removed else written(info) < spared.written_since
+        fed = path.startswith(f"{_FEED}/") and spared.fed_since is not None
+        since = spared.fed_since if fed else spared.written_since
+        gone = path in long_ago if path in removed else written(info) < (since or 0)
         if gone:
             yield path, info.size
 

@@ -1,0 +1,99 @@
+"""Which events of a log are to go, and which windows can't stay as they are without them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DefinitionError
+from tidemark.compute.pane import judged
+from tidemark.compute.replayed import reached
+from tidemark.define.definition import Definition
+from tidemark.define.rollup import counting
+from tidemark.store.log import Log
+from tidemark.store.ranges import Ranges
+from tidemark.store.warehouse import Warehouse
+
+PLACE = ["arrival", "position"]
+"""The columns that tell one event of a log from another."""
+
+
+def matching(log: Log, through: int, where: str) -> DataFrame:
+    """The places of those events of which a condition is true.
+
+    Args:
+        where: SQL on the columns of the log.
+
+    Raises:
+        DefinitionError: it can't be read, or asks for a column that the log does not have.
+    """
+    rows = log.read(-1, through)
+    try:
+        found = rows.where(F.expr(where)).select(*PLACE)
+        _ = found.schema
+    except AnalysisException as error:
+        raise _unreadable(log, where, error) from None
+    return found
+
+
+def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) -> DataFrame:
+    """The places of those dead letters in whose bytes, key, headers or id one of some texts is."""
+    rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
+    told = F.lit(False)
+    for text in texts:
+        told = told | _holds(F.lit(text.encode()))
+    return rows.where(told).select(*PLACE)
+
+
+def touched(log: Log, transform: Definition, events: DataFrame, through: int) -> Ranges | None:
+    """The starts of the windows that some events are in, or can change by leaving; no range is
+    all, and None is none.
+
+    Sessions are all computed anew, as one without an event may fall into two. So is all of an asset
+    that an event without a window is told of, as no range holds that.
+
+    Args:
+        events: their places.
+    """
+    own = counting(transform)
+    if own.unique is not None:
+        # Without the first of an id, another event of it is no duplicate any more.
+        rows, by = log.read(-1, through), list(own.unique.by)
+        gone = rows.join(events, PLACE, "left_semi").select(*by).distinct()
+        events = rows.join(gone, by, "left_semi").select(*PLACE).unionByName(events).distinct()
+    some = log.only(events)
+    plain = replace(own, function=_as_it_came, keys=(), unique=None, expectations=())
+    if own.window.merges:
+        return None if some.read(-1, through).isEmpty() else ()
+    if not judged(some, plain, -1, through).where("window_start IS NULL").isEmpty():
+        return ()
+    return reached(some, own, 0, through)
+
+
+def windows(log: Log, transform: Definition, events: DataFrame, through: int) -> DataFrame:
+    """The windows and keys that some events count in, as the transform's function has them."""
+    own = replace(counting(transform), unique=None, expectations=())
+    rows = judged(log.only(events), own, -1, through).where("window_start IS NOT NULL")
+    return rows.select(*own.by_window).distinct()
+
+
+def _holds(text: Column) -> Column:
+    plain = (F.col("bytes"), F.col("key"), F.encode("correlation_id", "UTF-8"))
+    told = F.exists("headers", lambda h: F.contains(h["value"], text))
+    for column in plain:
+        told = F.coalesce(told, F.lit(False)) | F.contains(column, text)
+    return F.coalesce(told, F.lit(False))
+
+
+def _unreadable(log: Log, where: str, error: PySparkException) -> DefinitionError:
+    reason = " ".join(str(error).split("\n")[0].split())
+    return DefinitionError(
+        f"Which events of '{log.source.name}' are to go can't be told by \"{where}\": it is to be "
+        f"a condition on the columns {', '.join(log.source.columns)}. {reason[:200].rstrip('.')}."
+    )
+
+
+def _as_it_came(rows: DataFrame) -> DataFrame:
+    return rows

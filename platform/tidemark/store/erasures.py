@@ -1,0 +1,141 @@
+"""Erasures: which events were deleted from a source's log, without a word of what they were.
+
+The timeline says for ever how many events an arrival brought. The table `erasures` says how many of
+them were deleted since, so that what the log has can still be proven complete:
+
+    rows of the log, of an arrival = its rows in the timeline - its events in `erasures`
+
+An erasure is noted before anything is deleted, with the windows that are to be computed anew; a
+commit of the log then carries its id, and it is noted again when all is done. So one that was
+killed can be ended by whoever comes next, though nobody can tell any more which events it was for.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tidemark.define.source import Source
+from tidemark.store.conditions import Is
+from tidemark.store.ranges import Ranges, joined
+from tidemark.store.rows import INSTANT, plain
+from tidemark.store.warehouse import Warehouse
+
+TABLE = "erasures"
+
+BEGUN, ENDED, VOID = "begun", "ended", "void"
+"""Of an erasure; `void` where it was killed before anything was deleted."""
+
+_MANY = 2
+_COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
+_SCHEMA = pa.schema(
+    {
+        "erasure": pa.string(),
+        "source": pa.string(),
+        "phase": pa.string(),
+        "at": INSTANT,
+        "through_arrival": pa.int64(),
+        "events": _COUNTS,
+        "dead_letters": _COUNTS,
+        "windows": pa.string(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """What is deleted of a source.
+
+    Args:
+        source: its name.
+        through: the source's newest arrival by then.
+        events: how many events go, by arrival.
+        letters: how many dead letters lose their content, by arrival.
+        windows: by asset, the starts of the windows that are computed anew; no range is all.
+        id: what it is told by.
+        at: when it began, in microseconds.
+    """
+
+    source: str
+    through: int
+    events: Mapping[int, int]
+    letters: Mapping[int, int]
+    windows: Mapping[str, Ranges]
+    id: str = field(default_factory=lambda: uuid4().hex)
+    at: int = field(default_factory=lambda: time.time_ns() // 1000)
+
+    @property
+    def app(self) -> str:
+        """The application in whose name it commits."""
+        return f"erasure/{self.id}"
+
+
+def note(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
+    """Put an erasure on record, once for each phase."""
+    warehouse.create(TABLE, _SCHEMA.empty_table(), "What was deleted of the sources' logs")
+    row = {
+        "erasure": erasure.id,
+        "source": erasure.source,
+        "phase": phase,
+        "at": time.time_ns() // 1000 if phase != BEGUN else erasure.at,
+        "through_arrival": erasure.through,
+        "events": _listed(erasure.events),
+        "dead_letters": _listed(erasure.letters),
+        "windows": json.dumps(erasure.windows),
+    }
+    rows = pa.Table.from_pylist([row], schema=_SCHEMA)
+    warehouse.append(rows, TABLE, erasure.app, 0 if phase == BEGUN else 1)
+
+
+def unended(warehouse: Warehouse, source: Source) -> list[Erasure]:
+    """The erasures of a source that were begun and not ended, the oldest first."""
+    rows = _rows(warehouse, source)
+    phases = Counter(row["erasure"] for row in rows)
+    return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
+
+
+def erased(warehouse: Warehouse, source: Source) -> Counter[int]:
+    """How many events of each arrival were deleted from a source's log."""
+    found = Counter[int]()
+    for row in _rows(warehouse, source):
+        if row["phase"] == ENDED:
+            found.update(_erasure(row).events)
+    return found
+
+
+def numbers(counts: Mapping[int, int]) -> Ranges:
+    """The arrivals that have a count, as ranges."""
+    return joined((n, n + 1) for n in counts)
+
+
+def _rows(warehouse: Warehouse, source: Source) -> list[dict[str, object]]:
+    if not warehouse.exists(TABLE):
+        return []
+    rows = warehouse.take(TABLE, Is("source", source.name))
+    return plain(rows.sort_by("at"))
+
+
+def _erasure(row: Mapping[str, object]) -> Erasure:
+    told = json.loads(str(row["windows"]))
+    windows = {asset: tuple((s, e) for s, e in ranges) for asset, ranges in told.items()}
+    empty = Erasure(str(row["source"]), -1, {}, {}, windows, str(row["erasure"]))
+    return replace(
+        empty,
+        through=row["through_arrival"],
+        events=_counted(row["events"]),
+        letters=_counted(row["dead_letters"]),
+        at=row["at"],
+    )
+
+
+def _listed(counts: Mapping[int, int]) -> list[dict[str, int]]:
+    return [{"arrival": a, "events": n} for a, n in sorted(counts.items())]
+
+
+def _counted(told: object) -> dict[int, int]:
+    assert isinstance(told, list)
+    return {each["arrival"]: each["events"] for each in told}

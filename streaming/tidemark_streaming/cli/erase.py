@@ -1,0 +1,123 @@
+"""`tidemark erase`: a person's events are deleted, with a report of what that touched."""
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, out, step
+from tidemark_streaming.cli.context import SourceName, warehouse
+
+if TYPE_CHECKING:
+    from tidemark_streaming.erasure import Report, Wanted
+
+_LISTED = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("erase")(command)
+
+
+def command(
+    source: SourceName,
+    where: Annotated[
+        str,
+        typer.Option(metavar="SQL", help="Which events: a condition on the source's columns."),
+    ],
+    letters_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--letters-with",
+            metavar="TEXT",
+            help="Empty dead letters with this in their bytes, key or headers, too. Repeatable.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be touched.")
+    ] = False,
+    vacuum: Annotated[
+        bool,
+        typer.Option("--vacuum", help="Remove old files at once, and with them all time travel."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete a person's events from a source, and all that was computed from them.
+
+    The events leave the log in one commit; every window that had one is computed anew without it,
+    with what came too late, is withheld or was checked of it, and the marts that read it. Killed at
+    any moment, it is given again. No ingest of the source may run meanwhile; streams may, but with
+    **--vacuum**. The report says what is touched, and what is beyond reach.
+
+    Example: `tidemark erase flights --where "tailnum = 'N725MQ'" --dry-run`
+    """
+    from tidemark import engine
+    from tidemark.quality import gx
+    from tidemark_streaming import domains
+    from tidemark_streaming.erasure import Wanted, erase
+
+    settings = Settings()
+    wanted = Wanted(
+        domains.source(settings, source), where, tuple(letters_with or ()), dry_run, vacuum
+    )
+    if any(not text for text in wanted.texts):
+        raise DefinitionError("--letters-with needs a text: an empty one is in every letter.")
+    if not dry_run and not yes and not _confirmed(source):
+        err().print("Nothing was deleted.")
+        return
+    store = warehouse(settings, meanwhile=gx.prepare)
+    known = domains.load(settings.domains)
+    with step(f"{'look at' if dry_run else 'erase from'} {source}") as work:
+        report = erase(settings, store, known, wanted, engine.ensure(settings), work.tell)
+        work.note = f"{report.erased.events:,} events"
+    if json:
+        emit(asdict(report))
+    else:
+        _show(report, wanted)
+
+
+def _confirmed(source: str) -> bool:
+    if not sys.stdin.isatty():
+        raise DefinitionError(
+            f"Nobody can be asked here whether events of '{source}' are to go: say --yes."
+        )
+    return typer.confirm(f"Delete these events of '{source}' for good?", err=True)
+
+
+def _show(report: "Report", wanted: "Wanted") -> None:
+    done = report.erased
+    title = "what would be touched" if wanted.dry_run else "what was touched"
+    table = Table(title=title, title_justify="left")
+    for name in ("table", "rows", ""):
+        table.add_column(name, justify="right" if name == "rows" else "left")
+    for each in done.places:
+        table.add_row(each.table, f"{each.rows:,}", each.what)
+    for name in done.removed:
+        table.add_row(name, "all", "removed")
+    for name in report.marts:
+        table.add_row(name, "all", "built anew")
+    if done.places:
+        out().print(table)
+    else:
+        out().print("No such event is in the log.")
+    if done.resumed:
+        out().print(f"Ended first: {done.resumed} erasures that had been killed.")
+    if report.vacuumed:
+        files = sum(each.removed for each in report.vacuumed)
+        out().print(f"{files:,} old files were removed: no earlier version can be read.")
+    elif report.readable_until is not None:
+        out().print(
+            "Earlier versions of the tables have the events until `tidemark maintain` removes "
+            f"their files, after {report.readable_until}; --vacuum removes them now.",
+        )
+    for sentence in report.beyond:
+        err().print(f"beyond reach: {sentence}", markup=False, soft_wrap=True)
+    for each in done.sent:
+        for window in each.windows[:_LISTED]:
+            keys = ", ".join(f"{k}={v}" for k, v in window["keys"].items())
+            err().print(f"  {each.asset} {window['window_start']} {keys}", markup=False)

@@ -1,0 +1,198 @@
+"""Erasures as a whole: the tables, the marts that read them, old files, and what is beyond reach.
+
+`run.erase` deletes events and computes anew what had them. Here is what the platform knows nothing
+of: that no ingest may run meanwhile, marts, and where the same events are outside.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.engine.process import Tell, silent
+from tidemark.run import erase as run
+from tidemark.run.erase import Erased
+from tidemark.store.maintenance import RETENTION, Maintained, own_tables, purge
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify import record
+from tidemark_streaming import marts, wishes
+from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.domains import Domains
+from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.sole import sole
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to erase of a source.
+
+    Args:
+        where, texts, dry_run: as `run.erase` takes them.
+        vacuum: whether old files go at once.
+    """
+
+    source: Source
+    where: str
+    texts: Sequence[str] = ()
+    dry_run: bool = False
+    vacuum: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an erasure has touched, or would.
+
+    Args:
+        erased: what was done in Tidemark's tables.
+        marts: those that are built anew.
+        vacuumed: the tables of which old files are gone, and how many.
+        readable_until: until when earlier versions can be read at most; None where none can.
+        beyond: what it does not reach, a sentence each.
+    """
+
+    erased: Erased
+    marts: list[str]
+    vacuumed: list[Maintained] = field(default_factory=list[Maintained])
+    readable_until: str | None = None
+    beyond: list[str] = field(default_factory=list[str])
+
+
+def erase(
+    settings: Settings,
+    warehouse: Warehouse,
+    known: Domains,
+    wanted: Wanted,
+    address: str,
+    tell: Tell = silent,
+) -> Report:
+    """Erase, build the marts anew, and say what was touched.
+
+    Args:
+        address: the engine's, for dbt.
+
+    Raises:
+        ConflictError: the source is being ingested.
+        DataError: with `vacuum`, a stream of one of its assets is to run; or a mart can't be built.
+        DefinitionError: as `run.erase`.
+    """
+    source = wanted.source
+    own = [d for d in known.transforms.values() if d.source.name == source.name]
+    if wanted.vacuum and not wanted.dry_run:
+        _check_streams(settings, own)
+    names = _marts(settings, warehouse, own)
+    tables = [*run.tables(source, own), record.TABLE]
+
+    def then() -> None:
+        for each in own:
+            record.silence(warehouse, each.name)
+        if names:
+            tell(f"build {', '.join(names)} anew")
+            found = marts.Marts(settings).build(address, names, full_refresh=True)
+            marts.refuse(marts.failed(found))
+
+    with sole(warehouse, source):
+        done = run.erase(
+            warehouse,
+            source,
+            own,
+            wanted.where,
+            wanted.texts,
+            dry_run=wanted.dry_run,
+            then=then,
+            tell=tell,
+        )
+        beyond = [*_beyond(settings, known, wanted, done), *_unknown(warehouse, known)]
+        report = Report(done, names if done.events or done.resumed else [], beyond=beyond)
+        if wanted.dry_run:
+            return report
+        if not wanted.vacuum:
+            return replace(report, readable_until=_until(done))
+        tell("remove old files")
+        gone = [
+            *purge(warehouse, tables, done.at),
+            *purge(_of_marts(warehouse), names, done.at),
+        ]
+        kept = [each for each in gone if each.spared]
+        told = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
+        return replace(report, vacuumed=gone, beyond=[*beyond, *told])
+
+
+def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
+    asked = wishes.all_of(settings)
+    for each in own:
+        if each.name in asked:
+            raise DataError(
+                f"The stream of '{each.name}' is to run, and reads files that --vacuum removes: "
+                f"stop it first by `tidemark stream {each.name} --stop`, or leave --vacuum."
+            )
+
+
+def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
+    """The marts that are there and read one of the assets."""
+    there = set(_of_marts(warehouse).committer.tables())
+    if not there or not marts.present(settings):
+        return []
+    project = marts.Marts(settings)
+    readers = {name for d in own for table in d.tables for name in project.readers(table)}
+    return sorted(readers & there)
+
+
+def _of_marts(warehouse: Warehouse) -> Warehouse:
+    spark, (location, database, *_, kind) = warehouse.spark, warehouse.place
+    return Warehouse(spark, location, f"{database}_marts", False, kind)
+
+
+def _until(done: Erased) -> str | None:
+    return iso(done.at + RETENTION) if done.id is not None else None
+
+
+def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) -> list[str]:
+    """What has the same events, and is not Tidemark's to delete."""
+    told = list[str]()
+    if wanted.source.name in known.inlets:
+        told.append(_outside(settings, known, wanted.source))
+    if done.unsearched > 0:
+        told.append(
+            f"{done.unsearched:,} dead letters of '{wanted.source.name}' keep their bytes: they "
+            "have no columns to ask by, and none of --letters-with was found in them."
+        )
+    for each in done.sent:
+        told.append(
+            f"{each.outlet} has records of {each.total:,} windows of '{each.asset}' that had one "
+            "of the events: what is sent can't be taken back; the windows as they are now go out "
+            f"by `tidemark emit {each.asset}`, and the topic's retention removes the others."
+        )
+    for lane in known.lanes.values():
+        if lane.feed.source.name == wanted.source.name:
+            told.append(f"The topics of the lane '{lane.name}' have the events that passed by it.")
+    told.append(
+        "Dagster's own records of runs and checks, and what readers have copied from the tables, "
+        "are not searched."
+    )
+    return told
+
+
+def _outside(settings: Settings, known: Domains, source: Source) -> str:
+    feed = known.inlets[source.name].feed(settings.landing / source.name)
+    if isinstance(feed, KafkaFeed):
+        where = f"The records in the topics {', '.join(feed.topics)} at {feed.at} stay"
+    elif isinstance(feed, FileFeed):
+        where = f"The files in '{feed.path}' stay"
+    elif isinstance(feed, DeltaFeed):
+        where = f"The table '{feed.path}' stays as it is"
+    else:
+        where = f"What the feed of '{source.name}' reads stays as it is"
+    return f"{where}: Tidemark does not write there, and does not bring the same arrivals again."
+
+
+def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
+    """States whose asset no domain defines."""
+    own = {d.state_table for d in known.transforms.values()}
+    odd = [t for t in own_tables(warehouse) if t.endswith("_state") and t not in own]
+    if not odd:
+        return []
+    return [f"No domain defines the assets of {', '.join(odd)}: look yourself what is in them."]

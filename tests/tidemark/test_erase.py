@@ -1,0 +1,118 @@
+"""An erasure: events leave the log, and nothing that was computed from them stays."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runs import run_all
+from searched import found
+from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, published, reference, renamed
+from tidemark import quality as q
+from tidemark.base.errors import DefinitionError
+from tidemark.define import aggregates as agg
+from tidemark.define.uniqueness import Unique
+from tidemark.define.windows import Session
+from tidemark.run import erase as erasing
+from tidemark.run.erase import erase
+from tidemark.store import erasures
+from tidemark.store.log import Log
+from tidemark.store.maintenance import purge
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+ANN = "ann-who-leaves"
+KEYED = renamed(PER_MINUTE, "keyed")
+PLAIN = replace(
+    renamed(PER_MINUTE, "plain"),
+    keys=(),
+    # Ann's first event of a value makes another's a duplicate, and with hers there are two.
+    unique=Unique("value", within="1 hour"),
+    aggregates={"n": agg.count(), "who": agg.max("sensor")},
+    expectations=(q.between("n", least=2), q.complete()),
+)
+EVERY = (KEYED, PLAIN)
+
+
+def at(seconds: float, key: str, value: float) -> Event:
+    return Event(T0 + int(seconds * 1_000_000), key, value)
+
+
+ARRIVALS = [
+    [at(0, "b", 1), at(1, ANN, 2), at(70, "b", 3), at(75, "c", 4)],
+    [at(80, ANN, 7), at(130, "b", 7), at(135, "c", 8)],
+    [at(190, ANN, 9), at(200, "b", 10), at(300, "b", 11), at(310, "b", 12)],
+    # Too late for its window.
+    [at(2, ANN, 13), at(3, "b", 14), at(400, "c", 15)],
+]
+HERS = {(a, p) for a, some in enumerate(ARRIVALS) for p, e in enumerate(some) if e.key == ANN}
+
+
+def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    for asset in EVERY:
+        run_all(warehouse, asset)
+    first = warehouse.take("plain").sort_by("window_start").to_pylist()[0]
+    assert (first["who"], first["quality"]) == ("b", "passed")
+    place = Path(warehouse.path(""))
+    assert found(place, ANN)
+
+    look = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'", dry_run=True)
+    did = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
+    assert (did.events, did.arrivals, look.places) == (4, 4, did.places)
+    assert look.id is None
+    assert {p.table for p in did.places} >= {"keyed", "keyed_late", "plain", "plain_state"}
+    assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
+    assert all(parity(warehouse, asset).equal for asset in EVERY)
+    # Alone, the other's event is too few: it is withheld, and the row with both went.
+    rows = warehouse.take("plain").to_pylist()
+    assert [r["n"] for r in rows if r["window_start"] == first["window_start"]] == []
+    # What was Ann's duplicate counts now.
+    (third,) = (r for r in rows if r["window_start"].timestamp() * 1e6 == T0 + 2 * MINUTE)
+    assert third["n"] == 2
+
+    gone = erasures.erased(warehouse, READINGS)
+    rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
+    assert all(
+        rows.count(a.arrival) == a.rows - gone[a.arrival]
+        for a in Log(warehouse, READINGS).timeline()
+    )
+
+    again = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
+    assert (again.events, again.id, again.places) == (0, None, [])
+    list(purge(warehouse, erasing.tables(READINGS, EVERY), did.at))
+    assert found(place, ANN) == []
+    assert all(parity(warehouse, asset).equal for asset in EVERY)
+    run_all(warehouse, KEYED)
+    assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
+
+
+@pytest.mark.parametrize("point", ["erasure", "erased"])
+def test_killed_anywhere_it_is_ended_by_the_next(
+    shared: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    asset = replace(renamed(PER_MINUTE, "of_sessions"), window=Session("90 seconds"))
+    if not shared.exists(READINGS.log_table):
+        ingest(shared, READINGS, ARRIVALS)
+        run_all(shared, asset)
+    # Each time somebody else.
+    where = {"erasure": f"sensor = '{ANN}'", "erased": "value = 3"}[point]
+
+    def killed(reached: str) -> None:
+        if reached == point:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(erasing, "reach", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erase(shared, READINGS, [asset], where)
+    done = erase(shared, READINGS, [asset], where)
+    gone = point != "erasure"
+    assert (done.resumed, done.events) == (int(gone), 0 if gone else len(HERS))
+    assert parity(shared, asset).equal
+    assert erasures.unended(shared, READINGS) == []
+
+
+def test_a_condition_that_cannot_be_read_is_one_sentence(shared: Warehouse) -> None:
+    with pytest.raises(DefinitionError, match="condition on the columns ts, sensor, value, price"):
+        erase(shared, READINGS, [], "customer = 'x'")
