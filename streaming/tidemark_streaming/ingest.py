@@ -92,7 +92,7 @@ def follow(
     again: Callable[[], Warehouse] | None = None,
     tell: Tell = silent,
 ) -> Iterator[Ingested]:
-    """Bring in what is pending again and again, and yield after each commit. It does not end.
+    """Bring in what is pending again and again, and yield after each commit, until the stream ends.
 
     A feed's servers that don't answer are waited for, and so is the engine. Meanwhile it stays the
     source's only ingest.
@@ -129,6 +129,8 @@ def follow(
                     yield commit
                 behind = False
                 outage.over()
+                if timeline and timeline[-1].ends:
+                    return
             except ERRORS as error:
                 if engine_lost(error) and again is None:
                     raise

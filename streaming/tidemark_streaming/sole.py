@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidemark.base.errors import ConflictError, DataError
+from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.warehouse import Warehouse
 
@@ -15,7 +16,7 @@ from tidemark.store.warehouse import Warehouse
 @contextmanager
 def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
     """The only ingest of a source on this machine, until the process ends, however it ends."""
-    path = _path(warehouse, source)
+    path = _path(warehouse.location, warehouse.database, source.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -35,15 +36,31 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
             ) from None
         os.ftruncate(handle, 0)
         os.write(handle, str(os.getpid()).encode())
-        yield
+        try:
+            yield
+        finally:
+            os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 
 
-def _path(warehouse: Warehouse, source: Source) -> Path:
-    name = f".{source.name}_ingest.lock"
-    location = warehouse.location.removeprefix("file://")
+def at_work(settings: Settings, source: str) -> bool:
+    """Whether an ingest of a source runs on this machine at present."""
+    try:
+        process = int(_path(settings.warehouse, settings.database, source).read_text())
+        os.kill(process, 0)
+    except PermissionError:
+        # It is another user's.
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _path(location: str, database: str, source: str) -> Path:
+    name = f".{source}_ingest.lock"
+    location = location.rstrip("/").removeprefix("file://")
     if "://" in location:
         bucket = location.replace("/", "_").replace(":", "_")
         return Path(tempfile.gettempdir()) / f"tidemark_{bucket}" / name
-    return Path(location) / warehouse.database / name
+    return Path(location) / database / name

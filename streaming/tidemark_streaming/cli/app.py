@@ -20,6 +20,7 @@ from tidemark_streaming.cli import (
     dead_letters,
     demo,
     emit,
+    end,
     erase,
     evolve,
     ingest,
@@ -92,8 +93,8 @@ def options(
 
 
 modules = (
-    *(demo, services, ingest, compute, correct, stream, emit, verify, quarantine, marts, maintain),
-    *(new, dead_letters, erase, evolve, kafka, lane, replay, simulate, tap, trace),
+    *(demo, services, ingest, end, compute, correct, stream, emit, verify, quarantine, marts),
+    *(maintain, dead_letters, erase, evolve, kafka, lane, new, replay, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

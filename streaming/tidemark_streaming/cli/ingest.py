@@ -85,6 +85,7 @@ def command(
     """
     from tidemark_streaming import domains
     from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.glance import Glance
     from tidemark_streaming.ingest import follow, furnish, ingest, replay
 
     bounds(begin, end)
@@ -144,7 +145,10 @@ def command(
             work.note = f"{count:,} arrivals, {events:,} events{letters}"
             if following:
                 work.tell(f"follow {source}: {work.note}")
-    if not count and not json:
+    ended = last or next(reversed(Glance(settings).timeline(source)), None)
+    if ended is not None and ended.ends:
+        say(f"The stream '{source}' has ended with arrival {ended.arrival}: it takes nothing more.")
+    elif not count and not json:
         say(f"Nothing new has arrived for '{source}'.")
     result: dict[str, object] = {
         "source": source,

@@ -84,6 +84,9 @@ def command(
         # What ran before is no news.
         view.fresh()
     query = start(store)
+    told = None if until_caught_up else unfed(settings, transform.source.name)
+    if told is not None:
+        warn(told)
     if detach:
         wishes.wish(settings, asset, arrivals_per_run)
         out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
@@ -110,6 +113,28 @@ def command(
             # An engine that is gone has no stream to stop.
             continuous.stop(store, transform)
         say(f"The stream of '{asset}' has stopped.")
+
+
+def unfed(settings: Settings, source: str) -> str | None:
+    """Why a stream may wait for arrivals in vain, as a sentence; None where something brings them.
+
+    Short ingests, as those of Dagster's sensor, come and go: its daemon counts for them.
+    """
+    from tidemark.engine import Managed
+    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.sole import at_work
+
+    timeline = Glance(settings).timeline(source)
+    if timeline and timeline[-1].ends:
+        return (
+            f"The stream '{source}' has ended with arrival {timeline[-1].arrival}: no more comes."
+        )
+    if at_work(settings, source) or Managed(settings.home, "daemon").running():
+        return None
+    return (
+        f"Nothing on this machine brings in '{source}' at present: `tidemark ingest {source} "
+        f"--follow` does, or the sensor `{source}_landing` of Dagster."
+    )
 
 
 def connect(settings: Settings, asset: str) -> "Warehouse":

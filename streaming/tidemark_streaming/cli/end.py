@@ -1,0 +1,69 @@
+"""`tidemark end`: a stream to which nothing more comes is ended, and its windows close."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, say, step
+from tidemark_streaming.cli.context import SourceName, warehouse
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("end")(command)
+
+
+def command(
+    source: SourceName,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """End a source's stream: nothing more is expected, and every window closes.
+
+    The end is an arrival without rows, after which the watermark is infinite. The next run of each
+    asset publishes what is still open, also `Global()` windows and those of a `Perfect()`
+    watermark, which nothing else closes. A stream that has ended takes nothing more, for good.
+
+    Example: `tidemark end flights`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.ingest import end
+
+    settings = Settings()
+    found = domains.source(settings, source)
+    arrivals = Glance(settings).timeline(source)
+    if not arrivals:
+        raise DataError(f"Nothing has arrived for '{source}' yet: there is no stream to end.")
+    if arrivals[-1].ends:
+        say(f"The stream '{source}' had ended already, with arrival {arrivals[-1].arrival}.")
+        last = arrivals[-1]
+    elif not yes and not _confirmed(source):
+        err().print("The stream goes on.")
+        return
+    else:
+        store = warehouse(settings)
+        with step(f"end {source}") as work:
+            last = end(store, found)
+            work.note = f"arrival {last.arrival}"
+    result: dict[str, object] = {
+        "source": source,
+        "arrival": last.arrival,
+        "watermark": iso(last.after),
+    }
+    if json:
+        emit(result)
+        return
+    out().print(facts("", result))
+
+
+def _confirmed(source: str) -> bool:
+    if not sys.stdin.isatty():
+        raise DefinitionError(
+            f"Nobody can be asked here whether the stream '{source}' is to end: say --yes."
+        )
+    return typer.confirm(f"End the stream '{source}'? It takes nothing more, for good.", err=True)
