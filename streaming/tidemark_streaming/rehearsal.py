@@ -80,6 +80,10 @@ def _rehearse(java_options: str) -> None:
             engine_port=free_port(),
             engine_memory="1g",
             engine_java_options=f"{usual} {java_options}",
+            engine_conf={},
+            engine_jars=(),
+            engine_ui_port=None,
+            engine_event_log=None,
             warehouse=str(home / "warehouse"),
         )
         try:

@@ -24,6 +24,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from tidemark.base import spark_conf
 from tidemark.base.errors import DefinitionError
 from tidemark.base.secret import check_mode
 
@@ -126,6 +127,31 @@ class Settings(BaseSettings):
         "true or false",
         default=True,
     )
+    engine_conf: Annotated[dict[str, str], NoDecode, BeforeValidator(spark_conf.read)] = _setting(
+        "Spark's own settings for the engine that Tidemark starts: in the file a table, "
+        "`[engine_conf]`.",
+        "name=value pairs separated by semicolons, each name one of Spark's that is not Tidemark's "
+        "own",
+        default_factory=dict[str, str],
+        repr=False,
+    )
+    engine_jars: Annotated[tuple[Folder, ...], NoDecode, BeforeValidator(_names)] = _setting(
+        "More jars for the engine that Tidemark starts, such as a file system of an object store.",
+        "jar files on this machine, separated by commas",
+        default=(),
+    )
+    engine_ui_port: Port | None = _setting(
+        "The port on 127.0.0.1 of Spark's own pages, which show plans with their values to anybody "
+        "on this machine; without one there are none.",
+        "a port from 1 to 65535",
+        default=None,
+    )
+    engine_event_log: Folder | None = _setting(
+        "The folder in which the engine writes Spark's event log, for a history server; without "
+        "one it writes none.",
+        "a folder",
+        default=None,
+    )
     token: SecretStr | None = _setting(
         "The secret shared by engine and clients, or the file that holds it and is its owner's "
         "alone; by default one is made in the file `token` of the home.",
@@ -226,6 +252,7 @@ class Settings(BaseSettings):
             raise DefinitionError(_sentence(error.errors()[0])) from None
         except TOMLDecodeError as error:
             raise DefinitionError(f"The file {FILE} is not TOML: {error}.") from None
+        spark_conf.check(self.engine_conf)
         if self.token is not None and not self.TOKEN.fullmatch(self.token.get_secret_value()):
             raise DefinitionError(_wrong("token", "not usable in an address"))
 

@@ -8,6 +8,7 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,6 +120,22 @@ def ensure(
             if missing := _missing(folder, jars):
                 _add(java, folder, missing, repository)
     return [folder / jar.file for jar in jars]
+
+
+def more(paths: Sequence[Path]) -> list[Path]:
+    """The jars that a user gives the engine besides.
+
+    Raises:
+        EngineError: one is not there, or is no jar.
+    """
+    for path in paths:
+        if not path.is_file() or not zipfile.is_zipfile(path):
+            raise EngineError(
+                f"Setting engine_jars (TIDEMARK_ENGINE_JARS) names '{path}', which "
+                f"{'is no jar file' if path.exists() else 'is not there'}: name jar files of this "
+                "machine."
+            )
+    return list(paths)
 
 
 def main() -> None:

@@ -80,6 +80,8 @@ def environment(settings: Settings, scratch: Path) -> dict[str, str]:
         # As Spark's script has it: workers that hash text must agree.
         "PYTHONHASHSEED": "0",
         TOKEN: token_of(settings),
+        # Spark's own pages would be open to other machines.
+        "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 
@@ -114,7 +116,7 @@ def _conf(
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
         "spark.local.dir": scratch,
         "spark.log.level": "WARN",
-        "spark.ui.enabled": "false",
+        **_shown(settings),
         "spark.sql.ansi.enabled": "true",
         EXCLUDED_RULES: UNSAFE_RULE,
         "spark.sql.catalogImplementation": "hive",
@@ -145,7 +147,21 @@ def _conf(
         "spark.ui.retainedTasks": 100,
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         **_LOCAL_FILES,
+        # What Tidemark itself stands on is not among them.
+        **settings.engine_conf,
     }
+
+
+def _shown(settings: Settings) -> dict[str, object]:
+    """What Spark shows of itself, to people and to a history server."""
+    port, log = settings.engine_ui_port, settings.engine_event_log
+    found: dict[str, object] = {"spark.ui.enabled": str(port is not None).lower()}
+    if port is not None:
+        # Whoever sees the pages has shown no token.
+        found |= {"spark.ui.port": port, "spark.ui.killEnabled": "false"}
+    if log is not None:
+        found |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri()}
+    return found
 
 
 def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:

@@ -41,7 +41,12 @@ HUNG_DEADLINE = 30.0
 
 @dataclass(frozen=True)
 class Status:
-    """What the engine is doing: `answer` tells whether it can be used."""
+    """What the engine is doing: `answer` tells whether it can be used.
+
+    Args:
+        pages: where Spark's own pages are, where there are any.
+        event_log: the folder of Spark's event log, where it writes one.
+    """
 
     address: str
     embedded: bool
@@ -50,6 +55,8 @@ class Status:
     since: datetime | None = None
     memory: int | None = None
     log: Path | None = None
+    pages: str | None = None
+    event_log: Path | None = None
 
 
 def ensure(
@@ -108,9 +115,10 @@ def status(settings: Settings) -> Status:
     shown = shown.partition("/;")[0]
     if settings.remote is not None:
         return Status(shown, False, probe(address(settings)))
-    record = managed.running()
+    record, port = managed.running(), settings.engine_ui_port
+    logged = settings.engine_event_log
     if record is None:
-        return Status(shown, True, Answer.SILENT, log=managed.log)
+        return Status(shown, True, Answer.SILENT, log=managed.log, event_log=logged)
     return Status(
         address=f"sc://localhost:{record.port}",
         embedded=True,
@@ -119,6 +127,9 @@ def status(settings: Settings) -> Status:
         since=datetime.fromtimestamp(record.began, UTC),
         memory=psutil.Process(record.pid).memory_info().rss,
         log=managed.log,
+        # The setting may be younger than the engine.
+        pages=f"http://127.0.0.1:{port}" if port and listening(port) else None,
+        event_log=logged,
     )
 
 
@@ -150,14 +161,20 @@ def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None)
     port = settings.engine_port
     check_free(port, "engine_port")
     java = find_java()
+    if settings.engine_ui_port is not None:
+        check_free(settings.engine_ui_port, "engine_ui_port")
+    more = jars.more(settings.engine_jars)
     paths = jars.ensure(java, repository=settings.maven_repository)
     scratch = settings.home / "scratch"
     # What a killed server left behind: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
-    shared = archive.options(java, paths)
-    command = launch.command(settings, java, paths, scratch, shared, tasks)
+    # An archive is of these jars alone, in their order: Java takes no class of another from it.
+    shared = [] if more else archive.options(java, paths)
+    if settings.engine_event_log is not None:
+        settings.engine_event_log.mkdir(parents=True, exist_ok=True)
+    command = launch.command(settings, java, [*paths, *more], scratch, shared, tasks)
     # Spark's worker of a stream tells its address when it starts, and the token with it.
     environment = launch.environment(settings, scratch)
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)

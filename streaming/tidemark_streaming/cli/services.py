@@ -133,6 +133,9 @@ def status(json: Json = False) -> None:
         state = "[green]running[/]" if p["running"] else "[red]not running[/]"
         table.add_row(p["name"], state, p["address"])
     out().print(table)
+    for what, place in (("pages", "Spark's own pages"), ("event_log", "Spark's event log")):
+        if processes[0][what]:
+            out().print(f"{place}: {processes[0][what]}", soft_wrap=True)
     out().print(_table("sources", sources), _table("assets", assets))
     for source in sources:
         if count := source["dead_letters"]:
@@ -167,6 +170,8 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
             "address": spark.address,
             "pid": spark.pid,
             "log": None if spark.log is None else str(spark.log),
+            "pages": spark.pages,
+            "event_log": None if spark.event_log is None else str(spark.event_log),
         }
     ]
     for name, title in {**NAMES, **BROKER}.items():

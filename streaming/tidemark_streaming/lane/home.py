@@ -30,6 +30,8 @@ def settings_of(settings: Settings, name: str) -> Settings:
     record = engine.Managed(home, "engine").running()
     port = free_port() if record is None else record.port
     own = {"home": home, "engine_port": port, "engine_memory": MEMORY, "remote": None}
+    # One process has the port of Spark's pages: the home's engine.
+    own |= {"engine_ui_port": None}
     return settings.model_copy(update=own)
 
 

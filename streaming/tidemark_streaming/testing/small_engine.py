@@ -40,5 +40,7 @@ def kept_or_new(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
         engine_memory=memory,
         engine_java_options=INTERPRETING,
         engine_archive=False,
+        engine_ui_port=None,
+        engine_event_log=None,
     )
     return new, False

@@ -1,0 +1,94 @@
+"""Spark's own settings, as a user gives them to the engine that Tidemark starts.
+
+All of Spark's are taken but for those on which Tidemark itself stands: what is computed, where the
+tables are, and who may ask the engine.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tidemark.base.errors import DefinitionError
+
+_INSTEAD = {
+    "spark.driver.memory": "engine_memory",
+    "spark.driver.extraJavaOptions": "engine_java_options",
+    "spark.driver.defaultJavaOptions": "engine_java_options",
+    "spark.driver.extraClassPath": "engine_jars",
+    "spark.jars": "engine_jars",
+    "spark.ui.enabled": "engine_ui_port",
+    "spark.ui.port": "engine_ui_port",
+    "spark.eventLog.enabled": "engine_event_log",
+    "spark.eventLog.dir": "engine_event_log",
+    "spark.sql.warehouse.dir": "warehouse",
+}
+"""What another setting of Tidemark's says."""
+
+_OWN = (
+    *("spark.master", "spark.app.name", "spark.local.dir", "spark.submit.", "spark.connect."),
+    *("spark.driver.host", "spark.driver.bindAddress", "spark.driver.port"),
+    *("spark.jars.", "spark.plugins", "spark.python.sql.dataFrameDebugging.enabled"),
+    *("spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.sql.catalogImplementation"),
+    *("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.optimizer.excludedRules"),
+    *("spark.sql.streaming.checkpointFileManagerClass", "spark.hadoop.fs.file.impl"),
+    *("spark.hadoop.hive.exec.scratchdir", "spark.delta.logStore.file.impl"),
+    *("spark.databricks.delta.schema.autoMerge.enabled", "spark.ui.killEnabled"),
+)
+"""Tidemark's own; one that ends with a dot stands for all below it."""
+
+_SECRET = re.compile("secret|password|passphrase|token|access[.]?key|credential", re.IGNORECASE)
+"""What the name of a setting is like whose value is nobody's business."""
+
+_CLASSES = (".provider", ".provider.path")
+"""How names end of those that say where a secret is, and not what it is."""
+
+
+def read(given: object) -> object:
+    """Settings as text: of a table, also one whose names were split at their dots, or of
+    `name=value` pairs with semicolons between them."""
+    if isinstance(given, str):
+        pairs = [pair.partition("=") for pair in given.split(";") if pair.strip()]
+        return {name.strip(): value.strip() for name, _, value in pairs}
+    return dict(_flat(given)) if isinstance(given, Mapping) else given
+
+
+def check(conf: Mapping[str, str]) -> None:
+    """Refuse what is none of Spark's, and what is Tidemark's own.
+
+    Raises:
+        DefinitionError: with the setting to use instead, if there is one.
+    """
+    for name in conf:
+        if not name.startswith("spark.") or name.endswith("."):
+            raise DefinitionError(
+                f"Setting engine_conf has '{name}', which is no setting of Spark's: they begin "
+                "with 'spark.', such as spark.sql.shuffle.partitions."
+            )
+        if (instead := _INSTEAD.get(name)) is not None:
+            raise DefinitionError(
+                f"Setting engine_conf has '{name}', which is told by the setting {instead}: use "
+                "that instead."
+            )
+        if any(_is(name, own) for own in _OWN):
+            raise DefinitionError(
+                f"Setting engine_conf has '{name}', on which Tidemark itself stands, so it can't "
+                "be changed: leave it out."
+            )
+        if _SECRET.search(name) and not name.endswith(_CLASSES):
+            raise DefinitionError(
+                f"Setting engine_conf has '{name}', which names a secret: it would stand in the "
+                "engine's command line, for everybody on this machine. Give it by the environment "
+                "or a credential provider (docs/settings.md)."
+            )
+
+
+def _is(name: str, own: str) -> bool:
+    return name.startswith(own) if own.endswith(".") else name == own
+
+
+def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """A table's values by their whole names: TOML splits a name that is not quoted."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", str(value).lower() if isinstance(value, bool) else str(value)
