@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from pages import ROOT, blocks, followed
 from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
 from tidemark.engine import status
 from tidemark.engine.connect import free_port
@@ -19,14 +20,6 @@ from tidemark_streaming.scenario.compare import differences
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.simulate import simulate
 from tidemark_streaming.testing.small_engine import TEST_HOME
-
-ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(document: str) -> list[tuple[str, str, str]]:
-    """The fenced blocks of a document: language, file name or nothing, text."""
-    return BLOCK.findall((ROOT / document).read_text())
 
 
 def settings_table() -> str:
@@ -83,41 +76,6 @@ def environment(engine: Settings, tmp_path: Path, domain: str) -> dict[str, str]
         "TIDEMARK_DATABASE": f"tutorial_{uuid4().hex[:12]}",
         "TIDEMARK_DOMAINS": domain,
     }
-
-
-def followed(document: str, folder: Path, env: dict[str, str]) -> str:
-    """What the commands of a document say, run one after the other in a folder."""
-
-    def run(*command: str) -> str:
-        done = subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    said = ""
-    for language, file, text in blocks(document):
-        if file:
-            path = folder / file
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-        elif language == "sh":
-            said += run("bash", "-e", "-c", text)
-        elif language == "python":
-            said += run(sys.executable, "-c", text)
-    return said
-
-
-def test_the_tutorial_runs(engine: Settings, tmp_path: Path) -> None:
-    env = environment(engine, tmp_path, "sensors")
-    said = followed("docs/tutorial.md", tmp_path, env)
-    assert re.search(r"a\|\s+3\|\s*22\.0\|\s+1\|\s+LATE\|\s+true", said), said
-    assert re.search(r"30\.0\|2026-01-01 00:15:00\|\s+4620\.0", said), said
-    assert "All code locations passed validation" in said
-    assert "STEP_SUCCESS" in said
-    said = followed("docs/tracing.md", tmp_path, env)
-    assert "late, admitted" in said
-    assert "published revision" in said
 
 
 def test_the_source_of_a_delta_table_shown_runs(engine: Settings, tmp_path: Path) -> None:

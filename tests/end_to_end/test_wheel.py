@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import urllib.parse
 import urllib.request
 import zipfile
@@ -28,6 +29,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from conftest import SHORT_LIVED
+from pages import followed
 from tidemark.engine import jars
 from tidemark.engine.connect import free_port
 
@@ -60,13 +62,14 @@ class Installed:
         self._wheel = self._build()
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
 
-    def install(self, extra: str = "") -> None:
-        """Install the wheel and what it and an extra ask for, in the lock's versions."""
+    def install(self, extra: str = "", *beside: str) -> None:
+        """Install the wheel and what it and an extra ask for, and packages beside it, in the lock's
+        versions."""
         with zipfile.ZipFile(self._wheel) as wheel:
             (metadata,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
             asked = Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", [])
         needed = self.folder / f"needed{extra}.lock"
-        needed.write_text("".join(_closure(asked, extra)))
+        needed.write_text("".join(_closure([*asked, *beside], extra)))
         self._uv("install", "--no-deps", "--require-hashes", "-r", needed)
         self._uv("install", "--no-deps", self._wheel)
         self._uv("check")
@@ -187,3 +190,36 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on(user: Instal
     assert user.tidemark("down").returncode == 0
     assert not any(process["running"] for process in user.status()["processes"])
     assert [path.name for path in user.work.iterdir()] == [".tidemark"]
+
+
+def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_hour(
+    user: Installed,
+) -> None:
+    user.install("demo", "pytest", "dagster-dg-cli")
+    folder, python = user.folder / "stranger", user.bin / "python"
+    folder.mkdir()
+    env = {
+        **user.env,
+        "COLUMNS": "200",
+        "TIDEMARK_ENGINE_PORT": str(free_port()),
+        # The tests of the page on the engine that runs: another one starts in test_docs.py.
+        "TIDEMARK_TEST_HOME": str(folder / "shop" / ".tidemark"),
+    }
+    began = time.monotonic()
+    try:
+        said = followed("docs/tutorial.md", folder, env, python)
+        minutes = (time.monotonic() - began) / 60
+        traced = followed("docs/tracing.md", folder / "shop", env, python)
+    finally:
+        if (folder / "shop").is_dir():
+            user.work, user.env = folder / "shop", env
+            user.tidemark("down")
+    assert minutes < 12, f"the commands took {minutes:.1f} minutes of a quarter of an hour"
+    assert re.search(r"york\|\s*37\.5\|\s+2\|\s+1\|\s+LATE\|\s+true", said), said
+    assert re.search(r"50\.0\|2026-01-01 11:00:00\|\s+9000\.0", said), said
+    assert "2 passed" in said
+    assert re.search(r"orders_daily *│ success", said), said
+    assert "All definitions loaded successfully" in said
+    assert "Tidemark is up" in said
+    assert "late, admitted" in traced
+    assert "published revision" in traced

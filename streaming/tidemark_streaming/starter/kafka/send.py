@@ -4,10 +4,17 @@ import sys
 from pathlib import Path
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from tidemark.settings import Settings
 
-producer = Producer({"bootstrap.servers": Settings().kafka_servers})
+servers = Settings().kafka_servers
+admin = AdminClient({"bootstrap.servers": servers})
+if "orders" not in admin.list_topics(timeout=10).topics:
+    admin.create_topics([NewTopic("orders", 2)])["orders"].result()
+producer = Producer({"bootstrap.servers": servers})
 for file in sys.argv[1:]:
     for line in Path(file).read_text().splitlines():
         producer.produce("orders", line)
-producer.flush()
+if producer.flush(30):
+    sys.exit("Not everything was sent: the brokers don't answer.")
