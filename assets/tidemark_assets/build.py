@@ -9,13 +9,14 @@ How either is computed is the platform's business: no rule of it belongs here.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 from dagster import AssetExecutionContext, ResourceParam
 from dagster._core.definitions.data_version import CODE_VERSION_TAG
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import duration, instant
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.source import Source, reference_name
@@ -50,12 +51,15 @@ class Presentation:
         owners: e-mail addresses, or teams as `team:<name>`.
         tags: tags of all the domain's assets.
         fresh_within: how far the windows' watermark may stay behind the newest event.
+        arrives_within: for live feeds, by source: how long, by the wall clock, its log may go
+            without an arrival. Then Dagster calls it stale, by a freshness policy.
     """
 
     partitions: dg.TimeWindowPartitionsDefinition
     owners: Sequence[str] = ()
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     fresh_within: str = "1 day"
+    arrives_within: Mapping[str, str] = field(default_factory=dict[str, str])
     by_asset: Mapping[str, dg.TimeWindowPartitionsDefinition] = field(
         default_factory=dict[str, dg.TimeWindowPartitionsDefinition]
     )
@@ -98,9 +102,17 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
     pending."""
     source = inlet.source
 
-    def spec(table: str, description: str, metadata: Metadata) -> dg.AssetSpec:
+    within = show.arrives_within.get(source.name)
+    live = None
+    if within is not None:
+        live = dg.FreshnessPolicy.time_window(timedelta(microseconds=duration(within)))
+
+    def spec(
+        table: str, description: str, metadata: Metadata, live: dg.FreshnessPolicy | None = None
+    ) -> dg.AssetSpec:
         return dg.AssetSpec(
             table,
+            freshness_policy=live,
             deps=[_feed(source)],
             description=description,
             metadata=metadata,
@@ -114,6 +126,7 @@ def source_assets(inlet: Inlet, group: str, show: Presentation) -> dg.AssetsDefi
         source.log_table,
         f"Every event of {source.name}, with the facts of its arrival.",
         describe.log(source),
+        live,
     )
     timeline = spec(
         source.timeline_table,

@@ -76,6 +76,12 @@ def _parts(domain: str, found: packages.Domains, show: Presentation) -> Iterator
             f"Domain '{domain}' presents partitions of an asset '{unknown[0]}', which it does not "
             f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
         )
+    strange = [source for source in show.arrives_within if source not in found.inlets]
+    if strange:
+        raise DefinitionError(
+            f"Domain '{domain}' says within what time arrivals of '{strange[0]}' come, for which "
+            f"it has no feed; it has: {', '.join(sorted(found.inlets)) or 'none'}."
+        )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for inlet in found.inlets.values():
         assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]

@@ -1,7 +1,8 @@
 """What steps are told, and how they fail: with a sentence, and where time may mend it with retries.
 
-An engine that does not answer and a table that others write may be well in a moment, so Dagster
-tries such a step again, later each time. All else that a user can mend would only fail again.
+An engine that does not answer, brokers that don't and a table that others write may be well in a
+moment, so Dagster tries such a step again, later each time. All else that a user can mend would
+only fail again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 PASSING = (ConflictError, EngineError)
-"""What may be well in a moment."""
+"""What may be well in a moment, whatever it says of itself."""
 
 WAITS = (5, 20, 60)
 """Seconds before each further try of a step."""
@@ -82,7 +83,7 @@ class Failures:
         """Note, and log, what failed, and of which error; without one it is not tried again."""
         self._sentences.append(sentence)
         self._context.log.error(sentence)
-        if isinstance(cause, PASSING):
+        if cause is not None and passes(cause):
             self._passing.append(cause)
 
     def tell(self) -> None:
@@ -93,13 +94,18 @@ class Failures:
             raise dg.Failure(" ".join(self._sentences), allow_retries=False)
 
 
+def passes(error: Exception) -> bool:
+    """Whether an error may be well in a moment."""
+    return isinstance(error, PASSING) or (isinstance(error, TidemarkError) and error.passing)
+
+
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """Fail a step with what the user can mend, as one sentence, after retries where it may pass."""
     try:
         yield
     except TidemarkError as error:
-        if isinstance(error, PASSING):
+        if passes(error):
             _again(error)
         raise dg.Failure(description=str(error), allow_retries=False) from None
 

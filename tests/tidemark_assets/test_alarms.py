@@ -1,0 +1,119 @@
+"""Alarms: the recipe of docs/orchestration.md tells of what failed, and of no more."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from support import PER_MINUTE
+from test_docs import blocks
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark_assets import steps
+from tidemark_assets.build import Presentation, source_assets
+from tidemark_assets.definitions import _parts
+from tidemark_assets.stream_checks import kept_running
+from tidemark_streaming.domains import Domains
+from tidemark_streaming.feed import FileFeed, Inlet
+from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The subjects that a web hook was told."""
+    told: list[str] = []
+
+    class Hook(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            told.append(json.loads(self.rfile.read(length))["subject"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Hook) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("ALARM_URL", f"http://127.0.0.1:{server.server_port}")
+        yield told
+        server.shutdown()
+
+
+def test_the_recipe_tells_of_failed_runs_and_of_checks_in_error_once(
+    instance: dg.DagsterInstance, hook: list[str]
+) -> None:
+    (recipe,) = (text for kind, _, text in blocks("docs/orchestration.md") if kind == "python")
+    made: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(recipe, "docs/orchestration.md", "exec"), made)
+    assert made["definitions"]().resolve_sensor_def("checks_in_error")
+
+    @dg.op
+    def fails() -> None:
+        raise dg.Failure("It does.", allow_retries=False)
+
+    @dg.job
+    def nightly() -> None:
+        fails()
+
+    done = nightly.execute_in_process(instance=instance, raise_on_error=False)
+    event = next(e for e in done.all_events if e.event_type is dg.DagsterEventType.RUN_FAILURE)
+    context = dg.build_run_status_sensor_context(
+        "runs_that_failed", event, instance, done.dagster_run
+    )
+    made["runs_that_failed"](context.for_run_failure())
+    assert hook == ["nightly failed"]
+
+    key = dg.AssetCheckKey(dg.AssetKey("per_minute"), "stream_keeps_running")
+    held = dg.Definitions(asset_checks=[_check(key)]).get_repository_def()
+    cursor: str | None = None
+
+    def tick(state: str, failures: int) -> list[str]:
+        nonlocal cursor
+        hook.clear()
+        instance.report_runless_asset_event(
+            kept_running(PER_MINUTE, Stream(1, state, failures=failures))
+        )
+        context = dg.build_sensor_context(instance, cursor, repository_def=held)
+        cursor = made["checks_in_error"](context).cursor
+        return list(hook)
+
+    assert tick(WAITING, 1) == [], "it may come back by itself"
+    assert tick(GIVEN_UP, 10) == ["per_minute: stream_keeps_running"]
+    assert tick(GIVEN_UP, 10) == [], "it was told"
+    assert tick("running", 0) == []
+    assert tick(GIVEN_UP, 10) == ["per_minute: stream_keeps_running"]
+
+
+def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
+    @dg.asset_check(asset=key.asset_key, name=key.name)
+    def check() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    return check
+
+
+def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
+    source = PER_MINUTE.source
+    inlet = Inlet(source=source, feed=lambda landing: FileFeed(source, landing))
+    found = Domains({source.name: source}, {source.name: inlet}, {})
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    show = Presentation(partitions=days, arrives_within={source.name: "10 minutes"})
+    specs = source_assets(inlet, "shop", show).specs
+    policies = {spec.key.to_user_string(): spec.freshness_policy for spec in specs}
+    wanted = dg.FreshnessPolicy.time_window(timedelta(minutes=10))
+    assert policies.pop(source.log_table) == wanted
+    assert set(policies.values()) == {None}
+    wrong = Presentation(partitions=days, arrives_within={"clicks": "10 minutes"})
+    with pytest.raises(DefinitionError, match="arrivals of 'clicks' come, for which it has no"):
+        list(_parts("shop", found, wrong))
+
+
+def test_what_passes_is_tried_again_and_nothing_else() -> None:
+    assert steps.passes(DataError("The brokers don't answer.", passing=True))
+    assert not steps.passes(DataError("There is no such column."))
