@@ -26,6 +26,7 @@ from tidemark.run import runner as run
 from tidemark.store.log import Log
 from tidemark_assets import checks, describe, report, undecoded
 from tidemark_assets.describe import Metadata
+from tidemark_assets.parameter import WINDOWS
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.spans import spans
 from tidemark_assets.steps import BackfillConfig, IngestConfig, check_arrived, one_sentence
@@ -53,6 +54,7 @@ class Presentation:
         fresh_within: how far the windows' watermark may stay behind the newest event.
         arrives_within: for live feeds, by source: how long, by the wall clock, its log may go
             without an arrival. Then Dagster calls it stale, by a freshness policy.
+        automation: when assets are materialized by themselves, by name of the asset.
     """
 
     partitions: dg.TimeWindowPartitionsDefinition
@@ -62,6 +64,9 @@ class Presentation:
     arrives_within: Mapping[str, str] = field(default_factory=dict[str, str])
     by_asset: Mapping[str, dg.TimeWindowPartitionsDefinition] = field(
         default_factory=dict[str, dg.TimeWindowPartitionsDefinition]
+    )
+    automation: Mapping[str, dg.AutomationCondition[dg.AssetKey]] = field(
+        default_factory=dict[str, dg.AutomationCondition[dg.AssetKey]]
     )
 
     def partitions_of(self, asset: str) -> dg.TimeWindowPartitionsDefinition:
@@ -278,8 +283,13 @@ def table_of(
     metadata: Metadata,
     automation: dg.AutomationCondition[dg.AssetKey] | None = None,
 ) -> dg.AssetSpec:
-    """A table of a transform, made of others."""
-    return dg.AssetSpec(
+    """A table of a transform, made of others.
+
+    Args:
+        automation: where the domain's presentation says none.
+    """
+    own = show.automation.get(transform.name) if table == transform.table else None
+    spec = dg.AssetSpec(
         table,
         deps=deps,
         description=description,
@@ -289,8 +299,9 @@ def table_of(
         tags=_tags(transform.source, show),
         kinds=KINDS,
         code_version=fingerprint(transform),
-        automation_condition=automation,
+        automation_condition=own or automation,
     )
+    return spec.with_io_manager_key(WINDOWS) if table == transform.table else spec
 
 
 def withheld_rows(transform: Definition, group: str, show: Presentation) -> dg.AssetSpec:

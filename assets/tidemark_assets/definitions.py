@@ -8,7 +8,7 @@ import dagster as dg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.rollup import RollUp, counting
-from tidemark_assets import decisions
+from tidemark_assets import decisions, parameter
 from tidemark_assets.automation import automation
 from tidemark_assets.build import (
     Presentation,
@@ -41,12 +41,17 @@ def domain_definitions(domain: str) -> Callable[..., dg.Definitions]:
     return dg.definitions(load)
 
 
-def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -> dg.Definitions:
+def build_definitions(
+    domains: Iterable[str], resources: Mapping[str, object], *, in_process: bool = True
+) -> dg.Definitions:
     """The assets of some domains, a group for each, and what keeps them current.
 
     Args:
         domains: packages, as in `tidemark_assets.flights`.
         resources: `tidemark`, which gives steps the engine and the warehouse.
+        in_process: whether steps run in their run's own process. Steps are thin clients of one
+            engine: a process for each only costs its start. A project that these definitions are
+            a part of may have an executor of its own, and only one.
 
     Raises:
         DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster.
@@ -60,9 +65,8 @@ def build_definitions(domains: Iterable[str], resources: Mapping[str, object]) -
                 for name, transform in found.transforms.items()
                 if transform.expectations
             ),
-            resources=resources,
-            # Steps are thin clients of one engine: a process for each would only cost its start.
-            executor=dg.in_process_executor,
+            resources={**resources, parameter.WINDOWS: parameter.windows_reader},
+            executor=dg.in_process_executor if in_process else None,
         ),
         *(part for domain, given in known.items() for part in _parts(domain, *given)),
     )

@@ -1,5 +1,7 @@
 """What definitions say, as metadata of assets that have not run yet."""
 
+import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,8 +9,10 @@ import dagster as dg
 
 from tidemark.base.instants import describe as span
 from tidemark.define.definition import Definition
+from tidemark.define.rollup import counting
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
+from tidemark_assets import columns
 
 Metadata = dict[str, Any]
 
@@ -84,7 +88,23 @@ def windows(transform: Definition) -> Metadata:
         **({"publishes to": str(to)} if (to := transform.publishes_to) is not None else {}),
         **transform.remarks,
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
+        "dagster/column_schema": schema(columns.published(transform), meanings(transform)),
+        "dagster/column_lineage": columns.lineage(transform),
+        **_code(transform),
     }
+
+
+def _code(transform: Definition) -> Metadata:
+    """Where the code of a transform stands, which Dagster's pages link to."""
+    function = inspect.unwrap(counting(transform).function)
+    code = function.__code__
+    with warnings.catch_warnings():
+        # Dagster calls these classes beta, which no user of Tidemark can do anything about.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        place = dg.LocalFileCodeReference(
+            file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__name__
+        )
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
 
 
 def panes(transform: Definition) -> Metadata:

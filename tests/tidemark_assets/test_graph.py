@@ -46,10 +46,12 @@ def asset_graph(settings: Settings) -> dict[str, object]:
             "backfill": node.backfill_policy.policy_type.value if node.backfill_policy else None,
             "pools": sorted(node.pools or ()),
             "metadata": {
-                # dbt's own: its project, manifest and objects of its translation.
+                # dbt's own: its project, manifest and objects of its translation. Code is at
+                # another place in each checkout.
                 k: _plain(v)
                 for k, v in node.metadata.items()
                 if not k.startswith(("dagster_dbt/", "dagster-dbt/"))
+                and k != "dagster/code_references"
             },
             "checks": sorted(key.name for key in node.check_keys),
         }
@@ -67,6 +69,11 @@ def _partitions(partitions: dg.PartitionsDefinition[str] | None) -> str | None:
 def _plain(value: object) -> object:
     if isinstance(value, dg.TableSchema):
         return [f"{c.name} {c.type}: {c.description or ''}".rstrip(": ") for c in value.columns]
+    if isinstance(value, dg.TableColumnLineage):
+        return {
+            name: [f"{dep.asset_key.to_user_string()}.{dep.column_name}" for dep in deps]
+            for name, deps in value.deps_by_column.items()
+        }
     return getattr(value, "value", value) if isinstance(value, dg.MetadataValue) else str(value)
 
 
