@@ -14,7 +14,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
+from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError, unknown
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.store.log import Log
@@ -64,10 +64,7 @@ def chosen(assets: Iterable[str], transforms: Mapping[str, Definition]) -> list[
     asked = list(assets)
     for name in asked:
         if name not in transforms:
-            known = ", ".join(sorted(transforms))
-            raise dg.Failure(
-                f"There is no asset '{name}'; there are: {known}.", allow_retries=False
-            )
+            raise dg.Failure(unknown("asset", name, transforms), allow_retries=False)
     return asked
 
 

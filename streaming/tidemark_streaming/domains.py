@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TypeVar
 
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DefinitionError, unknown
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -125,6 +125,5 @@ def _collect(
 
 def _find(what: str, name: str, objects: Mapping[str, T]) -> T:
     if name not in objects:
-        known = ", ".join(sorted(objects)) or "none"
-        raise DefinitionError(f"There is no {what} '{name}'; there are: {known}.")
+        raise DefinitionError(unknown(what, name, objects))
     return objects[name]

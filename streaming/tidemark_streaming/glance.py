@@ -244,6 +244,11 @@ class Glance:
             self._seen[asked] = (stands, str(chosen), rows)
         return rows
 
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns; none where there is no such table."""
+        found = self._opened(table)
+        return [] if found is None else [field.name for field in found.schema().fields]
+
     def _schema_version(self, log: str) -> int | None:
         found = self._opened(log)
         if found is None:

@@ -4,6 +4,9 @@ The CLI prints the sentence without a trace and exits with `exit_code`. Anything
 `TidemarkError` is a fault of Tidemark and keeps its trace.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class TidemarkError(Exception):
     """The sentence that the user reads; everything below is a kind of it.
@@ -47,3 +50,11 @@ class ConflictError(TidemarkError):
 
 class DefinitionChanged(TidemarkError):  # noqa: N818 (it is no error of the user's)
     """A run of an older definition met what a newer one has written since."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The sentence for a name that nothing has: what there is, and what was probably meant."""
+    there = sorted(known)
+    close = get_close_matches(name, there, n=1)
+    meant = f" Did you mean '{close[0]}'?" if close else ""
+    return f"There is no {what} '{name}'; there are: {', '.join(there) or 'none'}.{meant}"

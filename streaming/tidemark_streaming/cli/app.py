@@ -32,6 +32,7 @@ from tidemark_streaming.cli import (
     quarantine,
     replay,
     services,
+    show,
     simulate,
     stream,
     tap,
@@ -94,7 +95,7 @@ def options(
 
 modules = (
     *(demo, services, ingest, end, compute, correct, stream, emit, verify, quarantine, marts),
-    *(maintain, dead_letters, erase, evolve, kafka, lane, new, replay, simulate, tap, trace),
+    *(maintain, dead_letters, erase, evolve, kafka, lane, new, replay, show, simulate, tap, trace),
 )
 for module in modules:
     module.register(app)

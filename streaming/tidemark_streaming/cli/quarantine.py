@@ -150,8 +150,8 @@ def _decide(
     from tidemark.quality.quarantine import Choice
     from tidemark_streaming import domains
 
-    keys, settings = _keys(key), Settings()
-    chosen = Choice(*bounds(*span), keys)
+    settings = Settings()
+    chosen = Choice(*bounds(*span), keys(key))
     if whole == (chosen != Choice()):
         raise DefinitionError(
             f"Say which windows to {what}: --from and --to, --key, or --all by itself."
@@ -173,20 +173,21 @@ def _withheld(
     from tidemark_streaming.glance import Glance
     from tidemark_streaming.judged import withheld
 
-    chosen, settings = Choice(*bounds(begin, end), _keys(key)), Settings()
+    chosen, settings = Choice(*bounds(begin, end), keys(key)), Settings()
     transform = domains.transform(settings, asset)
     rows = withheld(Glance(settings), transform, chosen)
     return transform, [r for r in rows if discarded or r["status"] == "held"]
 
 
-def _keys(given: list[str] | None) -> dict[str, str]:
-    keys: dict[str, str] = {}
+def keys(given: list[str] | None) -> dict[str, str]:
+    """What `--key` says: values by the names of keys."""
+    found: dict[str, str] = {}
     for text in given or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise DefinitionError(f"'{text}' names no key: write --key NAME=VALUE.")
-        keys[name] = value
-    return keys
+        found[name] = value
+    return found
 
 
 def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:

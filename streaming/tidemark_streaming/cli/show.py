@@ -1,0 +1,168 @@
+"""`tidemark show`: a look at the windows that an asset has published, or at what came too late.
+
+Looking costs the engine nothing, and works when it is down.
+"""
+
+import csv
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import NONE, emit, err, out
+from tidemark_streaming.cli.context import Asset, From, To, bounds
+from tidemark_streaming.cli.quarantine import Keys, keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from tidemark.define.definition import Definition
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("show")(command)
+
+
+def command(
+    asset: Asset,
+    begin: From = None,
+    end: To = None,
+    key: Keys = None,
+    limit: Annotated[int, typer.Option(min=1, help="So many rows at most.")] = 20,
+    final: Annotated[
+        bool, typer.Option("--final", help="Only windows that nothing will change any more.")
+    ] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="The events that came too late, the last to come first.")
+    ] = False,
+    form: Annotated[
+        Literal["table", "json", "csv"],
+        typer.Option("--format", help="A table to look at, or all columns for a script."),
+    ] = "table",
+) -> None:
+    """Show the windows that an asset has published, the newest first.
+
+    Example: `tidemark show departures_hourly --from 2013-02-01 --key origin=JFK`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.glance import Glance
+    from tidemark_streaming.newest import newest
+
+    if late and final:
+        raise DefinitionError("--final is of windows, and --late shows events: give one of them.")
+    span, wanted, settings = bounds(begin, end), keys(key), Settings()
+    transform = domains.transform(settings, asset)
+    table = _late_table(transform) if late else transform.table
+    there = list(Glance(settings).columns(table))
+    if not there:
+        err().print(f"Nothing of '{asset}' is there to show yet: `tidemark run {asset}` makes it.")
+    _check(transform, wanted, there)
+    chosen = _chosen(*span, wanted, final=final)
+    by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
+    rows = newest(Glance(settings), table, by, chosen, limit, then) if there else None
+    if form == "table":
+        if rows is not None:
+            _draw(rows, _late_shown(transform) if late else _shown(transform), limit)
+        return
+    told = [] if rows is None else [_plain(row) for row in rows.to_pylist()]
+    if form == "json":
+        emit(told)
+        return
+    writer = csv.DictWriter(sys.stdout, there, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(told)
+
+
+def _late_table(transform: "Definition") -> str:
+    from tidemark.define.rollup import counting
+
+    base = counting(transform)
+    if base.name != transform.name:
+        raise DefinitionError(
+            f"'{transform.name}' is a roll-up: what comes too late for it comes too late for "
+            f"'{base.name}', so `tidemark show {base.name} --late` shows it."
+        )
+    return base.late_table
+
+
+def _check(transform: "Definition", wanted: dict[str, str], there: list[str]) -> None:
+    from tidemark.quality.quarantine import Choice
+
+    Choice(keys=wanted).check(transform)
+    for name in wanted:
+        if there and name not in there:
+            raise DefinitionError(
+                f"Late events of '{transform.name}' have no '{name}', which its function makes: "
+                "leave --key."
+            )
+
+
+def _chosen(
+    start: int | None, end: int | None, wanted: dict[str, str], *, final: bool
+) -> "ds.Expression | None":
+    """The condition of the rows to show, or None for all."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from tidemark.base.instants import as_datetime
+    from tidemark.store.rows import INSTANT
+
+    begins = ds.field("window_start")
+    parts = [ds.field(name).cast(pa.string()) == value for name, value in wanted.items()]
+    if start is not None:
+        parts.append(begins >= pa.scalar(as_datetime(start), INSTANT))
+    if end is not None:
+        parts.append(begins < pa.scalar(as_datetime(end), INSTANT))
+    if final:
+        parts.append(ds.field("final"))
+    found: ds.Expression | None = None
+    for part in parts:
+        found = part if found is None else found & part
+    return found
+
+
+def _shown(transform: "Definition") -> list[str]:
+    told = ["late_events", "revision", "timing", "final"]
+    return ["window_start", *transform.keys, *transform.aggregates, *told]
+
+
+def _late_shown(transform: "Definition") -> list[str]:
+    told = ["window_start", "reason", "lag_seconds", "correlation_id"]
+    return [*transform.source.columns, *told]
+
+
+def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
+    if not rows.num_rows:
+        err().print("There are no such rows.")
+        return
+    shown = [name for name in columns if name in rows.column_names]
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in shown:
+        table.add_column(name, overflow="fold", no_wrap=name == "window_start")
+    for row in rows.select(shown).to_pylist():
+        table.add_row(*(escape(_text(value)) for value in row.values()))
+    out().print(table)
+    if rows.num_rows == limit:
+        err().print(f"These are the newest {limit:,}: --limit shows more.")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }
