@@ -26,7 +26,8 @@ def imported(node: Node) -> object:
             found = import_module(module)
         except ImportError as error:
             raise node.wrong(
-                f"the module '{module}' can't be imported: {error}; PYTHONPATH says where it is."
+                f"the module '{module}' can't be imported: {error}; it is found in a folder with a "
+                "tidemark.toml, or where PYTHONPATH says."
             ) from None
     if not hasattr(found, name):
         there = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
