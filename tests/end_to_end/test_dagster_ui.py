@@ -64,7 +64,9 @@ def page(engine: Settings, landing: Path) -> Iterator[Page]:
             executable_path=CHROMIUM, args=FLAGS
         )
         stack.callback(browser.close)
-        page = browser.new_page(base_url=url, viewport={"width": 1500, "height": 950})
+        page = browser.new_page(
+            base_url=url, viewport={"width": 1500, "height": 950}, reduced_motion="reduce"
+        )
         page.set_default_timeout(60_000)
         log = engine.home / "logs" / "browser.log"
         console = stack.enter_context(log.open("w", buffering=1))
@@ -121,6 +123,10 @@ def launched(page: Page, status: str = "SUCCESS") -> Iterator[None]:
     yield
     deadline = time.monotonic() + SLOW
     found: list[str] = []
+    while time.monotonic() < deadline and not runs(page).keys() - before.keys():
+        time.sleep(0.5)
+    # A page of Dagster that is left open takes as much of a processor as the run itself.
+    page.goto("about:blank")
     while time.monotonic() < deadline and not set(found) & {"SUCCESS", "FAILURE", "CANCELED"}:
         time.sleep(1)
         found = [state for run, state in runs(page).items() if run not in before]
