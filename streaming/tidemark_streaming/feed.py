@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -24,6 +24,7 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import dead_letter
 from tidemark.store.rows import Rows, frame
+from tidemark_streaming.guarded import guarded
 from tidemark_streaming.payloads.text import CORRUPT, Text
 
 if TYPE_CHECKING:
@@ -191,7 +192,8 @@ class FileFeed:
     when it is complete: such names, and sub-folders, are left alone. What has been ingested must
     not change; a file that has grown since is refused, because its new rows would be lost.
 
-    A row that can't be parsed is a dead letter. An empty file is a heartbeat.
+    A row that can't be parsed is a dead letter. An empty file is a heartbeat. What the source
+    protects is protected in the memory of this process, where a commit's rows are once.
 
     Args:
         source: whose events they are.
@@ -205,6 +207,7 @@ class FileFeed:
     path: Path
     format: Literal["csv", "json", "parquet"] = "csv"
     options: Mapping[str, str | bool] = field(default_factory=dict)
+    protects: ClassVar[bool] = True
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         positions = (json.loads(arrival.position) for arrival in timeline)
@@ -220,12 +223,17 @@ class FileFeed:
             chunks.append(Chunk(json.dumps({"file": name, "bytes": size}), clock, size))
         return chunks
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         names = [json.loads(c.position)["file"] for c in chunks]
         # Beyond this number of paths the engine lists them by a job, ten times as slow for files.
         spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
         rows = self._parquet(spark, names) if self.format == "parquet" else self._text(spark, names)
         index = spark.createDataFrame(list(enumerate(names)), "chunk BIGINT, file STRING")
+        if self.source.protect:
+            return guarded(rows.join(F.broadcast(index), "file"), self.source)
+        order = Window.partitionBy("file").orderBy("block", "row")
+        place = F.col("row") if self.format == "parquet" else F.row_number().over(order) - 1
+        rows = rows.withColumn("position", place.cast("bigint"))
         return rows.join(F.broadcast(index), "file").select(
             *(F.col(f"`{c}`") for c in self.source.columns),
             "chunk",
@@ -239,6 +247,11 @@ class FileFeed:
             raise DataError(
                 f"Source '{self.source.name}' comes as Parquet, which is read in whole files: its "
                 "dead letters are of another format, whose feed alone can decode them."
+            )
+        if self.source.protect:
+            raise DataError(
+                f"Source '{self.source.name}' has protected columns and comes as files: put mended "
+                "rows in a new file."
             )
         rows = self._format.decode(frame(spark, letters), F.col("bytes").cast("string"))
         return rows.select(
@@ -342,14 +355,14 @@ class FileFeed:
             F.col("_metadata.file_block_start").alias("block"),
             F.monotonically_increasing_id().alias("row"),
         )
-        order = Window.partitionBy("file").orderBy("block", "row")
         lacking = list(self.source.columns.items())[width:]
         return rows.select(
             *(F.when(F.isnull(CORRUPT), F.col(f"`{c}`")).alias(c) for c in columns),
             *(F.lit(None).cast(kind).alias(name) for name, kind in lacking),
             dead_letter(form.reason(), F.encode(CORRUPT, "UTF-8")),
             "file",
-            (F.row_number().over(order) - 1).cast("bigint").alias("position"),
+            "block",
+            "row",
         )
 
     def _parquet(self, spark: SparkSession, names: Sequence[str]) -> DataFrame:
@@ -360,7 +373,8 @@ class FileFeed:
             *(F.col(f"`{c}`") for c in self.source.columns),
             dead_letter(F.lit(None).cast("string"), F.lit(None)),
             _file().alias("file"),
-            F.col("_metadata.row_index").alias("position"),
+            F.lit(0).alias("block"),
+            F.col("_metadata.row_index").alias("row"),
         )
 
 

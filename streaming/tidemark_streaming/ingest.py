@@ -264,7 +264,7 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     if log.source.protect and not getattr(feed, "protects", False):
         raise DefinitionError(
             f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} can't "
-            "protect them: what comes from Kafka can be."
+            "protect them: what comes from Kafka or as files can be."
         )
     chunks = feed.pending(timeline)
     last = timeline[-1] if timeline else None

@@ -10,8 +10,6 @@ import pytest
 from pyspark.sql import DataFrame
 
 import searched
-from landing import feed as files
-from landing import land
 from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
@@ -25,6 +23,7 @@ from tidemark.verify.parity import parity
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
 from tidemark_streaming import dead_letters
+from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import RECORD, KafkaFeed
@@ -220,11 +219,6 @@ def test_a_log_keeps_its_protection_and_its_key(
     assert KEY[::-1] not in str(raised.value)
 
 
-def test_a_way_in_that_protects_nothing_brings_nothing(
-    warehouse: Warehouse, tmp_path: Path
-) -> None:
-    land(tmp_path, "0.csv", f"at,sensor,value\n,{MARK},1\n", 0)
-    plain = files(tmp_path)
-    source = replace(plain.source, protect={"sensor": Tokenise()})
-    with pytest.raises(DefinitionError, match="FileFeed can't protect them"):
-        list(ingest(warehouse, replace(plain, source=source)))
+def test_a_way_in_that_protects_nothing_brings_nothing(warehouse: Warehouse) -> None:
+    with pytest.raises(DefinitionError, match="DeltaFeed can't protect them"):
+        list(ingest(warehouse, DeltaFeed(ORDERS, "nowhere")))

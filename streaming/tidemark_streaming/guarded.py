@@ -1,0 +1,65 @@
+"""Rows of files of a source with protected columns, protected in this process.
+
+The engine parses the files and hands their rows over: it neither sorts nor exchanges them, for
+which it would write them to files of its own.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tidemark.compute.protect import protect
+from tidemark.define.protection import Drop
+from tidemark.define.source import Source
+from tidemark.engine.requests import fetch
+from tidemark.store.dead_letters import DEAD
+from tidemark.store.rows import compute as pc
+
+ORDER = ("chunk", "block", "row")
+"""Which file, where the part of it begins that was read at once, and the row's number there."""
+
+
+def guarded(rows: DataFrame, source: Source) -> pa.Table:
+    """Rows with their `position` in their chunk, protected as their source declares.
+
+    Dead letters are without their bytes: of what can't be decoded nobody can tell what is to be
+    protected.
+
+    Args:
+        rows: as a feed reads them, with `block` and `row` instead of `position` and `read_from`,
+            and the name of their `file`.
+
+    Raises:
+        DefinitionError: the key of tokens is not there.
+        PySparkException: a file can't be read.
+    """
+    found = fetch(rows).sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
+    chunks = found["chunk"].to_numpy()
+    position = np.arange(len(chunks)) - np.searchsorted(chunks, chunks)
+    told: dict[str, Any] = {name: _column(found, source, name) for name in source.columns}
+    told |= {"chunk": found["chunk"], "position": pa.array(position, pa.int64())}
+    places = pc.cast(told["position"], pa.string())
+    told["read_from"] = pc.binary_join_element_wise(found["file"], places, "#")
+    told[DEAD] = _without_bytes(found[DEAD])
+    return pa.table(told)
+
+
+def _column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN401 (an array of any)
+    way = source.protect.get(name)
+    if way is None:
+        return rows[name]
+    if isinstance(way, Drop):
+        return pa.nulls(len(rows), rows.schema.field(name).type)
+    return protect(rows[name], way)
+
+
+def _without_bytes(letters: "pa.ChunkedArray[Any]") -> "pa.Array[Any]":
+    whole: Any = letters.combine_chunks()
+    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+    fields = {f.name: whole.field(f.name) for f in whole.type}
+    fields["bytes"] = pa.nulls(len(whole), whole.type.field("bytes").type)
+    return pa.StructArray.from_arrays(
+        list(fields.values()), fields=list(whole.type), mask=whole.is_null()
+    )

@@ -1,0 +1,106 @@
+"""Files of a source with protected columns: their values are in no file of the home."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from landing import SOURCE, T0, clock, land
+from searched import found
+from tidemark.base.errors import DataError
+from tidemark.base.settings import Settings
+from tidemark.define.protection import MASKED
+from tidemark.source import Drop, Mask, Tokenise
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming import dead_letters
+from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.ingest import ingest
+
+MARK, SSN = "rawvalue", 4242424242
+PEOPLE = replace(
+    SOURCE,
+    name="people",
+    columns={"at": "TIMESTAMP", "n": "INT", "email": "STRING", "card": "STRING", "ssn": "BIGINT"},
+    protect={"email": Tokenise(), "card": Mask(keep_last=4), "ssn": Drop()},
+)
+EACH = 20
+"""People of a file."""
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_TOKENISATION_KEY", "0123456789abcdef0123456789abcdef")
+
+
+def people(first: int) -> list[dict[str, object]]:
+    return [
+        {
+            "at": clock(n),
+            "n": n,
+            "email": f"{MARK}-{n % 2}@example.com",
+            "card": f"{MARK}-4111-{n:04}",
+            "ssn": SSN,
+        }
+        for n in range(first, first + EACH)
+    ]
+
+
+def bring(warehouse: Warehouse, folder: Path, form: Literal["csv", "json", "parquet"]) -> FileFeed:
+    """Two files, in one commit; in each of text a row that can't be decoded."""
+    for file in (0, 1):
+        rows = people(EACH * file)
+        if form == "parquet":
+            instants = [datetime.fromtimestamp(T0 + EACH * file + n, UTC) for n in range(EACH)]
+            table = pa.Table.from_pylist(rows).set_column(0, "at", pa.array(instants))
+            numbers = pa.array(range(EACH * file, EACH * file + EACH), pa.int32())
+            table = table.set_column(1, "n", numbers)
+            folder.mkdir(exist_ok=True)
+            pq.write_table(table, folder / f"{file}.parquet")
+            continue
+        text = [json.dumps(r) if form == "json" else ",".join(map(str, r.values())) for r in rows]
+        text.insert(5, f"gibberish {MARK},{SSN}")
+        head = [",".join(PEOPLE.columns)] if form == "csv" else []
+        land(folder, f"{file}.{form}", "\n".join([*head, *text]), file)
+    files = FileFeed(PEOPLE, folder, form, {"header": True} if form == "csv" else {})
+    [commit] = ingest(warehouse, files, batch=None)
+    assert len(commit.arrivals) == 2
+    return files
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_what_landed_is_protected_before_anything_of_it_is_written(
+    engine: Settings,
+    warehouse: Warehouse,
+    tmp_path: Path,
+    form: Literal["csv", "json", "parquet"],
+) -> None:
+    files = bring(warehouse, tmp_path / "landing", form)
+    assert found(engine.home, MARK, str(SSN)) == []
+    assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, str(SSN)) == []
+
+    log = warehouse.read(PEOPLE.log_table).orderBy("arrival", "position").collect()
+    assert [row.n for row in log] == list(range(2 * EACH))
+    assert {(row.ssn, row.card[:-4]) for row in log} == {(None, MASKED)}
+    assert [row.card[-4:] for row in log] == [f"{n:04}" for n in range(2 * EACH)]
+    assert len({row.email for row in log}) == 2
+    assert [row.email for row in log] == [log[row.n % 2].email for row in log]
+    there = [n for n in range(EACH + (form != "parquet")) if n != 5 or form == "parquet"]
+    assert [row.position for row in log] == 2 * there
+    assert log[-1].read_from == f"1.{form}#{there[-1]}"
+
+    letters = warehouse.read(PEOPLE.dead_letters_table).collect()
+    expected = [] if form == "parquet" else [(0, 5), (1, 5)]
+    assert sorted((row.arrival, row.position) for row in letters) == expected
+    assert {row.bytes for row in letters} <= {None}
+    if letters:
+        settings = engine.model_copy(update={"database": warehouse.database})
+        columns = warehouse.schema(PEOPLE.dead_letters_table).names
+        standing = dead_letters.standing(Glance(settings), PEOPLE.name, columns)
+        with pytest.raises(DataError, match="put mended rows in a new file"):
+            dead_letters.replay(warehouse, files, standing)
