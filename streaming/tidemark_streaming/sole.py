@@ -1,5 +1,6 @@
 """The only ingest of a source: a lock of this machine, gone with the process that holds it."""
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -21,10 +22,7 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise DataError(
-            f"Warehouse '{warehouse.location}' can't be written: "
-            f"{(error.strerror or str(error)).lower()}."
-        ) from error
+        raise _not_written(warehouse, error) from error
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,8 +32,11 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
                 f"Source '{source.name}' is being ingested already, by process {holder}: wait "
                 "until it ends, or stop it."
             ) from None
-        os.ftruncate(handle, 0)
-        os.write(handle, str(os.getpid()).encode())
+        try:
+            os.ftruncate(handle, 0)
+            os.write(handle, str(os.getpid()).encode())
+        except OSError as error:
+            raise _not_written(warehouse, error) from error
         try:
             yield
         finally:
@@ -55,6 +56,11 @@ def at_work(settings: Settings, source: str) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def _not_written(warehouse: Warehouse, error: OSError) -> DataError:
+    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
+    return DataError(f"Warehouse '{warehouse.location}' can't be written: {why.lower()}.")
 
 
 def _path(location: str, database: str, source: str) -> Path:

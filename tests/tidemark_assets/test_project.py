@@ -2,6 +2,7 @@
 and an asset of its own downstream."""
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -79,6 +80,8 @@ defs = dg.Definitions(
 }
 
 
+OWN = ("shop", "my_project")
+
 WINDOWED = [f"orders_hourly{table}" for table in ("", "_late", "_late_loss", "_quarantine")]
 
 
@@ -98,6 +101,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.syspath_prepend(str(root / "src"))
         patch.setenv("TIDEMARK_HOME", str(root / "home"))
         yield root
+    # Another test's project may have one of the names.
+    for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
+        del sys.modules[name]
 
 
 # Dagster's own binding of checks uses what Dagster calls a beta.

@@ -19,6 +19,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming.ingest import follow, ingest
+from tidemark_streaming.sole import sole
 from whole import damaged
 
 BY_MINUTE = WindowedTransform(
@@ -84,6 +85,16 @@ def test_a_full_disk_stops_ingest_and_run_which_go_on_when_there_is_room(
     run_all(stored, BY_MINUTE)
     assert Asset(stored, BY_MINUTE).state.last().at.arrival == 11
     check(stored, 12)
+
+
+def test_not_even_the_lock_of_an_ingest_fits(stored: Warehouse, small: Disk) -> None:
+    """The lock's line is the first that an ingest writes; a file system of which a page came free
+    meanwhile takes it, and the first table is what is refused."""
+    with sole(stored, SOURCE):
+        pass
+    small.fill()
+    with pytest.raises(DataError, match=r"the disk is full\.$"), sole(stored, SOURCE):
+        raise AssertionError("it fits")
 
 
 def test_a_warehouse_that_becomes_read_only_is_one_sentence(
