@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test stress faults mutants lint bench archive wheel up down lock clean
+.PHONY: setup demo test stress faults mutants lint bench archive docs wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -31,7 +31,8 @@ faults: setup archive
 	PYTHONPATH=tests $(PYTHON) -m campaign --kills $(KILLS) --minutes $(MINUTES) \
 		$(if $(SEED),--seed $(SEED))
 
-# Plants the faults of tests/mutants, each in a copy; `ONLY=watermark` those of that subject or rule.
+# Plants the faults of tests/mutants, each in a copy; `ONLY=watermark` those of that subject, rule or
+# file of tests.
 mutants: setup
 	PYTHONPATH=tests $(PYTHON) -m mutants $(ONLY)
 
@@ -49,6 +50,10 @@ bench: setup
 # Makes engines start sooner, for a minute now and 270 MB; `tidemark down` does it in the background.
 archive: setup
 	@$(PYTHON) -m tidemark_streaming.rehearsal
+
+# The documents as a site, into `build/site`; whatever it warns of is an error.
+docs: setup
+	$(PYTHON) -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/site
 
 # The package, into `dist/`.
 wheel: setup
@@ -68,4 +73,4 @@ lock: setup
 	echo uv | $(LOCK) --upgrade --no-annotate -o tools/bootstrap.lock -
 
 clean: down
-	rm -rf .venv .engine .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .engine build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

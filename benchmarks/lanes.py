@@ -1,9 +1,10 @@
 """`python -m benchmarks.lanes`: from topic to topic, in real time and in micro-batches.
 
-A producer sends numbered events at a steady rate, and a lane decodes, masks, prepares and routes
-them, in a Spark and with a broker of the benchmark's own. What is measured is the time from the
-producer's timestamp to the one that the broker gives the record that comes out. Both triggers have
-the same lane, the same Spark and the same events, in turn, after a warm-up of each.
+A producer sends numbered events at a steady rate, and a lane decodes, masks and prepares them,
+enriches them by a reference, and routes them, in a Spark and with a broker of the benchmark's own.
+What is measured is the time from the producer's timestamp to the one that the broker gives the
+record that comes out. Both triggers have the same lane, the same Spark and the same events, in
+turn, after a warm-up of each.
 """
 
 import argparse
@@ -51,12 +52,16 @@ _SOURCE = Source(
     columns={"at": "TIMESTAMP", "n": "INT", "shop": "STRING", "card": "STRING", "cents": "BIGINT"},
     event_time="at",
     watermark=BoundedOutOfOrderness("10 seconds"),
+    references=("shops",),
     protect={"card": Mask(keep_last=4)},
 )
+_SHOPS = 1_000
+"""Rows of the reference, of which the events name seven."""
 
 
-def _priced(payments: DataFrame) -> DataFrame:
-    return payments.where("cents > 0").withColumn("euros", F.col("cents") / 100)
+def _priced(payments: DataFrame, shops: DataFrame) -> DataFrame:
+    priced = payments.where("cents > 0").withColumn("euros", F.col("cents") / 100)
+    return priced.join(shops, "shop", "left")
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class Figures:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lanes", description=__doc__)
     parser.add_argument("--rate", type=int, default=2_000, help="events a second")
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     found = {}
@@ -85,7 +90,11 @@ def main() -> int:
         given.json.write_text(
             json.dumps({t: f.__dict__ for t, f in found.items()}, indent=2) + "\n"
         )
-    return int(any(f.came != f.events for f in found.values()))
+    met = found["real-time"].p99 < AIM
+    console.print(
+        f"The aim, a p99 under {AIM:.0f} ms in real time, is {'met' if met else 'missed'}."
+    )
+    return int(not met or any(f.came != f.events for f in found.values()))
 
 
 @contextmanager
@@ -108,6 +117,11 @@ def _bench(settings: Settings, trigger: Trigger, rate: int, seconds: float) -> F
     with console.status(f"{trigger}: starting"):
         own = home.ensure(settings, lane)
         warehouse = Warehouse(home.session(own), own.warehouse, own.database)
+        shops = warehouse.spark.range(_SHOPS).selectExpr(
+            "concat('s', id) AS shop", "concat('street ', id) AS street", "id % 9 AS district"
+        )
+        warehouse.create("shops", shops)
+        warehouse.append(shops, "shops")
         queries = start(warehouse, lane, own.home, trigger)
     try:
         with console.status(f"{trigger}: warming up"):
@@ -200,7 +214,7 @@ def _table(found: dict[Trigger, Figures], rate: int, seconds: float) -> Table:
     table = Table(
         title=f"{rate:,} events/s for {seconds:.0f} s, {os.cpu_count()} cores: milliseconds from "
         "the producer to the record that came out",
-        caption=f"aim: p99 in real time under {AIM:.0f} ms",
+        caption=f"enriched by a reference of {_SHOPS:,} rows",
     )
     for name in ("trigger", "events", "came", "p50", "p99", "most", "share of micro-batch's p99"):
         table.add_column(name, justify="left" if name == "trigger" else "right")

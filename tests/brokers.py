@@ -1,7 +1,5 @@
-"""Brokers of tests that are killed, or reached by a network that fails: each has its own home."""
+"""Brokers of tests that stand still, or are reached by a network that fails."""
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from tidemark_streaming.kafka import broker
 
 @dataclass(frozen=True)
 class OwnBroker:
-    """A broker that can be killed.
+    """A broker that can stand still.
 
     Args:
         settings: of its home.
@@ -30,13 +28,18 @@ class OwnBroker:
         told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.advertised}"}
         broker.start(self.settings, properties=told)
 
-    def kill(self) -> None:
-        """End it without a farewell, and wait until it is gone."""
+    def stand_still(self) -> None:
+        """Let it keep its connections, and do nothing."""
+        self._process().suspend()
+
+    def go_on(self) -> None:
+        """Let it go on where it stood still."""
+        self._process().resume()
+
+    def _process(self) -> psutil.Process:
         record = broker.process(self.settings).running()
         assert record is not None
-        process = psutil.Process(record.pid)
-        os.kill(record.pid, signal.SIGKILL)
-        psutil.wait_procs([process], timeout=10)
+        return psutil.Process(record.pid)
 
 
 @contextmanager

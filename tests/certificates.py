@@ -1,4 +1,4 @@
-"""Certificates of tests: an authority, and servers that it vouches for."""
+"""Certificates of tests: an authority, and servers and clients that it vouches for."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from cryptography.x509.oid import NameOID
 
 _DAY = timedelta(days=1)
@@ -25,7 +30,7 @@ class Authority:
     @cached_property
     def certificate(self) -> Path:
         """Its own certificate, PEM: what a client is told to trust."""
-        return self._write("ca", self._own.public_bytes(Encoding.PEM))
+        return self._write("ca", _pem(self._own))
 
     def server(self, host: str = "localhost") -> Path:
         """A server's key and certificate, one PEM file, for a host and for 127.0.0.1."""
@@ -36,9 +41,14 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
-        pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        chain = signed.public_bytes(Encoding.PEM) + self._own.public_bytes(Encoding.PEM)
-        return self._write("server", pem + chain)
+        return self._write("server", _pem(key) + _pem(signed) + _pem(self._own))
+
+    def client(self, name: str, password: str = "") -> tuple[Path, Path]:
+        """A client's certificate and its key, two PEM files; the key by a password, if one is
+        given."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        signed = self._builder(name, key.public_key()).sign(self._key, hashes.SHA256())
+        return self._write(name, _pem(signed)), self._write(f"{name}-key", _pem(key, password))
 
     @cached_property
     def _key(self) -> ec.EllipticCurvePrivateKey:
@@ -70,6 +80,13 @@ class Authority:
         file.touch(0o600)
         file.write_bytes(pem)
         return file
+
+
+def _pem(part: x509.Certificate | ec.EllipticCurvePrivateKey, password: str = "") -> bytes:
+    if isinstance(part, x509.Certificate):
+        return part.public_bytes(Encoding.PEM)
+    locked = BestAvailableEncryption(password.encode()) if password else NoEncryption()
+    return part.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
 
 
 def _named(name: str) -> x509.Name:

@@ -47,6 +47,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     session.config.stash[STATUS] = exitstatus
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests have recorded."""
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        if isinstance(report, pytest.TestReport) and report.when == "call":
+            for name, figure in report.user_properties:
+                terminalreporter.write_line(f"{report.nodeid}: {name}: {figure}")
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop what runs for the homes, also of workers that had no time to; after an interrupt, end
     without Python's own farewell.
@@ -101,22 +109,32 @@ def topics() -> Iterator[Topics]:
     home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
     settings = Settings(home=home, kafka_port=free_port())
     broker.start(settings)
-    yield Topics(broker.address(settings))
+    yield Topics(broker.address(settings), home / "kafka" / "data")
     broker.process(settings).stop()
 
 
+@pytest.fixture(scope="module")
+def catalogued(request: pytest.FixtureRequest) -> bool:
+    """Whether the tables of `warehouse` and `shared` are in the engine's catalog too.
+
+    A module that asks for no table by its name says `REGISTERED = False`: an entry takes the engine
+    longer than a small table does, and an asset has half a dozen.
+    """
+    return getattr(request.module, "REGISTERED", True)
+
+
 @pytest.fixture
-def warehouse(engine: Settings, spark: SparkSession) -> Warehouse:
+def warehouse(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
     """An empty warehouse: a database that no other test uses."""
-    return _empty(engine, spark)
+    return _empty(engine, spark, catalogued)
 
 
 @pytest.fixture(scope="module")
-def shared(engine: Settings, spark: SparkSession) -> Warehouse:
+def shared(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
     """An empty warehouse for all tests of a module."""
-    return _empty(engine, spark)
+    return _empty(engine, spark, catalogued)
 
 
-def _empty(engine: Settings, spark: SparkSession) -> Warehouse:
+def _empty(engine: Settings, spark: SparkSession, catalogued: bool) -> Warehouse:
     name, committer = f"test_{uuid4().hex[:12]}", os.environ.get(COMMITTER)
-    return Warehouse(spark, engine.warehouse, name, committer=committer)
+    return Warehouse(spark, engine.warehouse, name, catalogued, committer)

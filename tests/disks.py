@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +28,16 @@ class Disk:
         self._ballast.unlink()
 
     def lock(self, *, writable: bool = False) -> None:
-        """Let nobody write, or again."""
-        _run("mount", "-o", f"remount,{'rw' if writable else 'ro'}", str(self.path))
+        """Let nobody write, or again, once nobody does: who ended a moment ago may have a file
+        open still."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return _run("mount", "-o", f"remount,{'rw' if writable else 'ro'}", str(self.path))
+            except subprocess.CalledProcessError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from uuid import uuid4
 from hypothesis import strategies as st
 
 from tidemark.run import runner as run
+from tidemark.run.admission import Admission
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
@@ -92,7 +93,7 @@ class _Asset:
         path = continuous.checkpoint(self.warehouse, self.scenario.transform)
         shutil.rmtree(path.removeprefix("file://"), ignore_errors=True)
         continuous.start(
-            self.warehouse, self.scenario.transform, arrivals_per_run=limit, available_now=True
+            self.warehouse, self.scenario.transform, admission=Admission(limit), available_now=True
         ).awaitTermination()
 
     def restart(self, _: object) -> None:

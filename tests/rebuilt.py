@@ -24,6 +24,8 @@ def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[i
     own = {"group.id": "rebuilt", "enable.partition.eof": True, "enable.auto.commit": False}
     # The brokers tell at once that a partition ends.
     own |= {"fetch.wait.max.ms": 10}
+    if committed:
+        _await_marks(servers, topic)
     there = Cluster(servers, isolation).topics([topic])[topic].offsets
     found: dict[int, list[tuple[int, Any, Any]]] = {p: [] for p in there}
     reading = {p for p, (first, end) in there.items() if first < end}
@@ -44,6 +46,20 @@ def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[i
         found[partition].append((partition, key, value))
     consumer.close()
     return [record for partition in sorted(found) for record in found[partition]]
+
+
+def _await_marks(servers: str, topic: str) -> None:
+    """Wait, for two seconds at most, until no transaction is under way in a topic: one that is
+    committed is so at its coordinator first, and its partitions are told after that."""
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        ends = [
+            Cluster(servers, {"isolation.level": level}).topics([topic])[topic].offsets
+            for level in ("read_committed", "read_uncommitted")
+        ]
+        if ends[0] == ends[1]:
+            return
+        time.sleep(0.02)
 
 
 @dataclass

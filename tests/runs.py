@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
+import forked
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
@@ -82,10 +81,7 @@ def dies(script: str, engine: Settings, warehouse: Warehouse, where: str, *told:
             and `told`.
         where: one of `PLACES`.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", script, address(engine), json.dumps(warehouse.place), *told],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), FAIL_AT: where},
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.returncode != 0
+    told = (address(engine), json.dumps(warehouse.place), *told)
+    ended = forked.run(script, told, os.environ | {FAIL_AT: where})
+    assert ended in (0, -signal.SIGKILL)
+    return ended != 0

@@ -1,16 +1,98 @@
-"""A search for a value in every file below a folder, as it is or within Parquet."""
+"""A search for values in every file below a folder: as they are, within Parquet, and in whatever is
+packed, as Spark's shuffled rows, Kafka's batches and old logs are."""
 
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+_GZIP = b"\x1f\x8b\x08"
+_PACKED = {
+    b"\x04\x22\x4d\x18": "lz4",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+"""How what is packed otherwise begins."""
 
-def found(folder: Path, *marks: str) -> list[str]:
-    """The files in which one of some values is."""
-    told: list[str] = []
-    for path in (p for p in folder.rglob("*") if p.is_file()):
+_BLOCK = b"LZ4Block"
+"""How a block of what Spark's Java packs begins."""
+
+_HEAD = struct.Struct("<8sBIII")
+_PIECE = 1 << 16
+
+
+def found(folder: Path, *marks: str | int) -> list[str]:
+    """The files in which one of some values is: a text, or a whole number of eight bytes, which may
+    be there as its digits too."""
+    wanted = [form for mark in marks for form in _forms(mark)]
+    return [
+        str(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and any(_has(content, wanted) for content in _contents(path))
+    ]
+
+
+def _forms(mark: str | int) -> list[bytes]:
+    if isinstance(mark, str):
+        return [mark.encode()]
+    return [str(mark).encode(), struct.pack("<q", mark), struct.pack(">q", mark)]
+
+
+def _has(content: bytes, wanted: list[bytes]) -> bool:
+    return any(form in content for form in wanted)
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    """What is in a file."""
+    try:
         content = path.read_bytes()
-        if path.suffix == ".parquet" and content:
-            content += str(pq.read_table(path).to_pylist()).encode()
-        told += [str(path) for mark in marks if mark.encode() in content]
+    except FileNotFoundError:
+        # What runs meanwhile takes its own away.
+        return
+    yield content
+    if path.suffix == ".parquet" and content:
+        yield str(pq.read_table(path).to_pylist()).encode()
+    yield from _unpacked(content)
+
+
+def _unpacked(content: bytes) -> Iterator[bytes]:
+    """What is packed in a content, wherever it begins there."""
+    for at in re.finditer(re.escape(_GZIP), content):
+        with suppress(zlib.error):
+            yield zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(content[at.start() :])
+    for begin, codec in _PACKED.items():
+        for at in re.finditer(re.escape(begin), content):
+            yield _stream(content[at.start() :], codec)
+    blocks = (m.start() for m in re.finditer(re.escape(_BLOCK), content))
+    # A value may lie across two blocks.
+    if whole := b"".join(_block(content, at) for at in blocks):
+        yield whole
+
+
+def _stream(packed: bytes, codec: str) -> bytes:
+    """As much as there is, of what may end amid something else."""
+    told = b""
+    with (
+        suppress(OSError, pa.ArrowException),
+        pa.CompressedInputStream(pa.BufferReader(packed), codec) as stream,
+    ):
+        while piece := stream.read(_PIECE):
+            told += piece
     return told
+
+
+def _block(content: bytes, at: int) -> bytes:
+    if at + _HEAD.size > len(content):
+        return b""
+    _, token, packed, size, _ = _HEAD.unpack_from(content, at)
+    body = content[at + _HEAD.size :][:packed]
+    if token & 0xF0 == 0x10:
+        return body
+    try:
+        return pa.decompress(body, size, "lz4_raw", asbytes=True)
+    except (OSError, pa.ArrowException):
+        return b""

@@ -1,4 +1,5 @@
-"""A real broker that takes clients by TLS and SCRAM alone, beside a way in for who makes users."""
+"""A real broker that takes clients by TLS and SCRAM, or by TLS and their certificates alone, beside
+a way in for who makes users."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -27,16 +28,18 @@ MECHANISM = "SCRAM-SHA-512"
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker of two doors.
+    """A broker of three doors.
 
     Args:
         servers: where it takes clients by TLS and SCRAM.
+        mutual: where it takes them by TLS and their certificates.
         admin: its topics, by the door for who may do everything.
         authority: who vouches for it.
         restart: kills it, and starts it again after so many seconds.
     """
 
     servers: str
+    mutual: str
     admin: Topics
     authority: Authority
     restart: Callable[[float], None]
@@ -52,11 +55,17 @@ class Secured:
         gone = UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_512)
         self.admin.admin.alter_user_scram_credentials([gone])[name].result()
 
-    def allow(self, user: str, topic: str, operation: AclOperation = AclOperation.READ) -> None:
-        """Let a user do something with a topic."""
+    def allow(
+        self,
+        user: str,
+        name: str,
+        operation: AclOperation = AclOperation.READ,
+        kind: ResourceType = ResourceType.TOPIC,
+    ) -> None:
+        """Let a user do something with a topic, or with what else is of this kind."""
         binding = AclBinding(
-            ResourceType.TOPIC,
-            topic,
+            kind,
+            name,
             ResourcePatternType.LITERAL,
             f"User:{user}",
             "*",
@@ -81,13 +90,16 @@ def secured(home: Path) -> Iterator[Secured]:
     """Such a broker, as long as the block lasts."""
     authority = Authority(home / "certificates")
     settings = Settings(home=home, kafka_port=free_port())
-    port, controller = free_port(), free_port()
+    port, mutual, controller = free_port(), free_port(), free_port()
     told = {
         "listeners": f"PLAINTEXT://{broker.address(settings)},SASL_SSL://127.0.0.1:{port},"
-        f"CONTROLLER://127.0.0.1:{controller}",
+        f"SSL://127.0.0.1:{mutual},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
         "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,"
-        "SASL_SSL:SASL_SSL",
+        "SASL_SSL:SASL_SSL,SSL:SSL",
+        "listener.name.ssl.ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority.certificate),
         "sasl.enabled.mechanisms": MECHANISM,
         "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security"
         ".scram.ScramLoginModule required;",
@@ -105,6 +117,7 @@ def secured(home: Path) -> Iterator[Secured]:
     try:
         broker.start(settings, properties=told)
         admin = Topics(broker.address(settings))
-        yield Secured(f"127.0.0.1:{port}", admin, authority, restart)
+        scram, certified = f"127.0.0.1:{port}", f"127.0.0.1:{mutual}"
+        yield Secured(scram, certified, admin, authority, restart)
     finally:
         broker.process(settings).stop()

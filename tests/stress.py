@@ -31,6 +31,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.connect import address, free_port
 from tidemark.quality import complete, results, volume_within
+from tidemark.run.admission import Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
@@ -159,7 +160,7 @@ def stress(
         )
         queries: list[StreamingQuery] = []
         for transform in transforms[: len(STREAMS)]:
-            queries.append(continuous.start(store(), transform, arrivals_per_run=1))
+            queries.append(continuous.start(store(), transform, admission=Admission(1)))
             stack.callback(queries[-1].stop)
         for events in arrivals(count):
             ingest(warehouse, SOURCE, [events], ends=False)

@@ -1,8 +1,11 @@
 """The house stands: Python's own `platform` is not hidden, layers hold, the version is one."""
 
+import ast
+import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import tidemark
@@ -49,3 +52,29 @@ def test_the_locks_hold_a_hash_for_each_package_and_no_address() -> None:
         packages = [block for block in text.split("\n") if "==" in block]
         assert packages
         assert all(line.endswith("\\") for line in packages)
+
+
+def spoken(source: str) -> Iterator[str]:
+    """The texts of a module, without its docstrings and bare strings."""
+    tree = ast.parse(source)
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if id(node) not in silent:
+                yield text
+            case _:
+                pass
+
+
+def test_no_sentence_names_a_page_that_an_installed_package_lacks() -> None:
+    page = re.compile(r"\bdocs/|\b(?!README\b)\w+\.md\b")
+    sample = """'docs/a.md'; f = f'docs/b.md {1}'; g = ('in ' 'c.md')"""
+    assert sorted(spoken(sample)) == ["docs/b.md ", "in c.md"]
+    found = {
+        f"{path.relative_to(ROOT)}: {text}"
+        for folder in ("platform", "streaming", "assets")
+        for path in (ROOT / folder).rglob("*.py")
+        for text in spoken(path.read_text())
+        if page.search(text)
+    }
+    assert found == set()

@@ -1,5 +1,6 @@
 """A sensor's ticks, evaluated in the tests' own process."""
 
+import inspect
 from dataclasses import dataclass
 
 import dagster as dg
@@ -22,11 +23,21 @@ class Ticks:
 
     def tick(self) -> dg.SensorResult | dg.RunRequest | dg.SkipReason:
         context = dg.build_sensor_context(
-            self.instance, self.cursor, resources={"tidemark": TidemarkResource(self.settings)}
+            self.instance,
+            self.cursor,
+            resources=dict.fromkeys(
+                self.sensor.required_resource_keys, TidemarkResource(self.settings)
+            ),
         )
-        result = self.sensor(context)
+        # Called itself, a sensor is given its resources as arguments, which the daemon does not do.
+        result = inspect.unwrap(self.sensor)(context)
         if isinstance(result, dg.SensorResult):
+            # As the daemon does it: first what is to be told, then the cursor.
+            for event in result.asset_events:
+                self.instance.report_runless_asset_event(event)
             self.cursor = result.cursor
+        elif context.cursor is not None:
+            self.cursor = context.cursor
         assert isinstance(result, dg.SensorResult | dg.RunRequest | dg.SkipReason)
         return result
 

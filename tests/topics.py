@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -28,9 +29,14 @@ CLICKS = Source(
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics of a broker."""
+    """The topics of a broker.
+
+    Args:
+        data: where it keeps them, if that is told.
+    """
 
     servers: str
+    data: Path | None = None
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -44,6 +50,11 @@ class Topics:
         made = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
         made[name].result()
         return name
+
+    def files(self, name: str, partition: int = 0) -> Path:
+        """Where the broker has the records of a partition."""
+        assert self.data is not None
+        return self.data / f"{name}-{partition}"
 
     def unused(self) -> str:
         """The name of a topic that is not there."""
@@ -75,10 +86,13 @@ class Topics:
     ) -> None:
         """Records with these values, all acknowledged; `at` is their timestamp in seconds."""
         producer = self.producer()
+        refused: list[KafkaError] = []
         given: dict[str, Any] = {} if at is None else {"timestamp": at * 1000}
+        given["on_delivery"] = lambda error, _: refused.append(error) if error else None
         for value in values:
             producer.produce(name, value, key, partition, headers=dict(headers or {}), **given)
         assert producer.flush(30) == 0
+        assert not refused
 
     def feed(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaFeed:  # noqa: ANN401
         return KafkaFeed(source, names, servers=self.servers, **more)

@@ -1,30 +1,35 @@
 """From files that land to windows that are up to date: two sensors and what they launch.
 
 `<source>_landing` sees what a source's feed has pending, files or records of Kafka, and launches
-its ingest.
+its ingest; of a source that stands only where that may have ended (`attempts`).
 `<domain>_arrivals` sees arrivals that an asset has not taken in and launches an incremental run of
 it, unless a stream keeps that asset. They are two because arrivals come in other ways as well
-(`tidemark ingest`, a replay), and because either may be wanted without the other.
+(`tidemark ingest`, a recording that is played), and because either may be wanted without the other.
 
 A tick reads files and small tables in its own process; no engine is asked, none is started.
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam, SensorEvaluationContext
+from dagster import OpExecutionContext, SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
-from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, chosen, every
+from tidemark_assets.attempts import attempt, newest
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.run_events import log_run
+from tidemark_assets.spans import PartitionsOf
+from tidemark_assets.steps import Failures, of_assets
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.orchestrator import ENGINE_POOL
+from tidemark_streaming.standstill import refusal
 
 EVERY = 30
 """Seconds between two ticks."""
@@ -38,55 +43,75 @@ UNFINISHED = [
 ]
 
 
-def landing(inlet: Inlet) -> dg.Definitions:
+def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     """What has landed for a source and is not in its log yet launches its ingest."""
     source = inlet.source
-    name, job = source.name, f"{source.name}_ingest"
+    name, job = source.name, names.own(f"{source.name}_ingest")
 
     @dg.sensor(
-        name=f"{name}_landing",
+        name=names.own(f"{name}_landing"),
+        required_resource_keys=names.needs,
         job_name=job,
         minimum_interval_seconds=EVERY,
         description=f"Ingests what has landed for {name}: one run for all that is pending.",
     )
-    def sensor(
-        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
-    ) -> dg.RunRequest | dg.SkipReason:
+    def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        tidemark = names.tidemark(context)
         try:
             timeline = tidemark.glance().timeline(name)
-            pending = inlet.feed(tidemark.landing(source)).pending(timeline)
+            feed = inlet.feed(tidemark.landing(source))
+            pending = feed.pending(timeline)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         if not pending:
             return dg.SkipReason(f"Nothing new has landed for '{name}'.")
         if under_way(context.instance, job):
             return dg.SkipReason(f"An ingest of '{name}' is under way.")
+        now, last = attempt(feed, pending, time.time_ns() // 1000), newest(context.cursor)
         # With the number, as time alone may be what an arrival brings.
-        return dg.RunRequest(run_key=f"{name} {len(timeline)} {pending[-1].position}")
+        key = f"{name} {len(timeline)} {pending[-1].position}"
+        if (refused := refusal(tidemark.settings, name)) is not None:
+            if last is not None and last.holds(now, timeline):
+                return dg.SkipReason(
+                    f"'{name}' stands: {refused} Once the files that were pending or the "
+                    "definition are mended the sensor goes on; of other causes it looks once a "
+                    f"day, and at once after a launch of {job} by hand that goes through."
+                )
+            # The daemon launches a run key once, and this may be of the same arrivals.
+            key = f"{key} {now.digest()}"
+        context.update_cursor(now.written())
+        return dg.RunRequest(run_key=key)
 
     ingest = dg.define_asset_job(
         job,
-        selection=[source.log_table, source.dead_letters_table, source.timeline_table],
+        selection=dg.AssetSelection.assets(
+            *map(names.key, (source.log_table, source.dead_letters_table, source.timeline_table))
+        ),
         description=f"Brings what has landed for {name} into its log.",
     )
     return dg.Definitions(sensors=[sensor], jobs=[ingest])
 
 
-def arrivals(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
+def arrivals(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names = PLAIN,
+) -> dg.Definitions:
     """Arrivals that assets have not taken in launch one incremental run of all these assets."""
-    job = f"{domain}_catch_up"
+    job, increments = names.own(f"{domain}_catch_up"), names.own(f"{domain}_increments")
 
     @dg.sensor(
-        name=f"{domain}_arrivals",
+        name=names.own(f"{domain}_arrivals"),
+        required_resource_keys=names.needs,
         job_name=job,
         minimum_interval_seconds=EVERY,
         description="Brings the windows up to date when something has arrived: one incremental run "
         "for all assets that are behind and that no stream keeps. Its cursor is the arrival for "
         "which each asset was launched last.",
     )
-    def sensor(
-        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
-    ) -> dg.SensorResult | dg.SkipReason:
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        tidemark = names.tidemark(context)
         glance, kept = tidemark.glance(), wishes.all_of(tidemark.settings)
         launched: dict[str, int] = json.loads(context.cursor or "{}")
         behind: dict[str, int] = {}
@@ -108,42 +133,53 @@ def arrivals(domain: str, transforms: Mapping[str, Definition]) -> dg.Definition
             )
         request = dg.RunRequest(
             run_key=" ".join(f"{asset}:{arrival}" for asset, arrival in fresh.items()),
-            run_config={"ops": {_increments(domain): {"config": {"assets": list(fresh)}}}},
+            run_config={"ops": {increments: {"config": {"assets": list(fresh)}}}},
         )
         return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
 
-    return dg.Definitions(sensors=[sensor], jobs=[_catch_up(domain, job, transforms)])
+    caught = _catch_up(domain, job, increments, transforms, partitions, names)
+    return dg.Definitions(sensors=[sensor], jobs=[caught])
 
 
-def _catch_up(domain: str, name: str, transforms: Mapping[str, Definition]) -> dg.JobDefinition:
+def _catch_up(
+    domain: str,
+    name: str,
+    op: str,
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names,
+) -> dg.JobDefinition:
     """The job of incremental runs: each asset takes in the arrivals that it has not seen."""
 
-    class CatchUpConfig(dg.Config):
+    class CatchUpConfig(of_assets(domain, transforms)):
         """Which assets to bring up to date."""
 
-        assets: list[str] = every(transforms)
-
-    @dg.op(name=_increments(domain), pool=ENGINE_POOL)
+    @dg.op(name=op, pool=ENGINE_POOL, required_resource_keys=names.needs)
     def catch_up(
         context: OpExecutionContext,
         config: CatchUpConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
+        tidemark = names.tidemark(context)
         done: dict[str, RunFacts | None] = {}
         failures = Failures(context)
-        for asset in _in_order(chosen(config.assets, transforms), transforms):
+        for asset in _in_order(config.assets, transforms):
+            transform = transforms[asset]
             try:
-                done[asset] = run.incremental(tidemark.warehouse, transforms[asset])
+                facts = run.incremental(tidemark.warehouse, transform, reported=True)
             except TidemarkError as error:
                 failures.add(str(error), error)
+                continue
+            done[asset] = facts
+            if facts is not None:
+                log_run(context, names, tidemark, transform, partitions(asset), facts)
         context.add_output_metadata({"runs": dg.MetadataValue.md(_table(done))})
         failures.tell()
 
     @dg.job(
         name=name,
         description="Takes in what has arrived, as a stream would: one incremental run of each "
-        "asset, then of its roll-ups. The windows that it published appear as materialized "
-        "partitions when they close.",
+        "asset, then of its roll-ups. Partitions that close with it, or change after they "
+        "closed, appear as materialized by its run.",
     )
     def job() -> None:
         catch_up()
@@ -172,10 +208,6 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
 def under_way(instance: dg.DagsterInstance, job: str) -> bool:
     """Whether a run of a job is queued or runs."""
     return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
-
-
-def _increments(domain: str) -> str:
-    return f"{domain}_increments"
 
 
 def _list(assets: Iterable[str]) -> str:

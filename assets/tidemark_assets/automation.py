@@ -11,15 +11,19 @@ from tidemark_assets import (
     corrections,
     ingests,
     lags,
+    lanes,
     nightly,
     outboxes,
+    previews,
     rebuilds,
+    replays,
     reporter,
     streams,
 )
 from tidemark_assets.build import Presentation
 from tidemark_assets.current import current_check
 from tidemark_assets.fresh import fresh_check
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
@@ -29,32 +33,38 @@ CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_de
 others have never been computed."""
 
 
-def automation(domain: str, found: Domains, show: Presentation) -> Iterator[dg.Definitions]:
+def automation(
+    domain: str, found: Domains, show: Presentation, names: Names = PLAIN
+) -> Iterator[dg.Definitions]:
     """The sensors and jobs of one domain, named after it or its sources."""
     for inlet in found.inlets.values():
-        yield arrivals.landing(inlet)
-        yield ingests.ingests(inlet.source)
+        yield arrivals.landing(inlet, names)
+        yield ingests.ingests(inlet.source, names)
         if isinstance(inlet.feed(Path(inlet.source.name)), KafkaFeed):
-            yield lags.lags(inlet)
+            yield lags.lags(inlet, names)
+    if found.lanes:
+        yield lanes.lanes(domain, found.lanes, names)
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
         # What is computed anew from the log; a roll-up follows it.
         counted = {name: t for name, t in transforms.items() if t.follows is None}
-        yield arrivals.arrivals(domain, transforms)
-        yield reporter.windows(domain, transforms, partitions, within)
-        yield streams.streams(domain, transforms)
-        yield nightly.nightly(domain, counted, partitions)
-        yield corrections.corrections(domain, counted)
-        yield rebuilds.rebuilds(domain, counted)
+        yield arrivals.arrivals(domain, transforms, partitions, names)
+        yield reporter.windows(domain, transforms, partitions, within, names)
+        yield streams.streams(domain, transforms, names)
+        yield nightly.nightly(domain, counted, partitions, names)
+        yield corrections.corrections(domain, counted, partitions, names)
+        yield previews.previews(domain, counted, names)
+        yield rebuilds.rebuilds(domain, counted, names)
+        yield replays.replays(domain, counted, names)
         for transform in transforms.values():
             checks = [
-                fresh_check(transform, within),
-                stream_check(transform),
-                nightly.parity_check(transform, partitions(transform.name)),
+                fresh_check(transform, within, names),
+                stream_check(transform, names),
+                nightly.parity_check(transform, partitions(transform.name), names),
             ]
             if transform.follows is None:
-                checks.append(current_check(transform))
+                checks.append(current_check(transform, names))
             yield dg.Definitions(asset_checks=checks)
             if isinstance(transform.publishes_to, KafkaTopic):
-                yield outboxes.outbox(transform)
+                yield outboxes.outbox(transform, names)

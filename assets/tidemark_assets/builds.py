@@ -11,14 +11,17 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark_assets.arrivals import EVERY
+from tidemark_assets.names import PLAIN, Names
 from tidemark_streaming.marts import Build, Marts
 
 
-def builds(project: Marts, assets: dg.AssetsDefinition) -> dg.SensorDefinition:
+def builds(
+    project: Marts, assets: dg.AssetsDefinition, names: Names = PLAIN
+) -> dg.SensorDefinition:
     """The sensor that reports what the command line built of these assets."""
 
     @dg.sensor(
-        name="marts_builds",
+        name=names.own("marts_builds"),
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports the marts that `tidemark marts` built, and what became of their "
@@ -27,11 +30,9 @@ def builds(project: Marts, assets: dg.AssetsDefinition) -> dg.SensorDefinition:
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         new = project.builds(int(context.cursor or 0))
         told = [event for build in new for event in _events(build, assets)]
-        for event in told:
-            context.instance.report_runless_asset_event(event)
         cursor = str(new[-1].at) if new else context.cursor
         said = f"Reported {len(told)} marts and tests." if told else "Nothing was built."
-        return dg.SensorResult(skip_reason=said, cursor=cursor)
+        return dg.SensorResult(skip_reason=said, cursor=cursor, asset_events=told)
 
     return sensor
 

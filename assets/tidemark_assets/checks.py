@@ -27,6 +27,7 @@ from tidemark.quality.results import CheckResult
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.own_faults import OWN, VERDICT, remedy
+from tidemark_assets.names import Names
 from tidemark_assets.pictures import embedded
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld
@@ -37,7 +38,7 @@ _DRAWN = 60
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 
 
-def names(transform: Definition) -> dict[str, str]:
+def check_names(transform: Definition) -> dict[str, str]:
     """Each expectation's name to that of its check, which has letters, digits and `_` alone."""
     found: dict[str, str] = {}
     for expectation in transform.expectations:
@@ -48,7 +49,7 @@ def names(transform: Definition) -> dict[str, str]:
 
 
 def specs(
-    transform: Definition, partitions: dg.PartitionsDefinition[str]
+    names: Names, transform: Definition, partitions: dg.PartitionsDefinition[str]
 ) -> list[dg.AssetCheckSpec]:
     """The checks of a transform's published asset."""
     with warnings.catch_warnings():
@@ -57,18 +58,19 @@ def specs(
         return [
             dg.AssetCheckSpec(
                 name,
-                asset=transform.table,
+                asset=names.key(transform.table),
                 description=_description(expectation),
                 partitions_def=partitions,
-                metadata={"expected": expectation.expected, "level": expectation.level},
+                metadata=_spoken(expectation),
             )
             for expectation, name in zip(
-                transform.expectations, names(transform).values(), strict=True
+                transform.expectations, check_names(transform).values(), strict=True
             )
         ]
 
 
 def evaluations(
+    names: Names,
     transform: Definition,
     found: Sequence[CheckResult],
     begins: Mapping[str, int],
@@ -85,20 +87,21 @@ def evaluations(
             place = bisect_right(starts, instant(failure["window_start"])) - 1
             failing[keys[max(place, 0)]].append(failure)
         for key in keys:
-            yield _evaluation(transform, result, failing[key], key)
+            yield _evaluation(names, transform, result, failing[key], key)
 
 
 def checked(
-    glance: Glance, transform: Definition, commits: Collection[int]
+    names: Names, glance: Glance, transform: Definition, commits: Collection[int]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """What the runs of these commits found."""
     if transform.expectations:
         found = results_since(glance, transform.name, min(commits) - 1)
         told = [r for r in found if r.seq in commits]
-        yield from streamed(transform, told, withheld(glance, transform))
+        yield from streamed(names, transform, told, withheld(glance, transform))
 
 
 def streamed(
+    names: Names,
     transform: Definition,
     told: Sequence[CheckResult],
     held: Sequence[Mapping[str, Any]],
@@ -117,7 +120,7 @@ def streamed(
         by_name[result.expectation].append(result)
     for found in by_name.values():
         together = _together(transform, found, held)
-        yield _evaluation(transform, together, together.failures)
+        yield _evaluation(names, transform, together, together.failures)
 
 
 def standing(
@@ -158,6 +161,7 @@ def _together(
 
 
 def _evaluation(
+    names: Names,
     transform: Definition,
     result: CheckResult,
     failing: Sequence[Mapping[str, Any]],
@@ -173,8 +177,8 @@ def _evaluation(
         description = f"This is {VERDICT}: {description}. {remedy(transform)}"
         metadata["what to do"] = dg.MetadataValue.md(remedy(transform))
     return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(transform.table),
-        check_name=names(transform)[result.expectation],
+        asset_key=names.key(transform.table),
+        check_name=check_names(transform)[result.expectation],
         passed=passed,
         metadata=metadata,
         severity=SEVERITY[result.level == WARNING],
@@ -199,6 +203,15 @@ def _keys(transform: Definition, row: Mapping[str, Any]) -> str:
     return json.dumps({k: row[k] for k in transform.keys}, default=str, separators=(",", ":"))
 
 
+def _spoken(expectation: Expectation) -> dict[str, Any]:
+    found: dict[str, Any] = {"expected": expectation.expected, "level": expectation.level}
+    if expectation.notes:
+        found["notes"] = dg.MetadataValue.md(expectation.notes)
+    if expectation.meta:
+        found["meta"] = dg.MetadataValue.json(dict(expectation.meta))
+    return found
+
+
 def _description(expectation: Expectation) -> str:
     effect = (
         "a warning: what fails is published, and marked"
@@ -206,7 +219,8 @@ def _description(expectation: Expectation) -> str:
         else "what fails is withheld in quarantine"
     )
     blame = f"; where it fails, that is {VERDICT}" if expectation.name in OWN else ""
-    return f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
+    told = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
+    return f"{expectation.description} {told}" if expectation.description else told
 
 
 def _metadata(result: CheckResult, failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.verify.parity import ParityReport
 from tidemark.verify.record import TABLE, Comparison
+from tidemark_assets.names import Names
 from tidemark_streaming.glance import Glance
 
 PARITY = "parity"
@@ -22,7 +23,9 @@ MOST = 100
 """Comparisons reported in a tick; the rest follows in the next ones."""
 
 
-def judged(verified: ParityReport, span: str, made_by: str) -> dg.AssetCheckEvaluation:
+def judged(
+    names: Names, verified: ParityReport, span: str, made_by: str
+) -> dg.AssetCheckEvaluation:
     """What was found, as the result of a check; a complete answer is no fault.
 
     Args:
@@ -38,7 +41,7 @@ def judged(verified: ParityReport, span: str, made_by: str) -> dg.AssetCheckEval
     withheld = [f"{name}: {count:,}" for name, count in verified.withheld.items()]
     said = f", {verified.quarantined:,} of them withheld" if verified.quarantined else ""
     return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(verified.asset),
+        asset_key=names.key(verified.asset),
         check_name=PARITY,
         passed=not verified.wrong,
         severity=dg.AssetCheckSeverity.ERROR,
@@ -59,7 +62,7 @@ def judged(verified: ParityReport, span: str, made_by: str) -> dg.AssetCheckEval
 
 
 def recorded(
-    glance: Glance, transforms: Mapping[str, Definition], told: int
+    names: Names, glance: Glance, transforms: Mapping[str, Definition], told: int
 ) -> tuple[list[dg.AssetCheckEvaluation], int]:
     """What was compared on the command line since the comparison number `told`: the results of
     these assets, and the number of the last of them."""
@@ -70,7 +73,7 @@ def recorded(
         told = -1
     found = [Comparison.of(row) for row in rows if row["number"] > told][:MOST]
     events = [
-        judged(c.report, _span(c), "`tidemark parity` or `tidemark demo`")
+        judged(names, c.report, _span(c), "`tidemark parity` or `tidemark demo`")
         for c in found
         if c.report.asset in transforms
     ]

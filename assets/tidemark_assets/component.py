@@ -6,14 +6,34 @@ attributes:
   domains: [my_project.shop]
 """
 
+import re
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import dagster as dg
 
+from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.maintenance import maintenance as kept_small
+from tidemark_assets.names import under
 from tidemark_assets.resources import resource
+
+__all__ = ["WindowedDomains"]
+
+_VARIABLE = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
+
+
+def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
+    """The variable that holds a secret: the secret itself is in no file and no page."""
+    if given is None:
+        return None
+    if found := _VARIABLE.fullmatch(given.strip()):
+        return found[1]
+    raise DefinitionError(
+        "The token of WindowedDomains is a secret: name the variable that holds it, as in "
+        "`token: '{{ env.TIDEMARK_TOKEN }}'`."
+    )
 
 
 class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
@@ -21,18 +41,51 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
 
     A domain is a package with modules `sources`, `feed`, `transforms` and `definitions`, the last
     of which has its `presentation`. The settings are Tidemark's own: `tidemark.toml` in the
-    project's folder, and variables of the environment. A project has one such component, which
-    names all of its domains; its executor stays the project's.
+    project's folder, and variables of the environment. The executor stays the project's. A project
+    may have several such components, each with a `key_prefix` of its own; one may do without.
     """
 
     domains: Sequence[str]
     """Packages, as in `my_project.shop`."""
 
+    key_prefix: str | None = None
+    """What stands before each key and name, as in `dev` or `trials/dev`."""
+
     maintenance: bool = False
     """Whether this project keeps the tables small: one place does that for all."""
 
+    home: str | None = None
+    """The folder of everything that Tidemark keeps; by default as the settings say."""
+
+    database: str | None = None
+    """The database that holds the tables; by default as the settings say."""
+
+    engine_port: int | None = None
+    """The port of the engine that Tidemark starts for the home; by default as the settings say."""
+
+    remote: str | None = None
+    """The address of an engine that runs already; by default as the settings say."""
+
+    token: Annotated[
+        str | None, dg.Resolver(_variable, model_field_type=str, inject_before_resolve=False)
+    ] = None
+    """The variable that holds the engine's token, as in `{{ env.TIDEMARK_TOKEN }}`."""
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        found = build_definitions(
-            self.domains, {"tidemark": resource(Settings())}, in_process=False
-        )
-        return dg.Definitions.merge(found, kept_small()) if self.maintenance else found
+        all_of_them = context.component_tree.get_all_components(WindowedDomains)
+        alike = [one for one in all_of_them if one.key_prefix == self.key_prefix]
+        if len(alike) > 1:
+            named = [domain for one in alike for domain in one.domains]
+            prefix = f"`key_prefix: {self.key_prefix}`" if self.key_prefix else "no `key_prefix`"
+            raise DefinitionError(
+                f"This project has {len(alike)} components WindowedDomains with {prefix}: let one "
+                f"name all domains, as in `domains: [{', '.join(dict.fromkeys(named))}]`, or give "
+                "each a prefix of its own."
+            )
+        places: dict[str, Any] = {"home": self.home, "database": self.database}
+        places |= {"engine_port": self.engine_port, "remote": self.remote}
+        settings = Settings(**{name: place for name, place in places.items() if place is not None})
+        tidemark = resource(settings, self.token)
+        given, prefix = {"tidemark": tidemark}, self.key_prefix
+        found = build_definitions(self.domains, given, in_process=False, key_prefix=prefix)
+        return dg.Definitions.merge(found, kept_small(under(prefix))) if self.maintenance else found

@@ -1,44 +1,54 @@
 """The correction job of a domain: windows that lack too-late events are computed anew with them.
 
-What it changed appears in the run, value by value, and as partitions by the sensor of windows.
+What it changed appears in the run, value by value, and as materialized partitions of that run.
 """
 
 from collections.abc import Mapping
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam
+from dagster import OpExecutionContext
 
 from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.run.correct import Correction
-from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, chosen, every
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.run_events import log_run
+from tidemark_assets.spans import PartitionsOf
+from tidemark_assets.steps import Failures, of_assets
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
 """Changes listed of each asset."""
 
 
-def corrections(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
+def corrections(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    partitions: PartitionsOf,
+    names: Names = PLAIN,
+) -> dg.Definitions:
     """The job that counts what came too late, in just the windows that lack it."""
 
-    class CorrectConfig(dg.Config):
+    class CorrectConfig(of_assets(domain, transforms)):
         """Which assets to correct."""
 
-        assets: list[str] = every(transforms)
-
-    @dg.op(name=f"{domain}_corrections", pool=ENGINE_POOL)
+    @dg.op(
+        name=names.own(f"{domain}_corrections"),
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
     def correct(
         context: OpExecutionContext,
         config: CorrectConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
+        tidemark = names.tidemark(context)
         done: dict[str, Correction] = {}
         failures = Failures(context)
-        for asset in chosen(config.assets, transforms):
+        for asset in config.assets:
+            transform = transforms[asset]
             try:
-                found = run.correct(tidemark.warehouse, transforms[asset], most=SHOWN)
+                found = run.correct(tidemark.warehouse, transform, most=SHOWN, reported=True)
             except TidemarkError as error:
                 failures.add(f"{asset}: {error}", error)
                 continue
@@ -46,13 +56,15 @@ def corrections(domain: str, transforms: Mapping[str, Definition]) -> dg.Definit
                 context.log.info(f"No window of {asset} lacks a late event.")
             else:
                 done[asset] = found
+                told = found.facts
+                log_run(context, names, tidemark, transform, partitions(asset), told)
         context.add_output_metadata(
             {"corrected": dg.MetadataValue.md(_table(done)), **_changes(done)}
         )
         failures.tell()
 
     @dg.job(
-        name=f"{domain}_correct",
+        name=names.own(f"{domain}_correct"),
         description="Computes just the windows anew that lack too-late events, and lists what that "
         "changed. It takes in no new arrival, and may run beside streams.",
     )

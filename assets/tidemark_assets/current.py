@@ -1,19 +1,24 @@
 """A check of each windowed asset: are its tables made by the definition in the code?
 
 The words are those of `tidemark changes`. Nothing is computed: what differs is told by what the
-tables' commits keep of their definition.
+tables' commits keep of their definition. The asset's page runs the check at any time; the jobs that
+change its tables tell of it, and so does the sensor `<domain>_windows`, when the code has another
+definition than before and when a run from elsewhere has changed the tables.
 """
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
 import dagster as dg
-from dagster import ResourceParam
 
 from tidemark.base.errors import DataError
 from tidemark.define.definition import Definition
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Effect
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import MEANING, Changes, differences
 from tidemark_assets.fresh import as_result
-from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -22,33 +27,64 @@ CURRENT = "definition_is_current"
 SAME = "The tables are made by the definition in the code."
 
 
-def current_check(transform: Definition) -> dg.AssetChecksDefinition:
-    """The check of an asset, as its page runs it; jobs that change its tables tell of it too."""
+def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
+    """The check of an asset, as its page runs it."""
 
     @dg.asset_check(
-        asset=transform.table,
+        asset=names.key(transform.table),
+        required_resource_keys=names.needs,
         name=CURRENT,
         description="The tables are made by the definition in the code: a warning where runs go on "
         "with them, an error where none does until they are rebuilt.",
         pool=ENGINE_POOL,
     )
-    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        tidemark = names.tidemark(context)
         with one_sentence():
-            return as_result(currency(tidemark.warehouse, transform))
+            return as_result(currency(tidemark.warehouse, transform, names))
 
     return check
 
 
-def currency(warehouse: Warehouse, transform: Definition) -> dg.AssetCheckEvaluation:
+def currency(warehouse: Warehouse, transform: Definition, names: Names) -> dg.AssetCheckEvaluation:
     """Whether an asset's tables are made by its definition, as the result of the check."""
     try:
         found = differences(warehouse, transform)
     except DataError as error:
         # It has not run yet, or its tables tell nothing of their definition.
-        return _evaluation(transform, str(error))
+        return _evaluation(names, transform, str(error))
     if found.same:
-        return _evaluation(transform, SAME)
-    return _evaluation(transform, _said(found), found)
+        return _evaluation(names, transform, SAME)
+    return _evaluation(names, transform, _said(found), found)
+
+
+def renewed(
+    warehouse: Warehouse,
+    transforms: Iterable[Definition],
+    runs: Sequence[Mapping[str, Any]],
+    known: dict[str, list[str | None]],
+    names: Names,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What is to be told of the check: once of each definition in the code, and again when a run
+    has changed what it says.
+
+    Args:
+        runs: of the ledger, those that are new and some before them.
+        known: remembers, by asset, the definition, the run and what was said.
+    """
+    newest = {r["asset"]: str(r["run"]) for r in runs}
+    for transform in transforms:
+        if transform.follows is not None:
+            continue
+        name, definition = transform.name, fingerprint(transform)
+        before, run, said = known.get(name, [None, None, None])
+        now = newest.get(name, run)
+        if (before, run) == (definition, now) and said is not None:
+            continue
+        found = currency(warehouse, transform, names)
+        if (before, said) != (definition, found.description):
+            yield found
+        known[name] = [definition, now, found.description]
 
 
 def listed(found: Changes) -> str:
@@ -71,11 +107,11 @@ def _said(found: Changes) -> str:
 
 
 def _evaluation(
-    transform: Definition, said: str, found: Changes | None = None
+    names: Names, transform: Definition, said: str, found: Changes | None = None
 ) -> dg.AssetCheckEvaluation:
     stops = found is not None and found.effect is Effect.REBUILD
     return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(transform.table),
+        asset_key=names.key(transform.table),
         check_name=CURRENT,
         passed=found is None,
         severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,

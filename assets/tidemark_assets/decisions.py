@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam
-from pydantic import Field
+from dagster import OpExecutionContext
+from pydantic import Field, create_model
 
-from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.names import Names
+from tidemark_assets.provenance import definition_of, made_of
+from tidemark_assets.steps import choice, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 Action = Callable[[Warehouse, Definition, Choice], list[int]]
@@ -36,7 +36,7 @@ class Judged:
 class Decision(dg.Config):
     """Which windows of an asset."""
 
-    asset: str = Field(description="The asset, as in departures_hourly.")
+    asset: str
     start: str | None = Field(
         default=None, description="The first window start, ISO 8601 in UTC; all by default."
     )
@@ -46,7 +46,7 @@ class Decision(dg.Config):
     )
 
 
-def jobs(judged: Iterable[Judged]) -> list[dg.JobDefinition]:
+def jobs(judged: Iterable[Judged], names: Names) -> list[dg.JobDefinition]:
     """The two jobs; none where nothing is judged."""
     by_name = {j.transform.name: j for j in judged}
     if not by_name:
@@ -57,44 +57,52 @@ def jobs(judged: Iterable[Judged]) -> list[dg.JobDefinition]:
             "Publish windows that are withheld in quarantine as they are, marked `released`.",
             quarantine.release,
             by_name,
+            names,
         ),
         _job(
             "discard_quarantined",
             "Leave windows that are withheld in quarantine out, until their values change.",
             quarantine.discard,
             by_name,
+            names,
         ),
     ]
 
 
 def _job(
-    name: str, description: str, action: Action, judged: Mapping[str, Judged]
+    name: str, description: str, action: Action, judged: Mapping[str, Judged], names: Names
 ) -> dg.JobDefinition:
-    @dg.op(name=name.removesuffix("_quarantined"), description=description, pool=ENGINE_POOL)
+    asked = (choice("judged_assets", judged), Field(description="The asset."))
+
+    class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
+        """Which windows of which asset."""
+
+    @dg.op(
+        name=names.own(name.removesuffix("_quarantined")),
+        description=description,
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
     def decide(
         context: OpExecutionContext,
-        config: Decision,
-        tidemark: ResourceParam[TidemarkResource],
+        config: DecisionConfig,
     ) -> None:
+        tidemark = names.tidemark(context)
         with one_sentence():
-            chosen = _find(judged, config.asset)
+            chosen = judged[config.asset]
             starts = action(tidemark.warehouse, chosen.transform, _choice(config))
+            made = definition_of(tidemark.warehouse, chosen.transform)
+        table = chosen.transform.table
+        tags = made_of(context, names, chosen.transform, table, made, context.run_id)
         context.log.info(f"{len(starts)} windows of {config.asset}: {context.op.name}.")
-        for event in _events(chosen, action, starts):
+        for event in _events(chosen, action, starts, tags, names):
             context.log_event(event)
 
-    @dg.job(name=name, description=description)
+    @dg.job(name=names.own(name), description=description)
     def job() -> None:
         decide()
 
     return job
-
-
-def _find(judged: Mapping[str, Judged], asset: str) -> Judged:
-    if asset not in judged:
-        known = ", ".join(judged) or "none"
-        raise DefinitionError(f"Asset '{asset}' has no quarantine; those that have: {known}.")
-    return judged[asset]
 
 
 def _choice(config: Decision) -> Choice:
@@ -104,7 +112,7 @@ def _choice(config: Decision) -> Choice:
 
 
 def _events(
-    judged: Judged, action: Action, starts: list[int]
+    judged: Judged, action: Action, starts: list[int], tags: Mapping[str, str], names: Names
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
     """What changed, by partition: a release is new data for all that follow."""
     transform, partitions = judged.transform, judged.partitions
@@ -112,10 +120,13 @@ def _events(
     for key, count in keys.items():
         if action is quarantine.release:
             yield dg.AssetMaterialization(
-                transform.table, partition=key, metadata={"released windows": count}
+                names.key(transform.table),
+                partition=key,
+                metadata={"released windows": count},
+                tags=tags,
             )
         yield dg.AssetObservation(
-            transform.quarantine_table,
+            names.key(transform.quarantine_table),
             partition=key,
             metadata={"windows that left": count, "decision": action.__name__},
         )

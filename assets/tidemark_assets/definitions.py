@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 
 import dagster as dg
 
@@ -10,39 +11,50 @@ from tidemark.base.settings import Settings
 from tidemark.define.rollup import RollUp, counting
 from tidemark_assets import decisions, parameter
 from tidemark_assets.automation import automation
-from tidemark_assets.build import (
-    Presentation,
-    feed_asset,
-    reference_assets,
-    source_assets,
-    transform_assets,
-)
+from tidemark_assets.build import Presentation, transform_assets
 from tidemark_assets.decisions import Judged
+from tidemark_assets.inflow import feed_asset, reference_assets, source_assets
+from tidemark_assets.lanes import lane_assets
 from tidemark_assets.maintenance import maintenance
+from tidemark_assets.names import Names, under
 from tidemark_assets.resources import resource
 from tidemark_assets.rollups import rollup_assets
 from tidemark_streaming import domains as packages
 
+__all__ = ["build_definitions", "domain_definitions"]
 
-def domain_definitions(domain: str) -> Callable[..., dg.Definitions]:
+
+def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[..., dg.Definitions]:
     """A domain as a code location, built when Dagster loads it, for the settings of that process.
 
     It stands in the domain's module `definitions`, beside its `presentation`. The first domain of
     the settings also has what is there once for all tables.
+
+    Example:
+        definitions = domain_definitions("shop")
+
+    Args:
+        domain: a package, as in `tidemark_assets.flights`.
+        key_prefix: what stands before each key and name, as for `build_definitions`.
     """
 
     def load() -> dg.Definitions:
         settings = Settings()
-        found = build_definitions([domain], {"tidemark": resource(settings)})
+        given = {"tidemark": resource(settings)}
+        found = build_definitions([domain], given, key_prefix=key_prefix)
         if domain == settings.domains[0]:
-            found = dg.Definitions.merge(found, maintenance())
+            found = dg.Definitions.merge(found, maintenance(under(key_prefix)))
         return found
 
     return dg.definitions(load)
 
 
 def build_definitions(
-    domains: Iterable[str], resources: Mapping[str, object], *, in_process: bool = True
+    domains: Iterable[str],
+    resources: Mapping[str, object],
+    *,
+    in_process: bool = True,
+    key_prefix: str | None = None,
 ) -> dg.Definitions:
     """The assets of some domains, a group for each, and what keeps them current.
 
@@ -52,34 +64,46 @@ def build_definitions(
         in_process: whether steps run in their run's own process. Steps are thin clients of one
             engine: a process for each only costs its start. A project that these definitions are
             a part of may have an executor of its own, and only one.
+        key_prefix: what stands before each key, as in `dev` or `trials/dev`, and before each name
+            of a group, job, sensor, schedule, step and resource, with `_` for `/`.
 
     Raises:
-        DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster.
+        DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster; or
+            a prefix has other characters than letters, digits and `_`.
     """
+    names = under(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}
     return dg.Definitions.merge(
         dg.Definitions(
             jobs=decisions.jobs(
-                Judged(transform, show.partitions_of(name))
-                for found, show in known.values()
-                for name, transform in found.transforms.items()
-                if transform.expectations
+                (
+                    Judged(transform, show.partitions_of(name))
+                    for found, show in known.values()
+                    for name, transform in found.transforms.items()
+                    if transform.expectations
+                ),
+                names,
             ),
-            resources={**resources, parameter.WINDOWS: parameter.windows_reader},
+            resources={
+                **{names.own(key): given for key, given in resources.items()},
+                names.own(parameter.WINDOWS): parameter.reader(names),
+            },
             executor=dg.in_process_executor if in_process else None,
         ),
-        *(part for domain, given in known.items() for part in _parts(domain, *given)),
+        *(part for domain, given in known.items() for part in _parts(domain, *given, names)),
     )
 
 
-def _parts(domain: str, found: packages.Domains, show: Presentation) -> Iterator[dg.Definitions]:
+def _parts(
+    domain: str, found: packages.Domains, show: Presentation, names: Names
+) -> Iterator[dg.Definitions]:
     group = domain.rpartition(".")[2]
-    unknown = [asset for asset in show.by_asset if asset not in found.transforms]
-    if unknown:
-        raise DefinitionError(
-            f"Domain '{domain}' presents partitions of an asset '{unknown[0]}', which it does not "
-            f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
-        )
+    for told, of in (("partitions", show.by_asset), ("the automation", show.automation)):
+        if unknown := [asset for asset in of if asset not in found.transforms]:
+            raise DefinitionError(
+                f"Domain '{domain}' presents {told} of an asset '{unknown[0]}', which it does not "
+                f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
+            )
     strange = [source for source in show.arrives_within if source not in found.inlets]
     if strange:
         raise DefinitionError(
@@ -88,16 +112,18 @@ def _parts(domain: str, found: packages.Domains, show: Presentation) -> Iterator
         )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for inlet in found.inlets.values():
-        assets += [feed_asset(inlet.source, group, show), source_assets(inlet, group, show)]
-        assets += reference_assets(inlet.source, group, show)
+        feed = inlet.feed(Path(inlet.source.name))
+        assets += [feed_asset(feed, group, show, names), source_assets(inlet, group, show, names)]
+        assets += reference_assets(inlet.source, group, show, names)
     for t in found.transforms.values():
         match t:
             case RollUp():
-                assets.append(rollup_assets(t, group, show))
+                assets.append(rollup_assets(t, group, show, names))
             case _:
-                assets.append(transform_assets(counting(t), group, show))
+                assets.append(transform_assets(counting(t), group, show, names))
+    assets += lane_assets(found, group, show, names)
     yield dg.Definitions(assets=assets)
-    yield from automation(group, found, show)
+    yield from automation(group, found, show, names)
 
 
 def _presentation(domain: str) -> Presentation:

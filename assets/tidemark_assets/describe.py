@@ -6,15 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
 from tidemark.base.instants import describe as span
+from tidemark.define import window_columns
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import counting
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.define.window_columns import WINDOW_MEANINGS
+from tidemark.store.arrival import TIMELINE
 from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
+from tidemark.store.rows import INSTANT
 from tidemark_assets import columns
+from tidemark_assets.names import Names
 
 Metadata = dict[str, Any]
+
+UNTOLD = "as computed"
+"""The type of a column that no definition tells."""
 
 MEANINGS = {
     "arrival": "Number of the arrival that brought it: 0, 1, 2, … without gaps",
@@ -26,17 +35,7 @@ MEANINGS = {
     "unparsed": "Null; of a row of before there were dead letters, the text that did not fit",
     "watermark_before": "The watermark before the arrival; null is -infinity",
     "watermark_after": "The watermark after the arrival",
-    "window_start": "Start of the window, inclusive",
-    "window_end": "End of the window, exclusive",
-    "events": "Events counted in the window",
-    "late_events": "Those of them that came after the watermark had passed the window's end",
-    "revision": "0 at the first firing, then one more at each",
-    "timing": "Whether the newest firing was EARLY, ON_TIME or LATE",
-    "final": "Whether nothing can change the window any more",
-    "last_arrival": "The newest arrival that is counted in the window",
-    "as_of": "The newest arrival that the run which wrote the row had seen",
-    "seq": "Number of the run's commit",
-    "quality": "passed, warned (it failed a warning) or released (a person let it through)",
+    **WINDOW_MEANINGS,
     "failed": "What the row failed: the expectation, its level, what was observed and expected",
     "status": "held, or discarded by a person",
     "run": "The run that withheld it",
@@ -44,6 +43,7 @@ MEANINGS = {
     "reason": "too_late, no_event_time, dated_ahead or unparsable",
     "bytes": "As they came; null where they may not be kept",
     "dead_letters": "What it brought beside its events that could not be decoded",
+    "undeclared": "Fields that it had beside the source's columns, as far as was looked",
     "schema_version": "That of the log when it came: one more each time the source gained columns",
     "references": "The versions that the source's references had, by name, as JSON",
     "lost": "Events that came too late for the window",
@@ -52,6 +52,8 @@ MEANINGS = {
     "retraction": "Whether the row takes back the one before",
 }
 """What the columns that Tidemark adds mean."""
+
+_TYPES = {pa.int64(): "bigint", pa.string(): "string", INSTANT: "timestamp"}
 
 
 def log(source: Source) -> Metadata:
@@ -73,10 +75,14 @@ def dead_letters() -> Metadata:
 
 def timeline(source: Source) -> Metadata:
     """Metadata of a source's timeline."""
-    return {"watermark": str(source.watermark)}
+    columns = {field.name: _TYPES[field.type] for field in TIMELINE}
+    return {
+        "watermark": str(source.watermark),
+        "dagster/column_schema": schema(columns, MEANINGS),
+    }
 
 
-def windows(transform: Definition) -> Metadata:
+def windows(transform: Definition, names: Names) -> Metadata:
     """Metadata of a transform's published table: the definition, readable."""
     rows = [f"| `{name}` | {value} |" for name, value in transform.aggregates.items()]
     return {
@@ -88,10 +94,15 @@ def windows(transform: Definition) -> Metadata:
         **({"publishes to": str(to)} if (to := transform.publishes_to) is not None else {}),
         **transform.remarks,
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
-        "dagster/column_schema": schema(columns.published(transform), meanings(transform)),
-        "dagster/column_lineage": columns.lineage(transform),
+        "dagster/column_schema": _told(transform, window_columns.published(transform)),
+        "dagster/column_lineage": columns.lineage(transform, names),
         **_code(transform),
     }
+
+
+def _told(transform: Definition, columns: Mapping[str, str | None]) -> dg.TableSchema:
+    kinds = {name: kind or UNTOLD for name, kind in columns.items()}
+    return schema(kinds, meanings(transform))
 
 
 def _code(transform: Definition) -> Metadata:
@@ -109,12 +120,26 @@ def _code(transform: Definition) -> Metadata:
 
 def panes(transform: Definition) -> Metadata:
     """Metadata of a transform's panes."""
-    return {"fires": str(transform.trigger), "accumulation": transform.accumulation or "none"}
-
-
-def lateness(transform: Definition) -> Metadata:
-    """Metadata of what a transform keeps of late events."""
     return {
+        "fires": str(transform.trigger),
+        "accumulation": transform.accumulation or "none",
+        "dagster/column_schema": _told(transform, window_columns.panes(transform)),
+    }
+
+
+def late(transform: Definition) -> Metadata:
+    """Metadata of a transform's late events."""
+    return _lateness(transform, window_columns.late(transform))
+
+
+def late_loss(transform: Definition) -> Metadata:
+    """Metadata of a transform's late loss."""
+    return _lateness(transform, window_columns.late_loss(transform))
+
+
+def _lateness(transform: Definition, of: Mapping[str, str | None]) -> Metadata:
+    return {
+        "dagster/column_schema": _told(transform, of),
         "allowed lateness": span(transform.allowed_lateness),
         "watermark": str(transform.source.watermark),
     }
@@ -124,7 +149,10 @@ def quarantine(transform: Definition) -> Metadata:
     """Metadata of a transform's quarantine: what is expected of its rows."""
     rows = [f"| `{e.name}` | {e.expected} | {e.level} |" for e in transform.expectations]
     head = ["| expectation | expects | level |", "| --- | --- | --- |"]
-    return {"expectations": dg.MetadataValue.md("\n".join([*head, *rows]))}
+    return {
+        "expectations": dg.MetadataValue.md("\n".join([*head, *rows])),
+        "dagster/column_schema": _told(transform, window_columns.withheld(transform)),
+    }
 
 
 def meanings(transform: Definition) -> dict[str, str]:

@@ -1,22 +1,24 @@
 """Freshness by event time: are the windows as new as the events that have arrived?
 
 Dagster's own freshness policies count on the wall clock, from the last materialization: by them a
-replay of last year is fresh, and so is a stream whose watermark stands still. This check compares
-event times instead: the newest event of the log with the watermark that the asset has reached.
+recording of last year is fresh, and so is a stream whose watermark stands still. This check
+compares event times instead: the newest event of the log with the watermark that the asset has
+reached.
 """
 
 import dagster as dg
-from dagster import ResourceParam
 
 from tidemark.base.instants import INFINITY, describe
 from tidemark.define.definition import Definition
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.report import moment
-from tidemark_assets.resources import TidemarkResource
 
 FRESH = "fresh_by_event_time"
 
 
-def fresh_check(transform: Definition, within: int) -> dg.AssetChecksDefinition:
+def fresh_check(
+    transform: Definition, within: int, names: Names = PLAIN
+) -> dg.AssetChecksDefinition:
     """The check of an asset, which its page runs at any time; the reporter does when it changes.
 
     Args:
@@ -24,15 +26,18 @@ def fresh_check(transform: Definition, within: int) -> dg.AssetChecksDefinition:
     """
 
     @dg.asset_check(
-        asset=transform.table,
+        asset=names.key(transform.table),
+        required_resource_keys=names.needs,
         name=FRESH,
         description=f"The watermark of the windows is at most {describe(within)} behind the newest "
         "event that has arrived.",
     )
-    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        tidemark = names.tidemark(context)
         glance, source = tidemark.glance(), transform.source.name
         asset = glance.asset(transform.name, source, transform.keys, transform.allowed_lateness)
-        found = freshness(transform, glance.source(source).newest_event, asset.watermark, within)
+        newest = glance.source(source).newest_event
+        found = freshness(names.key(transform.table), newest, asset.watermark, within)
         return as_result(found)
 
     return check
@@ -49,7 +54,7 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 
 
 def freshness(
-    transform: Definition, newest: int | None, watermark: int | None, within: int
+    key: dg.AssetKey, newest: int | None, watermark: int | None, within: int
 ) -> dg.AssetCheckEvaluation:
     """How fresh an asset is, given the newest event and the watermark that it has reached."""
     if newest is None:
@@ -60,7 +65,7 @@ def freshness(
         behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
         said = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."
     return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(transform.table),
+        asset_key=key,
         check_name=FRESH,
         passed=behind <= within,
         severity=dg.AssetCheckSeverity.WARN,

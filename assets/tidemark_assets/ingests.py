@@ -6,49 +6,55 @@ timeline as materialized, so that they don't look as if nobody had ever filled t
 """
 
 import dagster as dg
-from dagster import ResourceParam, SensorEvaluationContext
+from dagster import SensorEvaluationContext
 
 from tidemark.define.source import Source
 from tidemark_assets import report, undecoded
 from tidemark_assets.arrivals import EVERY
-from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.provenance import same_log, tags_of
 
 
-def ingests(source: Source) -> dg.Definitions:
+def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
     """Reports the arrivals of a source that Dagster did not bring in itself."""
     name = source.name
 
     @dg.sensor(
-        name=f"{name}_ingests",
+        name=names.own(f"{name}_ingests"),
+        required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Reports what other ways than Dagster brought into the log of {name}. It "
         "launches nothing.",
     )
-    def sensor(
-        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
-    ) -> dg.SkipReason:
-        glance, known = tidemark.glance(), _known(context.instance, source)
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        tidemark = names.tidemark(context)
+        timed = names.key(source.timeline_table)
+        glance, known = tidemark.glance(), _known(context.instance, timed)
         if glance.newest_arrival(name) + 1 == known:
             return dg.SkipReason(f"Dagster knows all arrivals of '{name}'.")
         timeline = glance.timeline(name)
         # Where Dagster knows more than there is, the log is another one.
         new = timeline[known:] or timeline
         facts = {"made by": "an ingest from outside", **report.brought(new, timeline)}
-        for table, size in report.sizes(source, timeline).items():
-            metadata = {**facts, report.ALL_ROWS: size}
-            context.instance.report_runless_asset_event(
-                dg.AssetMaterialization(table, metadata=metadata)
+        tags = tags_of(same_log(glance, source))
+        told = [
+            dg.AssetMaterialization(
+                names.key(table), metadata={**facts, report.ALL_ROWS: size}, tags=tags
             )
-        context.instance.report_runless_asset_event(undecoded.evaluation(source, new))
-        return dg.SkipReason(f"{len(new)} arrivals of '{name}' reported.")
+            for table, size in report.sizes(source, timeline).items()
+        ]
+        return dg.SensorResult(
+            skip_reason=f"{len(new)} arrivals of '{name}' reported.",
+            asset_events=[*told, undecoded.evaluation(names, source, new)],
+        )
 
     return dg.Definitions(sensors=[sensor])
 
 
-def _known(instance: dg.DagsterInstance, source: Source) -> int:
+def _known(instance: dg.DagsterInstance, timeline: dg.AssetKey) -> int:
     """How many arrivals the timeline had when Dagster last heard of it."""
-    event = instance.get_latest_materialization_event(dg.AssetKey(source.timeline_table))
+    event = instance.get_latest_materialization_event(timeline)
     said = event.asset_materialization if event is not None else None
     size = said.metadata.get(report.ALL_ROWS) if said is not None else None
     return size.value or 0 if isinstance(size, dg.IntMetadataValue) else 0

@@ -6,11 +6,11 @@ One job for all tables of the database, whichever domains write them.
 from collections.abc import Sequence
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam
+from dagster import OpExecutionContext
 from pydantic import Field
 
 from tidemark.store.maintenance import DAY, Maintained, maintain
-from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -28,15 +28,15 @@ class MaintenanceConfig(dg.Config):
     )
 
 
-def maintenance() -> dg.Definitions:
+def maintenance(names: Names = PLAIN) -> dg.Definitions:
     """The job and its schedule."""
 
-    @dg.op(name="maintain_tables", pool=ENGINE_POOL)
+    @dg.op(name=names.own("maintain_tables"), pool=ENGINE_POOL, required_resource_keys=names.needs)
     def keep_small(
         context: OpExecutionContext,
         config: MaintenanceConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
+        tidemark = names.tidemark(context)
         retention, done = int(config.retention_days * DAY), list[Maintained]()
         with one_sentence():
             for table in maintain(tidemark.warehouse, config.tables, retention=retention):
@@ -50,7 +50,7 @@ def maintenance() -> dg.Definitions:
         )
 
     @dg.job(
-        name=NAME,
+        name=names.own(NAME),
         description="Folds small files of all tables into few, shortens their logs, and removes "
         "files that nobody needs any more. Streams go on meanwhile.",
     )
@@ -58,7 +58,7 @@ def maintenance() -> dg.Definitions:
         keep_small()
 
     schedule = dg.ScheduleDefinition(
-        name=NAME,
+        name=names.own(NAME),
         job_name=job.name,
         cron_schedule="30 4 * * *",
         execution_timezone="UTC",

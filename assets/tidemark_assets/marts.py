@@ -14,13 +14,14 @@ from importlib.metadata import version
 from typing import Any
 
 import dagster as dg
-from dagster import AssetExecutionContext, ResourceParam
+from dagster import AssetExecutionContext
 from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, dbt_assets
 from packaging.version import Version, parse
 
 from tidemark.base.settings import Settings
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.builds import builds
+from tidemark_assets.names import under
 from tidemark_assets.resources import TidemarkResource, resource
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming import marts
@@ -41,28 +42,31 @@ def definitions() -> dg.Definitions:
     )
 
 
-def mart_assets(settings: Settings) -> list[dg.AssetsDefinition]:
+def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.AssetsDefinition]:
     """The assets of the dbt project of the settings; none where there is no project.
+
+    Args:
+        key_prefix: as for `build_definitions`, of marts and the windows of which they are made.
 
     Raises:
         DefinitionError: dbt can't read the project, with what it says of it.
     """
     if not marts.present(settings):
         return []
-    project = Marts(settings)
+    project, names = Marts(settings), under(key_prefix)
     manifest = project.manifest
     place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.profiles)
 
     @dbt_assets(
         manifest=manifest,
-        name="marts",
-        dagster_dbt_translator=MartTranslator(),
+        name=names.own("marts"),
+        dagster_dbt_translator=MartTranslator(key_prefix),
         project=place,
         pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
     )
-    def build(
-        context: AssetExecutionContext, tidemark: ResourceParam[TidemarkResource]
-    ) -> Iterator[Any]:
+    def build(context: AssetExecutionContext) -> Iterator[Any]:
+        tidemark = names.tidemark(context)
         with one_sentence():
             yield from _build(context, project, tidemark)
 
@@ -99,17 +103,25 @@ def _build(
 
 
 class MartTranslator(DagsterDbtTranslator):
-    """How the models of the project appear: keys, groups by folder, kinds."""
+    """How the models of the project appear: keys, groups by folder, kinds.
+
+    Args:
+        key_prefix: as for `build_definitions`.
+    """
+
+    def __init__(self, key_prefix: str | None = None) -> None:
+        super().__init__()
+        self._names = under(key_prefix)
 
     def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> dg.AssetKey:
         props = dbt_resource_props
         table = props["identifier"] if props["resource_type"] == "source" else props["name"]
-        return dg.AssetKey(table)
+        return self._names.key(table)
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
         if dbt_resource_props["resource_type"] == "source":
             return None
-        return dbt_resource_props["fqn"][1]
+        return self._names.own(dbt_resource_props["fqn"][1])
 
     def get_automation_condition(
         self, dbt_resource_props: Mapping[str, Any]

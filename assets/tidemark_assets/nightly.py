@@ -8,12 +8,13 @@ allowed lateness cost.
 from collections.abc import Mapping
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam
+from dagster import OpExecutionContext
 from pydantic import Field
 
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import counting
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
@@ -23,9 +24,10 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import ParityReport, parity
 from tidemark_assets import report
 from tidemark_assets.comparisons import PARITY, judged
-from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.provenance import made_of
 from tidemark_assets.spans import PartitionsOf, Span, last_closed
-from tidemark_assets.steps import Failures, chosen, every, one_sentence
+from tidemark_assets.steps import Failures, of_assets, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 DAYS = 3
@@ -35,34 +37,36 @@ def nightly(
     domain: str,
     transforms: Mapping[str, Definition],
     partitions: PartitionsOf,
+    names: Names = PLAIN,
 ) -> dg.Definitions:
     """The nightly job of a domain, its schedule, and the checks that it fills in."""
 
-    class NightlyConfig(dg.Config):
+    class NightlyConfig(of_assets(domain, transforms)):
         """What to compute anew."""
 
-        assets: list[str] = every(transforms)
         days: int = Field(
             default=DAYS,
             ge=1,
             description="How many partitions, counted back from the last closed.",
         )
 
-    @dg.op(name=f"{domain}_complete", pool=ENGINE_POOL)
+    @dg.op(
+        name=names.own(f"{domain}_complete"), pool=ENGINE_POOL, required_resource_keys=names.needs
+    )
     def complete(
         context: OpExecutionContext,
         config: NightlyConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
+        tidemark = names.tidemark(context)
         said, failures = [_HEAD, "| --- " * 7 + "|"], Failures(context)
-        for asset in chosen(config.assets, transforms):
+        for asset in config.assets:
             transform = transforms[asset]
             try:
                 days = _closed(tidemark.warehouse, transform, partitions(asset), config.days)
                 if not days:
                     context.log.info(f"{asset}: no partition has closed yet.")
                     continue
-                verified, facts = _anew(context, tidemark.warehouse, transform, days)
+                verified, facts = _anew(context, names, tidemark.warehouse, transform, days)
                 said.append(_row(days, verified, facts))
             except TidemarkError as error:
                 failures.add(f"{asset}: {error}", error)
@@ -70,7 +74,7 @@ def nightly(
         failures.tell()
 
     @dg.job(
-        name=f"{domain}_nightly",
+        name=names.own(f"{domain}_nightly"),
         description="Verifies the last closed days against a bounded computation, then publishes "
         "them complete, with the events that came too late, and says what differs.",
     )
@@ -78,7 +82,7 @@ def nightly(
         complete()
 
     schedule = dg.ScheduleDefinition(
-        name=f"{domain}_nightly",
+        name=names.own(f"{domain}_nightly"),
         job_name=job.name,
         cron_schedule="30 3 * * *",
         execution_timezone="UTC",
@@ -88,25 +92,27 @@ def nightly(
 
 
 def parity_check(
-    transform: Definition, partitions: dg.TimeWindowPartitionsDefinition
+    transform: Definition, partitions: dg.TimeWindowPartitionsDefinition, names: Names = PLAIN
 ) -> dg.AssetChecksDefinition:
     """The check that the nightly job fills in, which the asset's page runs at any time."""
 
     @dg.asset_check(
-        asset=transform.table,
+        asset=names.key(transform.table),
+        required_resource_keys=names.needs,
         name=PARITY,
         description=f"What is published for the last {DAYS} closed partitions is what a bounded "
         "computation of the log gives.",
         pool=ENGINE_POOL,
     )
-    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        tidemark = names.tidemark(context)
         with one_sentence():
             days = _closed(tidemark.warehouse, transform, partitions, DAYS)
             if not days:
                 return dg.AssetCheckResult(passed=True, description="No partition has closed yet.")
             start, end = days[0].start, days[-1].end
             verified = parity(tidemark.warehouse, transform, start, end)
-            found = judged(verified, _span(days), "the check itself")
+            found = judged(names, verified, _span(days), "the check itself")
         return dg.AssetCheckResult(
             passed=found.passed, description=found.description, metadata=found.metadata
         )
@@ -130,6 +136,7 @@ def _closed(
 
 def _anew(
     context: OpExecutionContext,
+    names: Names,
     warehouse: Warehouse,
     transform: Definition,
     days: list[Span],
@@ -137,13 +144,19 @@ def _anew(
     start, end = days[0].start, days[-1].end
     verified = parity(warehouse, transform, start, end)
     # It takes check results too, which its signature leaves out.
-    context.log_event(judged(verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
+    context.log_event(judged(names, verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
     facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
     found = report.computed(warehouse, counting(transform), facts, begins, end)
     for table, partitions in found.items():
+        made = fingerprint(transform)
+        tags = made_of(context, names, transform, table, made, facts.run)
         for key, metadata in partitions.items():
-            context.log_event(dg.AssetMaterialization(table, partition=key, metadata=metadata))
+            context.log_event(
+                dg.AssetMaterialization(
+                    names.key(table), partition=key, metadata=metadata, tags=tags
+                )
+            )
     return verified, facts
 
 

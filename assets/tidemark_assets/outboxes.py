@@ -10,13 +10,14 @@ import time
 from collections.abc import Mapping
 
 import dagster as dg
-from dagster import ResourceParam, SensorEvaluationContext
+from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import describe
+from tidemark.base.instants import describe, over
 from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.fresh import as_result
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.outbox.standing import Standing, standing
@@ -30,49 +31,51 @@ WITHIN = 300_000_000
 """How long a version may wait to go out, in microseconds."""
 
 
-def outbox(transform: Definition) -> dg.Definitions:
+def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
     """The sensor and the check of an asset that publishes to a topic."""
     name = transform.name
 
     @dg.sensor(
-        name=f"{name}_outbox",
+        name=names.own(f"{name}_outbox"),
+        required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Reports how far {transform.publishes_to} is behind {name}. It launches "
         "nothing.",
     )
-    def sensor(
-        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
-    ) -> dg.SensorResult | dg.SkipReason:
-        found = kept_up(transform, tidemark)
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        tidemark = names.tidemark(context)
+        found = kept_up(names, transform, tidemark)
         before, now = json.loads(context.cursor or '{"at": 0, "passed": null}'), time.time()
         said = found.description or ""
-        if found.passed == before["passed"] and now - before["at"] < REPORT_EVERY:
+        if found.passed == before["passed"] and not over(REPORT_EVERY, before["at"], now):
             return dg.SkipReason(said)
-        seen = dg.AssetObservation(transform.table, metadata=found.metadata)
-        for event in (seen, found):
-            context.instance.report_runless_asset_event(event)
+        seen = dg.AssetObservation(names.key(transform.table), metadata=found.metadata)
         memory = json.dumps({"at": now, "passed": found.passed})
-        return dg.SensorResult(skip_reason=said, cursor=memory)
+        return dg.SensorResult(skip_reason=said, cursor=memory, asset_events=[seen, found])
 
     @dg.asset_check(
-        asset=transform.table,
+        asset=names.key(transform.table),
+        required_resource_keys=names.needs,
         name=KEEPS_UP,
         description=f"What is published is in {transform.publishes_to} within {describe(WITHIN)}.",
     )
-    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
-        return as_result(kept_up(transform, tidemark))
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        tidemark = names.tidemark(context)
+        return as_result(kept_up(names, transform, tidemark))
 
     return dg.Definitions(sensors=[sensor], asset_checks=[check])
 
 
-def kept_up(transform: Definition, tidemark: TidemarkResource) -> dg.AssetCheckEvaluation:
+def kept_up(
+    names: Names, transform: Definition, tidemark: TidemarkResource
+) -> dg.AssetCheckEvaluation:
     """Whether what is published went out: a warning while it waits for long or the brokers don't
     answer, an error where that does not pass by itself."""
     try:
         stands = standing(tidemark.tables, transform)
     except TidemarkError as error:
-        return _evaluation(transform, str(error), passing=error.passing)
+        return _evaluation(names, transform, str(error), passing=error.passing)
     facts: dict[str, dg.MetadataValue | str | int] = {
         "topic": stands.topic,
         "version out": stands.version,
@@ -83,8 +86,8 @@ def kept_up(transform: Definition, tidemark: TidemarkResource) -> dg.AssetCheckE
     late = stands.since is not None and time.time_ns() // 1000 - stands.since > WITHIN
     behind = f"is {_versions(stands.behind)} behind" if stands.behind else "has all of it"
     if late:
-        return _evaluation(transform, _late(transform, stands), facts=facts)
-    return _evaluation(transform, f"The topic {behind}.", passed=True, facts=facts)
+        return _evaluation(names, transform, _late(transform, stands), facts=facts)
+    return _evaluation(names, transform, f"The topic {behind}.", passed=True, facts=facts)
 
 
 def _versions(count: int) -> str:
@@ -100,6 +103,7 @@ def _late(transform: Definition, stands: Standing) -> str:
 
 
 def _evaluation(
+    names: Names,
     transform: Definition,
     said: str,
     *,
@@ -108,7 +112,7 @@ def _evaluation(
     facts: Mapping[str, dg.MetadataValue | str | int] | None = None,
 ) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(transform.table),
+        asset_key=names.key(transform.table),
         check_name=KEEPS_UP,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN if passing else dg.AssetCheckSeverity.ERROR,

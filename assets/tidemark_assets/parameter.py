@@ -3,10 +3,14 @@
     @dg.asset(partitions_def=days)
     def report(departures_hourly: pd.DataFrame) -> None: ...
 
-gets the windows of the run's partitions, or all of them where it has none.
+gets the windows of the run's partitions, or all of them where it has none. As the parameter's type
+says, they are a pandas or a Polars DataFrame, or an Arrow table.
 """
 
+import sys
+from collections.abc import Callable
 from datetime import UTC
+from functools import cache
 from typing import Any
 
 import dagster as dg
@@ -15,8 +19,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from tidemark.base.errors import DataError
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.glance import Glance
+
+__all__ = ["FINAL", "WINDOWS", "Reader", "windows_reader"]
 
 WINDOWS = "tidemark_windows"
 """The key of the IO manager that reads windows."""
@@ -26,7 +33,7 @@ FINAL = "final"
 
 
 class Reader(dg.IOManager):
-    """Gives windows as a pandas DataFrame, or as an Arrow table where the parameter says so."""
+    """Gives windows as a pandas DataFrame, or as what else the parameter says."""
 
     def __init__(self, glance: Glance) -> None:
         self._glance = glance
@@ -34,18 +41,20 @@ class Reader(dg.IOManager):
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Nothing: the step that computes windows has published them."""
 
-    def load_input(self, context: dg.InputContext) -> pd.DataFrame | pa.Table:
+    def load_input(self, context: dg.InputContext) -> object:
         table = context.asset_key.path[-1]
         wanted = context.dagster_type.typing_type
-        if wanted not in (Any, pd.DataFrame, pa.Table):
+        ways = _ways()
+        if wanted not in ways:
             raise dg.Failure(
-                f"The windows of '{table}' come as a pandas DataFrame or an Arrow table, not as "
-                f"{getattr(wanted, '__name__', wanted)}: change the type of the parameter.",
+                f"The windows of '{table}' come as a pandas or a Polars DataFrame or an Arrow "
+                f"table, not as {getattr(wanted, '__name__', wanted)}: change the type of the "
+                "parameter.",
                 allow_retries=False,
             )
         with one_sentence():
             rows = self._read(table, context)
-        return rows if wanted is pa.Table else rows.to_pandas()
+        return ways[wanted](rows)
 
     def _read(self, table: str, context: dg.InputContext) -> pa.Table:
         chosen: ds.Expression | None = None
@@ -61,13 +70,35 @@ class Reader(dg.IOManager):
         return rows
 
 
-@dg.io_manager(
-    required_resource_keys={"tidemark"},
-    description="Reads the windows of Tidemark's assets, and writes nothing.",
-)
-def windows_reader(context: dg.InitResourceContext) -> Reader:
+@cache
+def reader(names: Names) -> dg.IOManagerDefinition:
     """The IO manager of windowed assets: downstream assets get them as parameters."""
-    return Reader(context.resources.tidemark.glance())
+
+    @dg.io_manager(
+        required_resource_keys=names.needs,
+        description="Reads the windows of Tidemark's assets, and writes nothing.",
+    )
+    def read(context: dg.InitResourceContext) -> Reader:
+        return Reader(names.tidemark(context).glance())
+
+    return read
+
+
+windows_reader = reader(PLAIN)
+"""That of assets whose keys have no prefix."""
+
+
+def _ways() -> dict[Any, Callable[[pa.Table], object]]:
+    """By the type of a parameter, how it gets windows."""
+    ways: dict[Any, Callable[[pa.Table], object]] = {
+        Any: pa.Table.to_pandas,
+        pd.DataFrame: pa.Table.to_pandas,
+        pa.Table: lambda rows: rows,
+    }
+    # Whoever asks for Polars has imported it.
+    if (polars := sys.modules.get("polars")) is not None:
+        ways[polars.DataFrame] = polars.from_arrow
+    return ways
 
 
 def _instant(moment: Any) -> pa.Scalar:  # noqa: ANN401 (Dagster's own subclass of datetime)

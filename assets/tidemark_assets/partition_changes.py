@@ -1,18 +1,22 @@
 """Which partitions runs of the ledger changed, told from the tables without the engine.
 
-Only closed partitions count, once when they close and again when they change.
+Only closed partitions count, once when they close and again when they change. Each run counts for
+what it did itself: those that it changed and that were closed by then, and those that it closed.
 """
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import dagster as dg
 
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
-from tidemark_assets.spans import spans
+from tidemark_assets.spans import Span, spans
 from tidemark_streaming.glance import Glance
 
 
@@ -32,6 +36,16 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Leg:
+    """Commits of an asset one after the other, and the watermarks before and after them, by which
+    partitions close."""
+
+    commits: frozenset[int]
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
 class Touched:
     """A closed partition that runs changed, as its table stands now."""
 
@@ -47,38 +61,29 @@ def closed(
     glance: Glance,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
-    before: Mark,
-    after: Mark,
-    others: Collection[int] = (),
+    legs: Sequence[Leg],
 ) -> Iterator[Touched]:
-    """The partitions that are closed at `after` and have changed, or have closed, since `before`.
-
-    Args:
-        others: commits that don't count as a change, because they report themselves.
-    """
-    if after.watermark is None:
+    """The partitions that have closed with the commits of these legs, or were closed and changed by
+    them."""
+    highs = [leg.high for leg in legs if leg.high is not None]
+    if not highs:
         return
-    starts = glance.windows(transform.table, before.seq, others)
+    starts = glance.windows(transform.table, frozenset().union(*(leg.commits for leg in legs)))
     # What was published as it came closes with its partition, perhaps without another event.
-    opened = [] if before.watermark is None else [before.watermark - transform.window.reach]
+    opened = [leg.low - transform.window.reach for leg in legs if leg.low is not None]
     if not starts and not opened:
         return
-    days = spans(partitions, min([*starts, *opened]), max([*starts, after.watermark]))
-    if not days:
-        return
+    first = max(instant(partitions.start), min([*starts, *opened]))
+    edge = spans(partitions, first, first)
     columns = ["events", "late_events", "final", "seq"]
-    found = glance.between(transform.table, columns, days[0].start, days[-1].end)
-    if found is None:
+    found = glance.between(transform.table, columns, edge[0].start, max(highs)) if edge else None
+    if found is None or not found[0]:
         return
-    begins, rows = found[0], found[1].to_pylist()
-    for day in days:
-        closes = transform.window.closing(day.end)
-        if closes > after.watermark:
-            continue
-        mine = [r for s, r in zip(begins, rows, strict=True) if day.start <= s < day.end]
-        just_closed = before.watermark is None or closes > before.watermark
-        changed = {r["seq"] for r in mine if r["seq"] > before.seq}.difference(others)
-        if mine and (just_closed or changed):
+    days = spans(partitions, edge[0].start, max(found[0]))
+    rows = _by_day(days, found[0], found[1].to_pylist())
+    for day, mine in zip(days, rows, strict=True):
+        closes, commits = transform.window.closing(day.end), {r["seq"] for r in mine}
+        if mine and any(_tells(leg, closes, commits) for leg in legs):
             yield Touched(
                 key=day.key,
                 start=day.start,
@@ -89,6 +94,50 @@ def closed(
             )
 
 
-def watermark(run: Mapping[str, Any]) -> int | None:
-    """The watermark of a run, a row of the ledger, in microseconds; None is minus infinity."""
-    return None if run["watermark"] is None else instant(run["watermark"])
+def unreported(runs: Iterable[Mapping[str, Any]], low: int | None) -> tuple[list[Leg], int | None]:
+    """The legs of those runs that don't report themselves, and the watermark after all of them.
+
+    Args:
+        runs: of one asset, rows of the ledger in order and without gaps.
+        low: the watermark before them.
+    """
+    legs = list[Leg]()
+    for own, together in groupby(runs, itemgetter("reported")):
+        before, commits = low, set[int]()
+        for run in together:
+            commits.add(run["seq"])
+            low = run["watermark"] if carries(run) else low
+        if not own:
+            legs.append(Leg(frozenset(commits), before, low))
+    return legs, low
+
+
+def alone(glance: Glance, run: Mapping[str, Any]) -> Leg:
+    """A run as a leg of its own: what it tells, or should have told, of itself."""
+    before = (r for r in glance.runs_before(run["asset"], run["seq"]) if carries(r))
+    low = next((r["watermark"] for r in reversed(list(before))), None)
+    return Leg(frozenset({run["seq"]}), low if carries(run) else run["watermark"], run["watermark"])
+
+
+def carries(run: Mapping[str, Any]) -> bool:
+    """Whether a run brings the watermark on by which partitions close: all do but those that
+    replace a range alone and report it themselves."""
+    return not run["reported"] or run["window_from"] is None
+
+
+def _by_day(
+    days: Sequence[Span], begins: Sequence[int], rows: Sequence[dict[str, Any]]
+) -> list[list[dict[str, Any]]]:
+    """Rows of windows by the day in which each begins."""
+    starts, found = [day.start for day in days], [list[dict[str, Any]]() for _ in days]
+    for begin, row in zip(begins, rows, strict=True):
+        place = bisect_right(starts, begin) - 1
+        if place >= 0 and begin < days[place].end:
+            found[place].append(row)
+    return found
+
+
+def _tells(leg: Leg, closes: int, commits: set[int]) -> bool:
+    if leg.high is None or closes > leg.high:
+        return False
+    return leg.low is None or closes > leg.low or not leg.commits.isdisjoint(commits)

@@ -8,62 +8,64 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam
+from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import DataError, TidemarkError
+from tidemark.base.errors import TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.run import rebuild as run
 from tidemark.run.rebuild import Rebuilt
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.changes import Changes, changes, differences
-from tidemark_assets.current import currency, listed
+from tidemark.verify.changes import Changes, changes
+from tidemark_assets.current import currency
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.previews import NONE, SHOWN, changed, kinds, told
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, chosen
+from tidemark_assets.steps import Failures, of_assets
 from tidemark_streaming.orchestrator import ENGINE_POOL
-
-SHOWN = 20
-"""Values listed of each asset."""
 
 _Swap = Callable[[Warehouse, Definition], RunFacts]
 
 
-class RebuildConfig(dg.Config):
-    """Which assets to rebuild."""
-
-    assets: list[str] = Field(
-        default=[], description="The assets; by default those whose tables another definition made."
-    )
-
-
-class SwapConfig(dg.Config):
-    """Of which assets the tables change places."""
-
-    assets: list[str] = Field(description="The assets, by name.")
-
-
-class SwitchConfig(SwapConfig):
-    """Which assets to switch to what was rebuilt."""
-
-    way_back: bool = Field(
-        default=True,
-        description="Whether to keep what a switch replaces. Of tables that a killed run has left "
-        "half published nothing can be kept: without a way back the switch goes on all the same.",
-    )
-
-
-def rebuilds(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
+def rebuilds(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.Definitions:
     """The jobs `<domain>_rebuild`, `<domain>_switch` and `<domain>_switch_back`."""
 
-    @dg.op(name=f"{domain}_rebuilds", pool=ENGINE_POOL)
+    class RebuildConfig(
+        of_assets(
+            domain,
+            transforms,
+            by_default="those whose tables another definition made",
+            default=(),
+        )
+    ):
+        """Which assets to rebuild."""
+
+    class SwapConfig(of_assets(domain, transforms, by_default=None)):
+        """Of which assets the tables change places."""
+
+    class SwitchConfig(SwapConfig):
+        """Which assets to switch to what was rebuilt."""
+
+        way_back: bool = Field(
+            default=True,
+            description="Whether to keep what a switch replaces. Of tables that a killed run has "
+            "left half published nothing can be kept: without a way back the switch goes on all "
+            "the same.",
+        )
+
+    @dg.op(
+        name=names.own(f"{domain}_rebuilds"), pool=ENGINE_POOL, required_resource_keys=names.needs
+    )
     def beside(
         context: OpExecutionContext,
         config: RebuildConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
+        tidemark = names.tidemark(context)
         warehouse, failures = tidemark.warehouse, Failures(context)
-        asked = chosen(config.assets, transforms) or _changed(warehouse, transforms)
+        asked = config.assets or changed(warehouse, transforms)
         done: dict[str, tuple[Rebuilt, Changes]] = {}
         for asset in asked:
             transform = transforms[asset]
@@ -75,45 +77,58 @@ def rebuilds(domain: str, transforms: Mapping[str, Definition]) -> dg.Definition
             except TidemarkError as error:
                 failures.add(f"{asset}: {error}", error)
                 continue
-            _judge(context, warehouse, transform)
-        context.add_output_metadata({"rebuilt": dg.MetadataValue.md(_table(done)), **_told(done)})
+            _judge(context, names, warehouse, transform)
+        context.add_output_metadata(
+            {
+                "rebuilt": dg.MetadataValue.md(_table(done)),
+                **told({a: found for a, (_, found) in done.items()}),
+            }
+        )
         failures.tell()
 
     @dg.job(
-        name=f"{domain}_rebuild",
+        name=names.own(f"{domain}_rebuild"),
         description="Makes the tables of assets anew by the definition in the code, beside those "
         "that are there, and shows what would change. Streams go on; nothing is replaced.",
     )
     def rebuild() -> None:
         beside()
 
-    @dg.op(name=f"{domain}_switch_tables", pool=ENGINE_POOL)
+    @dg.op(
+        name=names.own(f"{domain}_switch_tables"),
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
     def forward(
         context: OpExecutionContext,
         config: SwitchConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
+        tidemark = names.tidemark(context)
         act = partial(run.switch, way_back=config.way_back)
-        _swap(context, tidemark, chosen(config.assets, transforms), transforms, act)
+        _swap(context, names, tidemark, config.assets, transforms, act)
 
     @dg.job(
-        name=f"{domain}_switch",
+        name=names.own(f"{domain}_switch"),
         description="Puts what was rebuilt in the place of the assets' tables, in one commit each, "
         "with what has arrived since. The way back is open for seven days.",
     )
     def switch() -> None:
         forward()
 
-    @dg.op(name=f"{domain}_switch_back_tables", pool=ENGINE_POOL)
+    @dg.op(
+        name=names.own(f"{domain}_switch_back_tables"),
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
     def backward(
         context: OpExecutionContext,
         config: SwapConfig,
-        tidemark: ResourceParam[TidemarkResource],
     ) -> None:
-        _swap(context, tidemark, chosen(config.assets, transforms), transforms, run.back)
+        tidemark = names.tidemark(context)
+        _swap(context, names, tidemark, config.assets, transforms, run.back)
 
     @dg.job(
-        name=f"{domain}_switch_back",
+        name=names.own(f"{domain}_switch_back"),
         description="Puts back what the assets' tables had before their last switch. Put the "
         "earlier code back too: runs of the later one are refused.",
     )
@@ -125,6 +140,7 @@ def rebuilds(domain: str, transforms: Mapping[str, Definition]) -> dg.Definition
 
 def _swap(
     context: OpExecutionContext,
+    names: Names,
     tidemark: TidemarkResource,
     assets: Sequence[str],
     transforms: Mapping[str, Definition],
@@ -139,7 +155,7 @@ def _swap(
         except TidemarkError as error:
             failures.add(str(error), error)
             continue
-        _judge(context, tidemark.warehouse, transforms[asset])
+        _judge(context, names, tidemark.warehouse, transforms[asset])
     rows = ["| asset | commit | through arrival | windows | withheld |", "| --- " * 5 + "|"]
     rows += [
         f"| {asset} | {f.seq} | {f.through_arrival:,} | {f.windows:,} | {f.quarantined:,} |"
@@ -149,55 +165,20 @@ def _swap(
     failures.tell()
 
 
-def _changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:
-    """The assets whose tables another definition made, wholly or in part."""
-    found: list[str] = []
-    for asset, transform in transforms.items():
-        try:
-            told = differences(warehouse, transform)
-        except DataError:
-            # It has not run yet, or its tables tell nothing.
-            continue
-        found += [] if told.same else [asset]
-    return found
-
-
-def _judge(context: OpExecutionContext, warehouse: Warehouse, transform: Definition) -> None:
+def _judge(
+    context: OpExecutionContext, names: Names, warehouse: Warehouse, transform: Definition
+) -> None:
     # It takes check results too, which its signature leaves out.
-    context.log_event(currency(warehouse, transform))  # pyright: ignore[reportArgumentType]
+    context.log_event(currency(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
 
 
 def _table(done: Mapping[str, tuple[Rebuilt, Changes]]) -> str:
     if not done:
-        return "The tables of all assets are made by the definitions in the code."
+        return NONE
     rows = ["| asset | beside | through arrival | windows | rows that differ |", "| --- " * 5 + "|"]
     for asset, (made, found) in done.items():
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
         rows.append(
             f"| {asset} | `{asset}__rebuild` | {made.through:,} (the asset: {made.current:,}) | "
-            f"{made.windows:,} | {kinds} of {found.windows:,} |"
+            f"{made.windows:,} | {kinds(found)} of {found.windows:,} |"
         )
     return "\n".join(rows)
-
-
-def _told(
-    done: Mapping[str, tuple[Rebuilt, Changes]],
-) -> dict[str, dg.MarkdownMetadataValue]:
-    """What differs, and the first values that would change, of each asset."""
-    told: dict[str, dg.MarkdownMetadataValue] = {}
-    for asset, (_, found) in done.items():
-        if found.differences:
-            told[f"what differs in {asset}"] = dg.MetadataValue.md(listed(found))
-        if found.examples:
-            told[f"changes of {asset}"] = dg.MetadataValue.md(_values(found))
-    return told
-
-
-def _values(found: Changes) -> str:
-    rows: Sequence[str] = [
-        f"| {e.window_start} | {', '.join(f'{k}={v}' for k, v in e.keys.items())} | {e.kind} | "
-        f"{e.column or ''} | {e.before or ''} | {e.after or ''} |"
-        for e in found.examples
-    ]
-    head = ["| window | keys | | column | before | after |", "| --- " * 6 + "|"]
-    return "\n".join([*head, *rows])

@@ -1,5 +1,6 @@
 """What runs found, as metadata of materializations: by table, and by table and partition."""
 
+import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,11 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.conditions import Within
 from tidemark.store.ledger import RunFacts, spans
 from tidemark.store.log import Log
+from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
+from tidemark_streaming.accepted import passed_over
 
 QUARTER = 900_000_000
 """Every partition begins at a quarter of an hour, in all of the world's time zones."""
@@ -45,7 +48,7 @@ def ingested(
     facts = brought(arrivals, timeline)
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     found: dict[str, Metadata] = {
-        table: {**facts, ALL_ROWS: size, **_table(warehouse, table, meanings)}
+        table: {**facts, ALL_ROWS: size, **of_table(warehouse, table, meanings)}
         for table, size in sizes(source, timeline).items()
     }
     if arrivals:
@@ -56,6 +59,8 @@ def ingested(
 def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
     """What new arrivals brought, the last of a timeline's."""
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
+    unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
+    lost = [told for a in arrivals for told in passed_over(a.position)]
     return {
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),
@@ -64,6 +69,8 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
         "watermark now": moment(timeline[-1].after if timeline else None),
         "newest event time": moment(max(newest, default=None)),
         "schema version": timeline[-1].schema_version if timeline else 1,
+        **({"passed over": "; ".join(lost)} if lost else {}),
+        **({"undeclared fields": ", ".join(sorted(unknown))} if unknown else {}),
     }
 
 
@@ -122,7 +129,7 @@ def computed(
     if transform.accumulation is not None:
         measures[transform.panes_table] = {ROWS: F.count("*")}
     for table, own in _measured(warehouse, measures, begins, end).items():
-        everywhere = of_run[table] | _table(warehouse, table, meanings)
+        everywhere = of_run[table] | of_table(warehouse, table, meanings)
         found[table] = {key: metadata | everywhere for key, metadata in own.items()}
     # Once, with the newest partition, which the asset's page shows: it is of the whole range.
     drawn = pictures.of_windows(warehouse, transform, min(begins.values()), end)
@@ -140,7 +147,7 @@ def rolled_up(
     """What a roll-up has after a run, as `computed`; `facts` is None where nothing was new."""
     run: Metadata = {"run windows": 0}
     if facts is not None:
-        run = {"run windows": facts.windows, **lasted(asdict(facts))}
+        run = {RUN: facts.run, "run windows": facts.windows, **lasted(asdict(facts))}
         run["watermark now"] = moment(facts.watermark)
     measures = {transform.table: _windows()}
     if transform.expectations:
@@ -148,7 +155,7 @@ def rolled_up(
     meanings = describe.meanings(transform)
     found: dict[str, dict[str, Metadata]] = {}
     for table, own in _measured(warehouse, measures, begins, end).items():
-        everywhere = run | _table(warehouse, table, meanings)
+        everywhere = run | of_table(warehouse, table, meanings)
         found[table] = {key: metadata | everywhere for key, metadata in own.items()}
     return found
 
@@ -216,13 +223,14 @@ def _by_partition(
     return {key: dict(counts) for key, counts in found.items()}
 
 
-def _table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
+def of_table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
+    """Where a table is and which columns it has, told without the engine."""
     place: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
         "path": dg.MetadataValue.path(warehouse.path(table)),
     }
     if warehouse.exists(table):
-        fields = warehouse.read(table).schema.fields
+        fields = spark_schema(delta_schema(warehouse.schema(table))).fields
         columns = {f.name: f.dataType.simpleString() for f in fields}
         place["dagster/column_schema"] = describe.schema(columns, meanings)
     return place

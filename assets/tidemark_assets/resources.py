@@ -1,11 +1,17 @@
-"""The engine, as a resource of Dagster steps."""
+"""The engine, as a resource of Dagster steps.
+
+What Dagster is told of it is where things are: home, database and address. The token is told as
+the variable that holds it, if it comes by one; otherwise each process finds it as the command line
+does. Dagster, which stores and shows what resources are configured with, never has it.
+"""
 
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
 from pyspark.sql import SparkSession
 
 from tidemark import engine
@@ -16,11 +22,7 @@ from tidemark_streaming.glance import Glance
 
 
 class TidemarkResource:
-    """A session of the engine, started when a step first asks for it, and the warehouse.
-
-    It is a plain object and not configurable, because Dagster stores and shows what resources are
-    configured with, and the engine's address holds its token.
-    """
+    """A session of the engine, started when a step first asks for it, and the warehouse."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -62,9 +64,51 @@ class TidemarkResource:
         return self.settings.landing / source.name
 
 
-def resource(settings: Settings) -> dg.ResourceDefinition:
-    """The resource `tidemark`, made anew for each run."""
-    return dg.ResourceDefinition(
-        lambda _: TidemarkResource(settings),
-        description="The Spark engine of Tidemark, by dagster-pyspark, and its warehouse.",
+class Tidemark(dg.ConfigurableResource[TidemarkResource]):
+    """The Spark engine of Tidemark, by dagster-pyspark, and its warehouse. What is not said here is
+    as Tidemark's settings say."""
+
+    home: str = Field(description="The folder of everything that Tidemark keeps.")
+    database: str = Field(description="The database that holds the tables.")
+    remote: str | None = Field(
+        default=None,
+        description="The address of an engine that runs already, without its token; without one "
+        "Tidemark starts an engine.",
     )
+    engine_port: int = Field(
+        description="The port on this machine of the engine that Tidemark starts."
+    )
+    token: str | None = Field(
+        default=None,
+        description="The secret shared with the engine, by the variable that holds it; without one "
+        "it is found as Tidemark's settings say.",
+    )
+
+    def create_resource(self, context: dg.InitResourceContext) -> TidemarkResource:
+        given: dict[str, Any] = {"home": self.home, "database": self.database}
+        given["engine_port"] = self.engine_port
+        if self.remote is not None and self.remote != _shown(Settings().remote):
+            given["remote"] = self.remote
+        if self.token is not None:
+            given["token"] = self.token
+        return TidemarkResource(Settings(**given))
+
+
+def resource(settings: Settings, token: str | None = None) -> Tidemark:
+    """The resource `tidemark`, made anew for each run.
+
+    Args:
+        token: the variable that holds the token, if it comes by one.
+    """
+    return Tidemark(
+        home=str(settings.home),
+        database=settings.database,
+        engine_port=settings.engine_port,
+        remote=_shown(settings.remote),
+        token=None if token is None else dg.EnvVar(token),
+    )
+
+
+def _shown(remote: str | None) -> str | None:
+    """An address without its parameters, of which the token is one."""
+    return None if remote is None else remote.partition("/;")[0]

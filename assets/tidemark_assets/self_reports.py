@@ -1,7 +1,7 @@
 """What steps of Dagster should have told of their runs, and did not.
 
-A backfill of Dagster writes to the ledger that its step reports it, and then the step does, with
-the run's id in what it says of each partition. A step that was killed between the two has told
+A run of Dagster writes to the ledger that its step reports it, and then the step does, with the
+run's id in what it says of each partition. A step that was killed between the two has told
 nothing, or half: so Dagster's event log is asked what it has of such a run.
 """
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.base.instants import instant
+from tidemark.base.instants import over
 from tidemark.define.definition import Definition
-from tidemark_assets.partition_changes import Mark, Touched, closed, watermark
+from tidemark_assets.names import Names
+from tidemark_assets.partition_changes import Touched, alone, closed
 from tidemark_assets.report import RUN
 from tidemark_streaming.glance import Glance
 
@@ -28,36 +29,28 @@ def overdue_runs(
     runs: Sequence[Mapping[str, Any]], heard: Collection[str]
 ) -> list[Mapping[str, Any]]:
     """The runs that should have told of themselves by now, and are not known to have."""
-    until = time.time_ns() // 1000 - PATIENCE
+    now = time.time_ns() // 1000
     return [
         r
         for r in runs
-        if r["reported"] and r["run"] not in heard and instant(r["ended_at"]) <= until
+        if r["reported"] and r["run"] not in heard and over(PATIENCE, r["ended_at"], now)
     ]
 
 
 def untold_partitions(
     instance: dg.DagsterInstance,
+    names: Names,
     glance: Glance,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
-    runs: Sequence[Mapping[str, Any]],
     run: Mapping[str, Any],
 ) -> list[Touched]:
-    """The closed partitions that a run changed and of which Dagster's event log does not have it.
-
-    Args:
-        runs: those of the asset that may have changed the partitions since.
-    """
-    seq, mark = run["seq"], watermark(run)
-    others = {r["seq"] for r in runs} - {seq}
-    touched = list(
-        closed(glance, transform, partitions, Mark(seq - 1, mark), Mark(seq, mark), others)
-    )
+    """The closed partitions of which a run should have told, and Dagster's event log lacks it."""
+    touched = list(closed(glance, transform, partitions, [alone(glance, run)]))
     there = dg.AssetRecordsFilter(
-        asset_key=dg.AssetKey(transform.table),
+        asset_key=names.key(transform.table),
         asset_partitions=[t.key for t in touched],
-        after_timestamp=instant(run["started_at"]) / 1e6,
+        after_timestamp=run["started_at"] / 1e6,
     )
     known, cursor, more = set[str | None](), None, bool(touched)
     while more:

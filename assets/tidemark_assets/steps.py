@@ -7,14 +7,16 @@ only fail again.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
+from enum import Enum, StrEnum
+from types import GenericAlias
 from typing import Any
+from zlib import crc32
 
 import dagster as dg
 from dagster import OpExecutionContext
-from pydantic import Field
+from pydantic import Field, create_model
 
-from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError, unknown
+from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.store.log import Log
@@ -54,18 +56,39 @@ class IngestConfig(dg.Config):
     )
 
 
-def every(transforms: Mapping[str, Definition]) -> Any:  # noqa: ANN401 (Field's own type)
-    """The field of a job's config that says for which assets it is."""
-    return Field(default=list(transforms), description="The windowed assets; by default all.")
+class OfAssets(dg.Config):
+    """For which assets a job is, by name."""
+
+    assets: list[str]
 
 
-def chosen(assets: Iterable[str], transforms: Mapping[str, Definition]) -> list[str]:
-    """The names that a user gave, if each is an asset's; otherwise a failure in one sentence."""
-    asked = list(assets)
-    for name in asked:
-        if name not in transforms:
-            raise dg.Failure(unknown("asset", name, transforms), allow_retries=False)
-    return asked
+def of_assets(
+    domain: str,
+    transforms: Mapping[str, Definition],
+    *,
+    by_default: str | None = "all",
+    default: Iterable[str] | None = None,
+) -> type[OfAssets]:
+    """A job's config whose assets are chosen among those of a domain: the launchpad offers them.
+
+    Args:
+        by_default: what is taken where none is chosen, in words; None where some must be.
+        default: the same, as names; all by default.
+    """
+    said = "The assets" if by_default is None else f"The assets; by default {by_default}"
+    names = list(transforms if default is None else default)
+    field = Field(default=... if by_default is None else names, description=f"{said}.")
+    chosen: Any = GenericAlias(list, (choice(f"{domain}_assets", transforms),))
+    return create_model("OfAssets", __base__=OfAssets, assets=(chosen, field))
+
+
+def choice(name: str, members: Iterable[str]) -> Any:  # noqa: ANN401 (a class that is made here)
+    """A type whose values are these, which the launchpad offers.
+
+    Dagster knows such a type by its name: others of that name, of another domain, are others.
+    """
+    values = {member: member for member in members}
+    return StrEnum(f"{name}_{crc32(' '.join(values).encode()):08x}", values)
 
 
 class Failures:

@@ -7,11 +7,10 @@ it at any time, from what the supervisor saw last, without the engine.
 import time
 
 import dagster as dg
-from dagster import ResourceParam
 
 from tidemark.define.definition import Definition
 from tidemark_assets.fresh import as_result
-from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.names import PLAIN, Names
 from tidemark_streaming import wishes
 from tidemark_streaming.noted import noted
 from tidemark_streaming.supervisor import GIVEN_UP, Stream
@@ -21,27 +20,29 @@ KEEPS_RUNNING = "stream_keeps_running"
 REST, UNSEEN = "No stream should run.", "It should run, and no supervisor has looked after it."
 
 
-def stream_check(transform: Definition) -> dg.AssetChecksDefinition:
+def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
     """The check of an asset, as its page runs it."""
 
     @dg.asset_check(
-        asset=transform.table,
+        asset=names.key(transform.table),
+        required_resource_keys=names.needs,
         name=KEEPS_RUNNING,
         description="The stream that should run, runs: a warning while it waits for its next start "
         "after a failure, an error once it was given up.",
     )
-    def check(tidemark: ResourceParam[TidemarkResource]) -> dg.AssetCheckResult:
+    def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        tidemark = names.tidemark(context)
         settings, name = tidemark.settings, transform.name
         stream = noted(settings, time.time_ns() // 1000).get(name)
         wished = wishes.of(settings, name) is not None
-        found = kept_running(transform, stream if wished else None, unseen=wished)
+        found = kept_running(names, transform, stream if wished else None, unseen=wished)
         return as_result(found)
 
     return check
 
 
 def kept_running(
-    transform: Definition, stream: Stream | None, *, unseen: bool = False
+    names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
 ) -> dg.AssetCheckEvaluation:
     """Whether an asset's stream runs as it should.
 
@@ -61,7 +62,7 @@ def kept_running(
             said += f" Mend that, then `tidemark stream {transform.name} --detach`."
     lost = stream is not None and stream.state == GIVEN_UP
     return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(transform.table),
+        asset_key=names.key(transform.table),
         check_name=KEEPS_RUNNING,
         passed=passed,
         severity=dg.AssetCheckSeverity.ERROR if lost else dg.AssetCheckSeverity.WARN,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import dagster as dg
-from dagster import OpExecutionContext, ResourceParam
+from dagster import OpExecutionContext
 from pydantic import Field
 from pyspark.errors import PySparkException
 
@@ -16,23 +16,31 @@ from tidemark import engine
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, chosen, every
+from tidemark_assets.names import Names
+from tidemark_assets.steps import Failures, of_assets
 from tidemark_streaming import continuous, queries, wishes
 from tidemark_streaming.watcher import abandoned
 from tidemark_streaming.wishes import Wish
 
 
-def start_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefinition:
+def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
     """The job that starts streams, and by which the supervisor does."""
 
-    class StartConfig(dg.Config):
+    class StartConfig(of_assets(domain, transforms)):
         """Which streams should run."""
 
-        assets: list[str] = every(transforms)
         arrivals_per_run: int | None = Field(
-            default=None, ge=1, description="At most so many arrivals a run; all there are if left."
+            default=None,
+            ge=1,
+            description="At most so many arrivals a run; all there are if omitted.",
+        )
+        rows_per_run: int | None = Field(
+            default=None, ge=1, description="At most so many events a run; one arrival always."
+        )
+        bytes_per_run: int | None = Field(
+            default=None, ge=1, description="At most so much a run, as it came; one arrival always."
         )
         since: dict[str, int] = Field(
             default={},
@@ -40,17 +48,17 @@ def start_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefini
             "stopped since, or asked for anew, is not started.",
         )
 
-    @dg.op(name=start_op(domain))
-    def begin(
-        context: OpExecutionContext, config: StartConfig, tidemark: ResourceParam[TidemarkResource]
-    ) -> None:
+    @dg.op(name=start_op(domain, names), required_resource_keys=names.needs)
+    def begin(context: OpExecutionContext, config: StartConfig) -> None:
+        tidemark = names.tidemark(context)
         settings, failures = tidemark.settings, Failures(context)
         # Before anything else: what is wished holds also where the engine can't be reached now.
         wanted: dict[str, Wish] = {}
-        for asset in chosen(config.assets, transforms):
+        limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
+        for asset in config.assets:
             wish, since = wishes.of(settings, asset), config.since.get(asset)
             if since is None:
-                wanted[asset] = wish or wishes.wish(settings, asset, config.arrivals_per_run)
+                wanted[asset] = wish or wishes.wish(settings, asset, limits)
             elif wish is not None and wish.since == since:
                 wanted[asset] = wish
             else:
@@ -70,7 +78,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefini
         failures.tell()
 
     @dg.job(
-        name=f"{domain}_start_streams",
+        name=names.own(f"{domain}_start_streams"),
         description="Starts continuous queries on the engine and ends; they go on, and the "
         "supervisor starts them again if they end, until they are stopped.",
     )
@@ -80,19 +88,16 @@ def start_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefini
     return job
 
 
-def stop_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefinition:
+def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
     """The job that stops streams."""
 
-    class StopConfig(dg.Config):
+    class StopConfig(of_assets(domain, transforms)):
         """Which streams should run no more."""
 
-        assets: list[str] = every(transforms)
-
-    @dg.op(name=f"{domain}_stream_stops")
-    def end(
-        context: OpExecutionContext, config: StopConfig, tidemark: ResourceParam[TidemarkResource]
-    ) -> None:
-        settings, assets = tidemark.settings, chosen(config.assets, transforms)
+    @dg.op(name=names.own(f"{domain}_stream_stops"), required_resource_keys=names.needs)
+    def end(context: OpExecutionContext, config: StopConfig) -> None:
+        tidemark = names.tidemark(context)
+        settings, assets = tidemark.settings, config.assets
         for asset in assets:
             wishes.withdraw(settings, asset)
         try:
@@ -104,7 +109,7 @@ def stop_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefinit
             context.log.info(f"No stream runs without an engine. {error}")
 
     @dg.job(
-        name=f"{domain}_stop_streams",
+        name=names.own(f"{domain}_stop_streams"),
         description="Stops continuous queries cleanly; the supervisor lets them rest.",
     )
     def job() -> None:
@@ -113,9 +118,9 @@ def stop_job(domain: str, transforms: Mapping[str, Definition]) -> dg.JobDefinit
     return job
 
 
-def start_op(domain: str) -> str:
+def start_op(domain: str, names: Names) -> str:
     """The step of a domain's start job, by which it is configured."""
-    return f"{domain}_stream_starts"
+    return names.own(f"{domain}_stream_starts")
 
 
 def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
@@ -123,7 +128,7 @@ def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
     with _session(settings, transform) as store:
         if continuous.find(store, transform) is not None and not abandoned(store.spark):
             return f"The stream of {transform.name} runs already."
-        query = continuous.start(store, transform, arrivals_per_run=wish.arrivals_per_run)
+        query = continuous.start(store, transform, admission=wish.admission)
         if wishes.of(settings, transform.name) != wish:
             # Who stopped it meanwhile may have looked for the query before it was there.
             query.stop()

@@ -13,17 +13,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 import dagster as dg
-from dagster import ResourceParam, SensorEvaluationContext
+from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import INFINITY, describe, iso
+from tidemark.base.instants import INFINITY, describe, iso, over
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import EVERY, under_way
+from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.report import moment
-from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.stream_checks import kept_running
 from tidemark_assets.stream_jobs import start_job, start_op, stop_job
+from tidemark_assets.stream_logs import Told, log_runs, log_state
 from tidemark_streaming import logs, supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
@@ -40,12 +41,15 @@ REPORTS = 10
 """Reports in a tick, each of which reads a few tables: those whose state changed come first."""
 
 
-def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions:
+def streams(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.Definitions:
     """A domain's supervisor, and the jobs that start and stop its streams."""
-    start, stop = start_job(domain, transforms), stop_job(domain, transforms)
+    start, stop = start_job(domain, transforms, names), stop_job(domain, transforms, names)
 
     @dg.sensor(
-        name=f"{domain}_supervisor",
+        name=names.own(f"{domain}_supervisor"),
+        required_resource_keys=names.needs,
         job_name=start.name,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
@@ -53,11 +57,10 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
         "a wait that doubles each time, and reports how each gets on. Where none should run it "
         "does nothing.",
     )
-    def sensor(
-        context: SensorEvaluationContext, tidemark: ResourceParam[TidemarkResource]
-    ) -> dg.SensorResult | dg.SkipReason:
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
+        tidemark = names.tidemark(context)
         settings, now = tidemark.settings, time.time_ns() // 1000
-        known, reported = _known(context.cursor)
+        known, reported, ran = _known(context.cursor)
         try:
             renew(_lease(settings, domain), _owner(context.instance), LEASE)
             starting = under_way(context.instance, start.name)
@@ -66,45 +69,33 @@ def streams(domain: str, transforms: Mapping[str, Definition]) -> dg.Definitions
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
+        due = [a for a in found if a not in changed and over(REPORT_EVERY, reported[a], now)]
+        glance = tidemark.glance()
         if logs.begin(settings, "supervisor", guest=True):
             for asset in changed:
-                _log(asset, found[asset])
-        due = [a for a in found if a not in changed and now - reported[a] >= REPORT_EVERY]
-        glance = tidemark.glance()
-        for asset in [*changed, *due][:REPORTS]:
-            context.instance.report_runless_asset_event(
-                _observed(glance, transforms[asset], found[asset])
-            )
-            reported[asset] = now
-        for asset in _told_anew(known, found):
-            context.instance.report_runless_asset_event(
-                kept_running(transforms[asset], found.get(asset))
-            )
+                log_state(asset, found[asset])
+            ran = log_runs(glance, found, ran)
+        seen = [*changed, *due][:REPORTS]
+        reported |= dict.fromkeys(seen, now)
+        events = [
+            *(_observed(names, glance, transforms[asset], found[asset]) for asset in seen),
+            *(kept_running(names, transforms[a], found.get(a)) for a in _told_anew(known, found)),
+        ]
         fresh = [a for a in changed if found[a].state == STARTING]
-        requests = [_request(domain, fresh, found, now)] if fresh else []
+        requests = [_request(start_op(domain, names), fresh, found, now)] if fresh else []
         memory = {
             "streams": {a: asdict(s) for a, s in found.items()},
             "reported": {a: reported.get(a, 0) for a in found},
+            "ran": ran,
         }
         return dg.SensorResult(
             requests,
             skip_reason=None if requests else _said(found, now),
             cursor=json.dumps(memory),
+            asset_events=events,
         )
 
     return dg.Definitions(sensors=[sensor], jobs=[start, stop])
-
-
-def _log(asset: str, stream: Stream) -> None:
-    """Log the state into which a stream has come."""
-    tell = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.tell
-    tell(
-        f"stream {stream.state}",
-        asset=asset,
-        query=stream.query,
-        failures=stream.failures,
-        error=stream.error,
-    )
 
 
 def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
@@ -117,36 +108,41 @@ def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list
     return [a for a in {**known, **found} if standing(known.get(a)) != standing(found.get(a))]
 
 
-def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int]]:
+def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], Told]:
     memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
-    return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"]
+    ran = {asset: (life, seq) for asset, (life, seq) in memory.get("ran", {}).items()}
+    return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"], ran
 
 
 def _request(
-    domain: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
+    op: str, assets: Iterable[str], found: Mapping[str, Stream], now: int
 ) -> dg.RunRequest:
-    names = list(assets)
-    tries = ", ".join(f"{a} (start {found[a].failures + 1})" for a in names)
-    config = {"assets": names, "since": {a: found[a].since for a in names}}
+    chosen = list(assets)
+    tries = ", ".join(f"{a} (start {found[a].failures + 1})" for a in chosen)
+    config = {"assets": chosen, "since": {a: found[a].since for a in chosen}}
     return dg.RunRequest(
-        run_key=f"{' '.join(names)} {now}",
-        run_config={"ops": {start_op(domain): {"config": config}}},
+        run_key=f"{' '.join(chosen)} {now}",
+        run_config={"ops": {op: {"config": config}}},
         tags={"tidemark/streams": tries},
     )
 
 
-def _observed(glance: Glance, transform: Definition, stream: Stream) -> dg.AssetObservation:
+def _observed(
+    names: Names, glance: Glance, transform: Definition, stream: Stream
+) -> dg.AssetObservation:
     source = glance.source(transform.source.name)
     asset = glance.asset(
         transform.name, transform.source.name, transform.keys, transform.allowed_lateness
     )
+    waiting = glance.waiting(asset)
     return dg.AssetObservation(
-        transform.name,
+        names.key(transform.table),
         description=f"The stream is {stream.state}.",
         metadata={
             "stream": stream.state,
             "arrivals behind": source.arrivals - 1 - asset.as_of,
             "complete through arrival": asset.as_of,
+            **({"limited": str(waiting)} if waiting.limited_by else {}),
             "watermark now": moment(asset.watermark),
             "watermark lag": _lag(source, asset),
             "windows": asset.windows,
@@ -154,6 +150,7 @@ def _observed(glance: Glance, transform: Definition, stream: Stream) -> dg.Asset
             "late events": asset.late,
             "too late events": asset.too_late,
             "failures in a row": stream.failures,
+            "restarts": stream.restarts,
             **({"last error": stream.error} if stream.error else {}),
         },
     )

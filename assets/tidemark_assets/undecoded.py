@@ -7,28 +7,32 @@ import dagster as dg
 
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
+from tidemark_assets.names import Names
 
 NAME = "no_new_dead_letters"
 
 
-def spec(source: Source) -> dg.AssetCheckSpec:
+def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
     """The check of a source's dead letters."""
     return dg.AssetCheckSpec(
         NAME,
-        asset=source.dead_letters_table,
+        asset=names.key(source.dead_letters_table),
         description="Whether all that the newest arrivals brought could be decoded. A warning: "
         "what could not is kept, and comes back when it is mended.",
     )
 
 
-def judged(source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
+def judged(names: Names, source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
     """What a step finds of the arrivals that it brought."""
-    return dg.AssetCheckResult(asset_key=source.dead_letters_table, **_found(source, arrivals))
+    key = names.key(source.dead_letters_table)
+    return dg.AssetCheckResult(asset_key=key, **_found(source, arrivals))
 
 
-def evaluation(source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckEvaluation:
+def evaluation(
+    names: Names, source: Source, arrivals: Sequence[Arrival]
+) -> dg.AssetCheckEvaluation:
     """The same of arrivals that came in by other ways."""
-    key = dg.AssetKey(source.dead_letters_table)
+    key = names.key(source.dead_letters_table)
     return dg.AssetCheckEvaluation(asset_key=key, **_found(source, arrivals))
 
 

@@ -1,4 +1,4 @@
-"""Watermark strategies, as sources name them."""
+"""Watermark strategies, as sources name them: `from tidemark.watermark import Monotonous`."""
 
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,

@@ -2,8 +2,9 @@
 
 A continuous query is a Structured Streaming query over a source's timeline, each row of which is a
 whole arrival; each micro-batch is an incremental run through the newest arrival in it. That of a
-roll-up is over the ledger, and runs whenever its base has run. The state knows where it stands, so
-the query's checkpoint holds nothing that would be missed.
+roll-up is over the ledger, and runs whenever something has run. The state knows where it stands, so
+the query's checkpoint holds nothing that would be missed. Nor does a version of the table that
+Spark does not find: a listing of the log may pass over one, as files come while it goes on.
 
 A query belongs to a session on the engine, not to the client that started it. Each asset's query
 has a session of its own, whose settings no other stream shares: any process finds it again by its
@@ -21,21 +22,25 @@ from uuid import NAMESPACE_URL, uuid5
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidemark.base.errors import DataError, DefinitionChanged, EngineError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store import ledger
-from tidemark.store.arrival import Recent, arrivals
+from tidemark.store.arrival import NOTHING, Recent, arrivals
+from tidemark.store.refusals import unwritable
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.outbox.follow import attend
 from tidemark_streaming.watcher import abandoned, watching
 
 _STARTS = 4
+_NOTE = "write the checkpoint of the stream"
+_OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
+"""How the line begins that says what Spark itself met, and not a run."""
 _CRASHED = "Python worker exited unexpectedly"
 """What Spark says of a query whose worker was killed, or took more memory than there is."""
 _RAISED = re.compile(
@@ -48,7 +53,7 @@ def start(
     warehouse: Warehouse,
     transform: Definition,
     *,
-    arrivals_per_run: int | None = None,
+    admission: Admission = ALL,
     available_now: bool = False,
     watched: bool = False,
 ) -> StreamingQuery:
@@ -56,13 +61,13 @@ def start(
     that is abandoned.
 
     Args:
-        arrivals_per_run: take the timeline's commits one by one, and at most so many arrivals a
-            run; by default a run takes all that have come, as that of a roll-up always does.
+        admission: what a run takes in at most; by default all that has come, as that of a roll-up
+            always does.
         available_now: stop when all that has come is taken in.
         watched: it belongs to this process, which will stop it (`watcher`).
 
     Raises:
-        DataError: the source was never ingested.
+        DataError: the source was never ingested, or the query's checkpoint can't be written.
         EngineError: the query runs already in this session, or its worker does not come up.
     """
     if find(warehouse, transform) is not None:
@@ -72,14 +77,13 @@ def start(
             )
         stop(warehouse, transform)
     table = _followed(warehouse, transform)
-    reader = warehouse.spark.readStream.format("delta")
-    if arrivals_per_run is not None:
-        reader = reader.option("maxFilesPerTrigger", 1)
     writer = (
-        reader.load(warehouse.path(table))
+        warehouse.spark.readStream.format("delta")
+        .option("failOnDataLoss", "false")
+        .load(warehouse.path(table))
         .writeStream.queryName(_name(warehouse, transform))
         .option("checkpointLocation", checkpoint(warehouse, transform))
-        .foreachBatch(_batch(warehouse.place, transform, arrivals_per_run))
+        .foreachBatch(_batch(warehouse.place, transform, admission))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with watching(warehouse.spark, watched):
@@ -116,9 +120,16 @@ def why(failure: PySparkException) -> str:
     if crashed(failure):
         return "Its Python worker was killed."
     found = _raised(failure)
+    if found is not None and found["sentence"]:
+        return found["sentence"]
+    if found is None or found[0].startswith(_OF_SPARK):
+        # Spark itself writes nothing but where the query stands.
+        refused = unwritable(_NOTE, failure)
+        if refused is not None:
+            return str(refused)
     if found is None:
         return next(iter(str(failure).strip().splitlines()), type(failure).__name__)
-    return found["sentence"] or found[0]
+    return found[0]
 
 
 def crashed(failure: PySparkException) -> bool:
@@ -153,6 +164,8 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
         try:
             return writer.start()
         except PySparkException as error:
+            if refused := unwritable(_NOTE, error):
+                raise refused from error
             # Spark gives the query's Python worker ten seconds to come up, on any machine.
             if "worker failed to connect back" not in str(error):
                 raise
@@ -181,35 +194,39 @@ def _followed(warehouse: Warehouse, transform: Definition) -> str:
 
 
 def _batch(
-    place: Place, transform: Definition, limit: int | None
+    place: Place, transform: Definition, admission: Admission
 ) -> Callable[[DataFrame, int], None]:
     if transform.follows is not None:
-        return _following(place, transform, transform.follows)
+        return lambda batch, _: _follow(batch, place, transform)
 
     # Once it has run, another definition's run means that this query goes by an earlier one.
     standing = False
 
     def run(batch: DataFrame, _: int) -> None:
         nonlocal standing
-        recent = Recent(arrivals(batch))
-        if not recent.arrivals:
+        told = arrivals(batch)
+        if not told:
             return
-        warehouse, through = Warehouse(batch.sparkSession, *place), recent.arrivals[-1].arrival
+        whole = len(told) == told[-1].arrival - told[0].arrival + 1
+        recent = Recent(told) if whole else NOTHING
+        warehouse, through = Warehouse(batch.sparkSession, *place), told[-1].arrival
         attend(place, transform, lambda: Warehouse(batch.sparkSession, *place))
         more = True
         while more:
             done = incremental(
-                warehouse, transform, through=through, limit=limit, recent=recent, standing=standing
+                warehouse,
+                transform,
+                through=through,
+                limit=admission,
+                recent=recent,
+                standing=standing,
             )
             standing = standing or done is not None
-            more = limit is not None and done is not None
+            more = bool(admission) and done is not None
 
     return run
 
 
-def _following(place: Place, transform: Definition, base: str) -> Callable[[DataFrame, int], None]:
-    def run(batch: DataFrame, _: int) -> None:
-        if not batch.where(F.col("asset") == base).isEmpty():
-            incremental(Warehouse(batch.sparkSession, *place), transform)
-
-    return run
+def _follow(batch: DataFrame, place: Place, transform: Definition) -> None:
+    # Whichever run a batch tells of, one of the base's may have come before it.
+    incremental(Warehouse(batch.sparkSession, *place), transform)

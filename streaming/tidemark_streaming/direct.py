@@ -1,9 +1,10 @@
 """Direct runs: transforms that run in the process of their source's ingest.
 
-Each commit of the ingest is followed by a run of each transform, which takes the commit's events
-from memory: they are read once for all of them, and neither written and read again before they are
-counted, nor waited for by a query of its own. What is published is what any other run would have
-published: a run that is killed, or not reached, is made up for by the next one.
+Each commit of the ingest is followed by a run of each transform. Of few events (`rows.FEW`) the run
+takes them from memory: they are read once for all transforms, and not read from the log before they
+are counted. Many it reads from the log's files, each transform for itself. No query of its own
+waits for either. What is published is what any other run would have published: a run that is
+killed, or not reached, is made up for by the next one.
 
 The ingest goes on when the runs have ended. What comes meanwhile is the next commit, so that a
 backlog is caught up in large runs, and never outruns them.
@@ -16,9 +17,9 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
 from tidemark.run import incremental
+from tidemark.run.admission import ALL, Admission
 from tidemark.store.arrival import Recent
 from tidemark.store.ledger import RunFacts
-from tidemark.store.rows import FEW
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import queries
 from tidemark_streaming.outbox.follow import attend
@@ -52,6 +53,7 @@ class Direct:
         transforms: of the ingest's source; a roll-up comes after its base.
         opened: gives the warehouse in a session of its own, for who brings an asset out to Kafka.
         told: takes the facts of each run.
+        admission: what a run takes in at most: the rest of a commit is for more of them.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class Direct:
         transforms: Sequence[Definition],
         opened: Callable[[], Warehouse],
         told: Callable[[RunFacts], None] = lambda _: None,
+        admission: Admission = ALL,
     ) -> None:
         self._transforms = sorted(transforms, key=lambda t: t.follows is not None)
         self._opened = opened
         self._told = told
+        self._admission = admission
         self._standing: set[str] = set()
 
     def __call__(self, warehouse: Warehouse, recent: Recent) -> None:
@@ -75,14 +79,26 @@ class Direct:
             DefinitionChanged: another definition has run an asset since the first run here.
             TidemarkError: as `incremental`.
         """
-        few = bool(recent.arrivals) and sum(a.rows for a in recent.arrivals) <= FEW
-        with warehouse.planning(Planning.of(few)):
+        rows = sum(a.rows for a in recent.arrivals)
+        with warehouse.planning(Planning.again(rows) if recent.arrivals else Planning.MANY):
             for transform in self._transforms:
                 attend(warehouse.place, transform, self._opened)
-                name = transform.name
-                facts = incremental(
-                    warehouse, transform, recent=recent, standing=name in self._standing
-                )
-                if facts is not None:
-                    self._standing.add(name)
-                    self._told(facts)
+                self._run(warehouse, transform, recent)
+
+    def _run(self, warehouse: Warehouse, transform: Definition, recent: Recent) -> None:
+        name = transform.name
+        # A roll-up follows all that its base has taken in.
+        admission = ALL if transform.follows is not None else self._admission
+        more = True
+        while more:
+            facts = incremental(
+                warehouse,
+                transform,
+                limit=admission,
+                recent=recent,
+                standing=name in self._standing,
+            )
+            if facts is not None:
+                self._standing.add(name)
+                self._told(facts)
+            more = facts is not None and facts.limited_by is not None

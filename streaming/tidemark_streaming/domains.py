@@ -80,7 +80,8 @@ def locations(domains: Iterable[str]) -> dict[str, str]:
         if not _has(domain, "definitions"):
             raise DefinitionError(
                 f"Domain '{domain}' does not say how it appears in Dagster: give it a module "
-                "`definitions`, as docs/tutorial.md shows."
+                "`definitions` with a `presentation` and "
+                f'`definitions = domain_definitions("{domain}")`, as `tidemark new` makes one.'
             )
         if name in found:
             raise DefinitionError(

@@ -16,7 +16,7 @@ from tidemark.engine.process import Tell, silent
 from tidemark.run import erase as run
 from tidemark.run.erase import Erased
 from tidemark.store.maintenance import RETENTION, Maintained, own_tables, purge
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import SCRATCH, Warehouse
 from tidemark.verify import record
 from tidemark_streaming import marts, wishes
 from tidemark_streaming.delta import DeltaFeed
@@ -105,7 +105,12 @@ def erase(
             then=then,
             tell=tell,
         )
-        beyond = [*_beyond(settings, known, wanted, done), *_unknown(warehouse, known)]
+        beyond = [
+            *_beyond(settings, known, wanted, done),
+            *_set_aside(warehouse, done),
+            *_unknown(warehouse, known),
+            *_made_by_nobody(settings, warehouse),
+        ]
         report = Report(done, names if done.events or done.resumed else [], beyond=beyond)
         if wanted.dry_run:
             return report
@@ -155,6 +160,12 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) ->
     told = list[str]()
     if wanted.source.name in known.inlets:
         told.append(_outside(settings, known, wanted.source))
+    if wanted.source.references:
+        told.append(
+            f"The tables with which events of '{wanted.source.name}' are joined "
+            f"({', '.join(wanted.source.references)}) stay as they are: delete there yourself what "
+            "is of the same person."
+        )
     if done.unsearched > 0:
         told.append(
             f"{done.unsearched:,} dead letters of '{wanted.source.name}' keep their bytes: they "
@@ -170,8 +181,8 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) ->
         if lane.feed.source.name == wanted.source.name:
             told.append(f"The topics of the lane '{lane.name}' have the events that passed by it.")
     told.append(
-        "Dagster's own records of runs and checks, and what readers have copied from the tables, "
-        "are not searched."
+        "Dagster's own records of runs and checks, Spark's event log, and what readers have copied "
+        "from the tables, are not searched."
     )
     return told
 
@@ -189,6 +200,17 @@ def _outside(settings: Settings, known: Domains, source: Source) -> str:
     return f"{where}: Tidemark does not write there, and does not bring the same arrivals again."
 
 
+def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
+    """Folders of rows that runs have set aside, and that could not be removed."""
+    if not done.unswept:
+        return []
+    return [
+        f"What runs have set aside in '{warehouse.path(SCRATCH)}' is still there "
+        f"({', '.join(done.unswept)}): who works in it removes it at its end, and `tidemark "
+        "maintain` a day after it was written; if it is there after that, delete it yourself."
+    ]
+
+
 def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
     """States whose asset no domain defines."""
     own = {d.state_table for d in known.transforms.values()}
@@ -196,3 +218,17 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
     if not odd:
         return []
     return [f"No domain defines the assets of {', '.join(odd)}: look yourself what is in them."]
+
+
+def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
+    """Tables beside the marts that no model makes any more."""
+    place = _of_marts(warehouse)
+    there = place.committer.tables()
+    known = marts.Marts(settings).names() if there and marts.present(settings) else []
+    odd = sorted(set(there) - set(known))
+    if not odd:
+        return []
+    return [
+        f"No model of dbt makes {', '.join(odd)} in '{place.database}': look yourself what is in "
+        f"{'it' if len(odd) == 1 else 'them'}."
+    ]

@@ -24,16 +24,33 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import dead_letter
 from tidemark.store.rows import Rows, frame
-from tidemark_streaming.guarded import guarded
+from tidemark_streaming.guarded import check, guarded
 from tidemark_streaming.payloads.text import CORRUPT, Text
 
 if TYPE_CHECKING:
     import pandas as pd
 
+__all__ = [
+    "Ahead",
+    "Arrival",
+    "Chunk",
+    "Decoder",
+    "Excerpt",
+    "Feed",
+    "FileFeed",
+    "Inlet",
+    "Landed",
+    "Player",
+    "Span",
+]
+
 
 @dataclass(frozen=True)
 class Chunk:
     """One arrival to be.
+
+    Example:
+        Chunk(position='{"through": 1000}', arrived_at=1_767_225_600_000_000)  # 2026-01-01
 
     Args:
         position: where the feed stands after it, as JSON; it comes back in the timeline.
@@ -42,6 +59,8 @@ class Chunk:
         rows: how many rows it has at most, where that is known before it is read.
         watermark: the watermark after it, for the `Manual` strategy.
         end: whether the stream ends with it.
+        waiting: values of the watermark's column of which more comes with later chunks, as far as
+            the feed knows: they are not silent, whatever this one brings of them.
     """
 
     position: str
@@ -50,6 +69,7 @@ class Chunk:
     rows: int = 0
     watermark: int | None = None
     end: bool = False
+    waiting: tuple[str, ...] = ()
 
 
 class Feed(Protocol):
@@ -102,8 +122,17 @@ class Decoder(Protocol):
         ...
 
 
+@runtime_checkable
+class Noticing(Protocol):
+    """A feed that notices fields which its source does not declare, and passes over."""
+
+    def undeclared(self) -> Mapping[int, tuple[str, ...]]:
+        """Of each chunk of the last `read`, by its index, those that were seen, if any."""
+        ...
+
+
 class Player(Protocol):
-    """Replays recorded data as files that land in a folder, for a feed to find."""
+    """Plays recorded data as files that land in a folder, for a feed to find."""
 
     def __call__(self, landing: Path, excerpt: "Excerpt") -> Iterator["Landed"]:
         """Write the files of an excerpt, one for each span, and yield each when it is there.
@@ -119,6 +148,9 @@ class Player(Protocol):
 @dataclass(frozen=True)
 class Excerpt:
     """What of a recording is played, and how.
+
+    Example:
+        Excerpt(start="2013-01-01", days=3, span="6 hours")
 
     Args:
         start: where to begin, ISO 8601; by default with the first record.
@@ -161,12 +193,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Inlet:
-    """A source's way in as a domain offers it.
+    """A source's way in as a domain offers it, in its module `feed`.
+
+    Example:
+        Inlet(source=visits, feed=lambda landing: FileFeed(visits, landing))
 
     Args:
         source: the source.
         feed: makes its feed for a landing folder.
-        play: replays its recorded data into a landing folder, if it has any.
+        play: plays its recorded data into a landing folder, if it has any.
         spans: its recorded data by spans of processing time, for another way in than files.
         references: by name, what reads a reference of the source that the domain brings along; the
             table is made of it where it is not there yet, and is the user's from then on.
@@ -195,19 +230,27 @@ class FileFeed:
     A row that can't be parsed is a dead letter. An empty file is a heartbeat. What the source
     protects is protected in the memory of this process, where a commit's rows are once.
 
+    Example:
+        FileFeed(visits, Path("landing/visits"), format="csv", options={"header": True})
+
     Args:
         source: whose events they are.
         path: the folder, which the engine must see under the same path.
         format: csv (the source's columns in this order; a header may end sooner, with files of
             before the source gained columns), json (one object a line) or parquet.
         options: the engine's reader options, such as `header` or `nullValue`.
+        accept_change: take rows as dead letters also where all of a file's fail on one column.
     """
 
     source: Source
     path: Path
     format: Literal["csv", "json", "parquet"] = "csv"
     options: Mapping[str, str | bool] = field(default_factory=dict)
+    accept_change: bool = False
     protects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check(self.source, f"The feed of source '{self.source.name}'")
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         positions = (json.loads(arrival.position) for arrival in timeline)

@@ -6,6 +6,7 @@ nothing. What the ledger and the results say of an asset that was dropped and ma
 its present life alone.
 """
 
+import json
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,19 +23,10 @@ from tidemark.base.settings import Settings
 from tidemark.store.arrival import Arrival, arrivals
 from tidemark.store.log_columns import schema_version
 from tidemark.store.rows import INSTANT, micros, plain
+from tidemark_streaming import scan
 
-_MICROS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
 """Runs after which all windows are complete: one of a range says nothing of those outside it."""
-
-
-def whole(path: str) -> pa.Table | None:
-    """All rows of the table at a path; None where there is none."""
-    try:
-        table = DeltaTable(path)
-    except TableNotFoundError:
-        return None
-    return table.to_pyarrow_dataset(parquet_read_options=_MICROS).to_table()
 
 
 @dataclass(frozen=True)
@@ -77,6 +69,23 @@ class AssetGlance:
     too_late: int
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What has come of a source and is not in an asset yet.
+
+    Args:
+        limited_by: which limit of its newest run left it there; None where none did.
+    """
+
+    arrivals: int = 0
+    rows: int = 0
+    limited_by: str | None = None
+
+    def __str__(self) -> str:
+        limit = "" if self.limited_by is None else f", limited by {self.limited_by}"
+        return f"{self.rows:,} rows waiting{limit}"
+
+
 class Glance:
     """Reads the tables of one database."""
 
@@ -102,10 +111,32 @@ class Glance:
             schema_version=self._schema_version(f"{name}_log"),
         )
 
+    def waiting(self, asset: AssetGlance) -> Waiting:
+        """What has come of an asset's source and is not in the asset yet."""
+        beyond = self.select(
+            f"{asset.source}_timeline", ["rows"], ds.field("arrival") > asset.as_of
+        )
+        if beyond is None or not beyond.num_rows:
+            return Waiting()
+        run = self.last_run(asset.asset)
+        # A ledger of before has no such column until the next run.
+        limited_by = None if run is None else run.get("limited_by")
+        return Waiting(beyond.num_rows, _sum(beyond["rows"]), limited_by)
+
     def timeline(self, source: str) -> list[Arrival]:
         """All arrivals of a source, in order."""
         table = self.read(f"{source}_timeline", None)
         return [] if table is None else arrivals(table)
+
+    def undeclared(self, source: str) -> dict[str, int]:
+        """Fields that came beside a source's columns, each with the newest arrival that had it."""
+        table = f"{source}_timeline"
+        if "undeclared" not in self.columns(table):
+            return {}
+        chosen = ds.field("undeclared").is_valid()
+        rows = self.select(table, ["arrival", "undeclared"], chosen)
+        found = [] if rows is None else rows.sort_by("arrival").to_pylist()
+        return {name: r["arrival"] for r in found for name in json.loads(r["undeclared"])}
 
     def newest_arrival(self, source: str) -> int:
         """The number of a source's newest arrival; -1 before the first."""
@@ -129,10 +160,10 @@ class Glance:
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
         """The ledger's rows, of all assets, of runs of their present lives that ended at `since` or
-        later, in order."""
+        later, in order, with instants in microseconds."""
         ended = ds.field("ended_at") >= pa.scalar(as_datetime(since), INSTANT)
         table = self.select("runs", None, ended)
-        rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+        rows: list[dict[str, Any]] = [] if table is None else plain(table)
         lives = {asset: self.life(asset) for asset in {r["asset"] for r in rows}}
         present = (r for r in rows if r["life"] == lives[r["asset"]])
         return sorted(present, key=lambda r: (r["asset"], r["seq"]))
@@ -142,6 +173,13 @@ class Glance:
         order, with instants in microseconds."""
         own = (ds.field("asset") == asset) & (ds.field("life") == (self.life(asset) or ""))
         table = self.select("runs", None, own & (ds.field("seq") > seq))
+        return [] if table is None else plain(table.sort_by("seq"))
+
+    def runs_before(self, asset: str, seq: int) -> list[dict[str, Any]]:
+        """The same of those before it: how far each brought the asset, and who reports it."""
+        own = (ds.field("asset") == asset) & (ds.field("life") == (self.life(asset) or ""))
+        columns = ["seq", "watermark", "window_from", "reported"]
+        table = self.select("runs", columns, own & (ds.field("seq") < seq))
         return [] if table is None else plain(table.sort_by("seq"))
 
     def life(self, asset: str) -> str | None:
@@ -160,9 +198,9 @@ class Glance:
         newest = max(mine, key=lambda r: r["started_at"], default=None)
         return None if newest is None else newest["life"]
 
-    def windows(self, asset: str, after_seq: int, but: Collection[int] = ()) -> list[int]:
-        """The starts of the windows last published by a commit after `after_seq`, some apart."""
-        fresh = (ds.field("seq") > after_seq) & ~ds.field("seq").isin(list(but))
+    def windows(self, asset: str, commits: Collection[int]) -> list[int]:
+        """The starts of the windows last published by one of these commits."""
+        fresh = (ds.field("seq") >= min(commits)) & ds.field("seq").isin(sorted(commits))
         table = self.select(asset, ["window_start"], fresh)
         return [] if table is None else micros(table["window_start"].unique())
 
@@ -239,10 +277,14 @@ class Glance:
         asked, stands = (table, str(columns)), (str(found.metadata().id), found.version())
         before, condition, rows = self._seen.get(asked, (("", -1), "", None))
         if rows is None or before != stands or condition != str(chosen):
-            data = found.to_pyarrow_dataset(parquet_read_options=_MICROS)
-            rows = data.to_table(columns=columns, filter=chosen)
+            rows = scan.rows(found, columns, chosen)
             self._seen[asked] = (stands, str(chosen), rows)
         return rows
+
+    def identity(self, table: str) -> str | None:
+        """What tells a table from another one in its place; None where there is no such table."""
+        found = self._opened(table)
+        return None if found is None else str(found.metadata().id)
 
     def columns(self, table: str) -> list[str]:
         """The names of a table's columns; none where there is no such table."""

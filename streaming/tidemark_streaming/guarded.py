@@ -1,6 +1,6 @@
-"""Rows of files of a source with protected columns, protected in this process.
+"""Rows of a source with protected columns, protected in this process.
 
-The engine parses the files and hands their rows over: it neither sorts nor exchanges them, for
+The engine parses files of text and hands their rows over: it neither sorts nor exchanges them, for
 which it would write them to files of its own.
 """
 
@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tidemark.base.errors import DefinitionError
 from tidemark.compute.protect import protect
-from tidemark.define.protection import Drop
+from tidemark.define.protection import HEADERS, Drop, Tokenise
 from tidemark.define.source import Source
 from tidemark.engine.requests import fetch
 from tidemark.store.dead_letters import DEAD
@@ -38,12 +39,36 @@ def guarded(rows: DataFrame, source: Source) -> pa.Table:
     found = fetch(rows).sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
     chunks = found["chunk"].to_numpy()
     position = np.arange(len(chunks)) - np.searchsorted(chunks, chunks)
-    told: dict[str, Any] = {name: _column(found, source, name) for name in source.columns}
+    told = kept(found, source)
     told |= {"chunk": found["chunk"], "position": pa.array(position, pa.int64())}
     places = pc.cast(told["position"], pa.string())
     told["read_from"] = pc.binary_join_element_wise(found["file"], places, "#")
     told[DEAD] = _without_bytes(found[DEAD])
     return pa.table(told)
+
+
+def check(source: Source, what: str) -> None:
+    """Refuse a source with a column that can't be protected so in rows.
+
+    Raises:
+        DefinitionError: tokens of headers, which records of Kafka alone have; `what` reads it.
+    """
+    for name, way in source.protect.items():
+        kind = source.columns.get(name, "STRING").replace(" ", "").upper()
+        if isinstance(way, Tokenise) and kind == HEADERS:
+            raise DefinitionError(
+                f"{what} makes tokens of text and bytes, and '{name}' is declared as "
+                f"{source.columns[name]}: Drop() it."
+            )
+
+
+def kept(rows: pa.Table, source: Source) -> dict[str, Any]:
+    """A source's columns of rows, protected.
+
+    Raises:
+        DefinitionError: the key of tokens is not there.
+    """
+    return {name: _column(rows, source, name) for name in source.columns}
 
 
 def _column(rows: pa.Table, source: Source, name: str) -> Any:  # noqa: ANN401 (an array of any)

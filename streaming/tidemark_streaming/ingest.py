@@ -7,11 +7,10 @@ them and goes on after the timeline's last arrival. There is no other memory to 
 
 import json
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import accumulate
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -31,10 +30,12 @@ from tidemark.store.log import Log
 from tidemark.store.reference import current
 from tidemark.store.rows import FEW, Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Ahead, Chunk, Excerpt, Feed, Inlet
-from tidemark_streaming.observed import fold, observe
+from tidemark_streaming.changed import ColumnChanged, check
+from tidemark_streaming.feed import Ahead, Chunk, Feed, Inlet, Noticing
+from tidemark_streaming.observed import fold, is_plain, observe
 from tidemark_streaming.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.sole import sole
+from tidemark_streaming.standstill import kept
 
 FURNISHED = "furnish"
 """The application that fills a table which an inlet brings along, once."""
@@ -44,8 +45,18 @@ FEW_BYTES = 4 << 20
 
 LOOK_EVERY = 0.2
 
-TOGETHER = 10
-"""Arrivals that one commit brings at most, where the feed has their rows in memory."""
+TOGETHER_BYTES = 128 << 20
+"""What one commit brings at most, about, where the feed has its rows in memory. So much again is
+read while it is written and counted."""
+
+_FIRST_BYTES = TOGETHER_BYTES // 4
+"""What the first commit of a look brings at most: nothing is counted while it is read."""
+
+_ROW_BYTES = 96
+"""What a row takes in memory beside what came of it."""
+
+_UNKNOWN = 1024
+"""What comes of a row is taken for, in bytes, before any is known."""
 
 
 @dataclass(frozen=True)
@@ -112,19 +123,23 @@ def follow(
     log: Log | None = None
     timeline: list[Arrival] = []
     behind = then is not None
-    with sole(warehouse, source):
+    with sole(warehouse, source), kept(warehouse, source) as begun, ExitStack() as planned:
         while True:
             brought = False
             try:
                 if log is None:
+                    # Most of the time few rows come, so the engine need not be told with each.
+                    planned.enter_context(warehouse.planning(Planning.FEW))
                     log = _written(warehouse, source)
                     timeline = log.timeline()
                 if then is not None and behind and timeline:
-                    then(warehouse, NOTHING)
+                    with begun.doing():
+                        then(warehouse, NOTHING)
                 for commit in _bring(log, timeline, feed, None):
                     if then is not None:
                         behind = True
-                        then(warehouse, commit.recent)
+                        with begun.doing():
+                            then(warehouse, commit.recent)
                     brought = True
                     yield commit
                 behind = False
@@ -135,6 +150,7 @@ def follow(
                 if engine_lost(error) and again is None:
                     raise
                 if again is not None and engine_lost(error):
+                    planned.pop_all()
                     warehouse, log, behind = outage.again(error, again), None, then is not None
                 else:
                     outage.wait(error)
@@ -176,32 +192,6 @@ def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
             warehouse.append(rows, name, FURNISHED, 0)
 
 
-def replay(
-    warehouse: Warehouse,
-    inlet: Inlet,
-    landing: Path,
-    excerpt: Excerpt,
-    *,
-    batch: int | None = 1,
-) -> Iterator[Ingested]:
-    """Play recorded data into a landing folder and ingest what lands.
-
-    Without a speed all files land first and are then ingested, `batch` of them in a commit; with
-    one, each is ingested when it lands.
-    """
-    if inlet.play is None:
-        raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
-    _check_way(warehouse, inlet.source)
-    furnish(warehouse, inlet)
-    landed = inlet.play(landing, excerpt)
-    if excerpt.speed is None:
-        deque(landed, maxlen=0)
-        yield from ingest(warehouse, inlet.feed(landing), batch=batch)
-        return
-    feeds = ((inlet.feed(landing), file.number, file.total) for file in landed)
-    yield from ingest_each(warehouse, inlet.source, feeds, batch=batch)
-
-
 def ingest_each(
     warehouse: Warehouse,
     source: Source,
@@ -225,29 +215,10 @@ def ingest_each(
                 yield replace(commit, done=number, pending=total)
 
 
-def _check_way(warehouse: Warehouse, source: Source) -> None:
-    """Refuse to play files of what has come through Kafka: they would bring it again."""
-    if not warehouse.exists(source.timeline_table):
-        return
-    came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
-    # Of the ways in, Kafka tells its topics as objects; dead letters came by either.
-    ways = [(n, "file" in p) for n, p in came if "file" in p or any(map(_is_topic, p.values()))]
-    if ways and not ways[-1][1]:
-        raise DataError(
-            f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka: a recording that is "
-            "played as files would bring the same records again. Go on with `tidemark demo "
-            "--kafka`, or play into another home (TIDEMARK_HOME)."
-        )
-
-
-def _is_topic(told: object) -> bool:
-    return isinstance(told, dict)
-
-
 @contextmanager
 def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
     """The source's log, its only writer."""
-    with sole(warehouse, source):
+    with sole(warehouse, source), kept(warehouse, source):
         yield _written(warehouse, source)
 
 
@@ -263,49 +234,89 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     """Commit what is pending after `timeline`, and add it there."""
     if log.source.protect and not getattr(feed, "protects", False):
         raise DefinitionError(
-            f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} can't "
-            "protect them: what comes from Kafka or as files can be."
+            f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} does not "
+            "protect them: Tidemark's own feeds do."
         )
-    chunks = feed.pending(timeline)
+    chunks = list(feed.pending(timeline))
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:
         raise DataError(
             f"The stream '{log.source.name}' has ended with arrival {last.arrival}: "
             f"{len(chunks)} more arrivals are pending, which it can't take."
         )
-    # A feed that knows how many rows come has them in memory.
-    most = TOGETHER if any(chunk.rows for chunk in chunks) else len(chunks)
-    size = batch or max(most, 1)
+    done, part = 0, _together(chunks, timeline, batch, _FIRST_BYTES)
     try:
-        for first in range(0, len(chunks), size):
-            part = chunks[first : first + size]
-            arrivals, rows = _commit(log, feed, last, part)
+        while part:
+            stops: ColumnChanged | None = None
+            following = _together(chunks[done + len(part) :], timeline, batch, TOGETHER_BYTES)
+            try:
+                arrivals, rows = _commit(log, feed, last, part, following)
+            except ColumnChanged as changed:
+                if not changed.before:
+                    raise
+                # What came before it is brought in first.
+                stops, part = changed, part[: changed.before]
+                arrivals, rows = _commit(log, feed, last, part)
             timeline += arrivals
-            last = arrivals[-1]
-            if isinstance(feed, Ahead):
-                feed.ahead(chunks[first + size : first + 2 * size])
-            yield Ingested(tuple(arrivals), first + len(part), len(chunks), rows)
+            last, done, part = arrivals[-1], done + len(part), following
+            yield Ingested(tuple(arrivals), done, len(chunks), rows)
+            if stops is not None:
+                raise stops
     finally:
         if isinstance(feed, Ahead):
             feed.ahead([])
 
 
+def _together(
+    chunks: Sequence[Chunk], timeline: Sequence[Arrival], batch: int | None, most: int
+) -> Sequence[Chunk]:
+    """Those of the chunks, the first ones, that one commit brings.
+
+    Args:
+        most: about so many bytes, where the feed has its rows in memory.
+    """
+    # A feed that knows how many rows come has them in memory.
+    if batch is not None or not any(chunk.rows for chunk in chunks):
+        return chunks[:batch]
+    known = next((a for a in reversed(timeline) if a.rows), None)
+    size = (_UNKNOWN if known is None else known.bytes // known.rows) + _ROW_BYTES
+    taken = accumulate(chunk.rows * size for chunk in chunks)
+    return chunks[: max(sum(total <= most for total in taken), 1)]
+
+
 def _commit(
-    log: Log, feed: Feed, last: Arrival | None, chunks: Sequence[Chunk]
+    log: Log,
+    feed: Feed,
+    last: Arrival | None,
+    chunks: Sequence[Chunk],
+    following: Sequence[Chunk] = (),
 ) -> tuple[list[Arrival], pa.Table | None]:
-    """The arrivals that the chunks have become, and what the log was given of them, if few."""
+    """The arrivals that the chunks have become, and what the log was given of them, if few.
+
+    Args:
+        following: what will be asked of the feed next.
+    """
     clock = Clock()
     try:
         versions = json.dumps(current(log.warehouse, log.source))
         with scratch(log.warehouse) as place:
             # Read once: a file that is still growing would give other rows the second time.
             few = sum(c.bytes for c in chunks) <= FEW_BYTES and sum(c.rows for c in chunks) <= FEW
-            with log.warehouse.planning(Planning.of(few)):
-                rows = feed.read(log.warehouse.spark, chunks)
-                clock.after("read")
+            rows = feed.read(log.warehouse.spark, chunks)
+            if isinstance(feed, Ahead):
+                feed.ahead(following)
+            clock.after("read")
+            asks = isinstance(rows, DataFrame) or not is_plain(log.source, rows)
+            planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
+            with planning:
                 if isinstance(rows, DataFrame):
                     rows = place.hold(rows, few=few)
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
+                if not getattr(feed, "accept_change", True):
+                    check(log.source.name, facts)
+                if isinstance(feed, Noticing):
+                    seen = feed.undeclared()
+                    facts = {n: replace(f, undeclared=seen.get(n, ())) for n, f in facts.items()}
                 arrivals = fold(log.source, last, chunks, facts, versions, log.schema_version)
                 clock.after("decode")
                 logged = log.append(_numbered(rows, arrivals[0].arrival), arrivals)

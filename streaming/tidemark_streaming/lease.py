@@ -1,7 +1,8 @@
 """A lease: one of several processes looks after a thing, for as long as it keeps saying so.
 
 Unlike a lock it outlives the moment: whoever comes every half minute holds it in between, and one
-that died loses it after a while.
+that died loses it after a while. One that was renewed much later than now was so before the clock
+was set back, and is lost as well; a little later, where the clocks of two machines differ.
 """
 
 import fcntl
@@ -24,10 +25,10 @@ def renew(file: Path, owner: str, lasts: float) -> None:
     with _locked(file):
         now = time.time()
         held: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"owner": owner}
-        if held["owner"] != owner and now - held["at"] < lasts:
+        if held["owner"] != owner and abs(now - held["at"]) < lasts:
             raise ConflictError(
                 f"Another supervisor looks after these streams, {held['owner']} (seen "
-                f"{now - held['at']:.0f} seconds ago): this one, {owner}, does nothing."
+                f"{max(now - held['at'], 0):.0f} seconds ago): this one, {owner}, does nothing."
             )
         scratch = file.with_name(f".{file.name}.new")
         scratch.write_text(json.dumps({"owner": owner, "at": now}))

@@ -15,7 +15,7 @@ from rich.table import Table
 from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
-from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
+from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance, Waiting
 
 _SHOWN = 6
 
@@ -26,6 +26,7 @@ class Look:
 
     source: SourceGlance
     asset: AssetGlance
+    waiting: Waiting
     published: list[dict[str, Any]]
 
     @property
@@ -61,7 +62,8 @@ class View:
             self._run = newest["run"]
             published = self._glance.last_published(t.name, newest["seq"])
             self._recent.extendleft(reversed(published[:_SHOWN]))
-        look = Look(self._glance.source(t.source.name), asset, published)
+        source, waiting = self._glance.source(t.source.name), self._glance.waiting(asset)
+        look = Look(source, asset, waiting, published)
         self._first = self._first or look
         return look
 
@@ -102,9 +104,9 @@ class View:
             "[dim]late, admitted",
             self._count(asset.late, first.asset.late, "yellow"),
         )
-        body.add_row(
-            "", "", "[dim]too late", self._count(asset.too_late, first.asset.too_late, "red")
-        )
+        limited = f"[yellow]{look.waiting}" if look.waiting.limited_by else ""
+        too_late = self._count(asset.too_late, first.asset.too_late, "red")
+        body.add_row("[dim]back-pressure" if limited else "", limited, "[dim]too late", too_late)
         parts: list[RenderableType] = [body]
         if self._expected is not None:
             parts.append(ProgressBar(self._expected, asset.as_of + 1 - (first.asset.as_of + 1)))
@@ -118,6 +120,7 @@ class View:
             f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark {iso(asset.watermark)}  "
             f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
             f"too late {asset.too_late:,}"
+            + (f"  {look.waiting}" if look.waiting.limited_by else "")
         )
 
     def _watermark(self, look: Look) -> str:

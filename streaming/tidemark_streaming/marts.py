@@ -23,6 +23,7 @@ from typing import Any
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings, dbt_along
+from tidemark_streaming import dbt_sources
 
 DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
@@ -95,6 +96,7 @@ class Marts:
             **({} if address is None else {"SPARK_REMOTE": address}),
             "TIDEMARK_DATABASE": self._settings.database,
             "TIDEMARK_WAREHOUSE": self._settings.warehouse.rstrip("/"),
+            "TIDEMARK_WINDOWS": ",".join(self._windows),
             "DBT_PROJECT_DIR": str(self.folder),
             "DBT_PROFILES_DIR": str(self.profiles),
             "TIDEMARK_DBT": str(self._along),
@@ -103,6 +105,13 @@ class Marts:
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
             "DBT_VERSION_CHECK": "false",
         }
+
+    @cached_property
+    def _windows(self) -> list[str]:
+        """The assets that the project's sources name, for models over all of them: dbt itself
+        knows its sources only when it has read its models."""
+        path = self.folder / dbt_sources.PLACE
+        return dbt_sources.chosen(path.read_text(encoding="utf-8")) if path.is_file() else []
 
     @cached_property
     def target(self) -> Path:

@@ -27,12 +27,19 @@ def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: in
     scratch.replace(file)
 
 
-def noted(settings: Settings, now: int) -> dict[str, Stream]:
-    """How streams were when they were looked at last, by asset; nothing of a look that is stale."""
+def noted(settings: Settings, now: int, lasts: int = STALE) -> dict[str, Stream]:
+    """How streams were when they were looked at last, by asset; nothing of a look that is stale.
+
+    One of a time to come is: the clock was set back, and nobody knows how long ago it was.
+
+    Args:
+        now: the time, in microseconds.
+        lasts: microseconds after which a look is stale.
+    """
     found: dict[str, Stream] = {}
     for file in sorted(_folder(settings).glob("[!.]*.json")):
         told = json.loads(file.read_text())
-        if now - told["at"] <= STALE:
+        if 0 <= now - told["at"] <= lasts:
             found |= {asset: Stream(**stream) for asset, stream in told["streams"].items()}
     return found
 

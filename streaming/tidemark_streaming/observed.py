@@ -26,7 +26,12 @@ _PER_PART = [([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rows of one chunk say."""
+    """What the rows of one chunk say.
+
+    Args:
+        misfit: why its dead letters are, where that is the same of all.
+        undeclared: fields beside the source's columns that the feed has seen.
+    """
 
     rows: int = 0
     dead_letters: int = 0
@@ -34,6 +39,8 @@ class Facts:
     min_event_time: int | None = None
     max_event_time: int | None = None
     observed: str | None = None
+    misfit: str | None = None
+    undeclared: tuple[str, ...] = ()
 
 
 def observe(
@@ -47,12 +54,12 @@ def observe(
     Raises:
         DefinitionError: the source's watermark can't be told from its columns.
     """
-    if isinstance(rows, DataFrame) or not _is_plain(source, rows):
+    if isinstance(rows, DataFrame) or not is_plain(source, rows):
         return _by_engine(source, frame(spark, rows), chunks, columns(rows))
     return _in_memory(source, rows, chunks)
 
 
-def _is_plain(source: Source, rows: pa.Table) -> bool:
+def is_plain(source: Source, rows: pa.Table) -> bool:
     """Whether the rows tell everything without the engine: all fit, and the watermark goes by the
     newest, of a column whose text is the same here and there."""
     by = source.watermark.by
@@ -102,12 +109,15 @@ def _by_engine(
         rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
+    reason = F.col(f"{DEAD}.reason") if DEAD in given else F.lit(None).cast("string")
     facts = rows.groupBy("chunk", is_dead(given).alias("dead"), *parts).agg(
         F.count("*").alias("rows"),
         F.coalesce(F.sum("bytes" if "bytes" in given else F.lit(0)), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),
+        F.min(reason).alias("least"),
+        F.max(reason).alias("most"),
     )
     if by is not None:
         told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
@@ -117,6 +127,8 @@ def _by_engine(
             F.min("oldest"),
             F.max("newest"),
             F.to_json(F.collect_list(told)),
+            F.min("least"),
+            F.max("most"),
         )
     try:
         found = facts.collect()
@@ -129,10 +141,15 @@ def _by_engine(
         raise DefinitionError(
             f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
         ) from None
-    told = {row[0]: Facts(row[2], 0, *row[3:]) for row in found if not row[1]}
-    for chunk, _, count, size, *_ in (row for row in found if row[1]):
+    told = {row[0]: Facts(row[2], 0, *row[3:7]) for row in found if not row[1]}
+    for chunk, _, count, size, *_, least, most in (row for row in found if row[1]):
         fits = told.get(chunk, Facts())
-        told[chunk] = replace(fits, dead_letters=count, bytes=fits.bytes + size)
+        told[chunk] = replace(
+            fits,
+            dead_letters=count,
+            bytes=fits.bytes + size,
+            misfit=least if least == most else None,
+        )
     return told
 
 
@@ -155,8 +172,12 @@ def fold(
         found = facts.get(index, Facts())
         before = None if last is None else last.after
         state = None if last is None else last.watermark_state
+        observed = found.observed
+        if chunk.waiting and source.watermark.by_silence:
+            pairs = [*json.loads(observed or "[]"), *((part, None) for part in chunk.waiting)]
+            observed = json.dumps(pairs)
         after, state = source.watermark.advance(
-            state, before, found.observed, chunk.arrived_at, chunk.watermark
+            state, before, observed, chunk.arrived_at, chunk.watermark
         )
         last = Arrival(
             arrival=0 if last is None else last.arrival + 1,
@@ -172,6 +193,7 @@ def fold(
             references=versions,
             dead_letters=found.dead_letters,
             schema_version=schema_version,
+            undeclared=json.dumps(found.undeclared) if found.undeclared else None,
         )
         arrivals.append(last)
     return arrivals

@@ -1,7 +1,7 @@
-"""Recordings: a table of records, replayed as files in the order in which they arrived.
+"""Recordings: a table of records, played as files in the order in which they arrived.
 
 A domain whose data is a recording says when each record arrived; all else is here. The files are
-what a `FileFeed` finds in its folder, so a replay goes through the same door as live data.
+what a `FileFeed` finds in its folder, so it goes through the same door as live data.
 """
 
 import csv

@@ -1,13 +1,13 @@
 """The only ingest of a source: a lock of this machine, gone with the process that holds it."""
 
 import errno
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidemark.base import locks
 from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
@@ -17,21 +17,19 @@ from tidemark.store.warehouse import Warehouse
 @contextmanager
 def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
     """The only ingest of a source on this machine, until the process ends, however it ends."""
-    path = _path(warehouse.location, warehouse.database, source.name)
+    path = beside(warehouse.location, warehouse.database, source.name, "lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise _not_written(warehouse, error) from error
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not locks.take(handle):
             holder = os.read(handle, 32).decode() or "unknown"
             raise ConflictError(
                 f"Source '{source.name}' is being ingested already, by process {holder}: wait "
                 "until it ends, or stop it."
-            ) from None
+            )
         try:
             os.ftruncate(handle, 0)
             os.write(handle, str(os.getpid()).encode())
@@ -47,26 +45,20 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
 
 def at_work(settings: Settings, source: str) -> bool:
     """Whether an ingest of a source runs on this machine at present."""
-    try:
-        process = int(_path(settings.warehouse, settings.database, source).read_text())
-        os.kill(process, 0)
-    except PermissionError:
-        # It is another user's.
-        return True
-    except (OSError, ValueError):
-        return False
-    return True
+    return locks.held(beside(settings.warehouse, settings.database, source, "lock"))
 
 
-def _not_written(warehouse: Warehouse, error: OSError) -> DataError:
-    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
-    return DataError(f"Warehouse '{warehouse.location}' can't be written: {why.lower()}.")
-
-
-def _path(location: str, database: str, source: str) -> Path:
-    name = f".{source}_ingest.lock"
+def beside(location: str, database: str, source: str, ending: str) -> Path:
+    """A file of this machine beside a source's tables: where these are in a store of objects, in
+    the system's folder for what is temporary."""
+    name = f".{source}_ingest.{ending}"
     location = location.rstrip("/").removeprefix("file://")
     if "://" in location:
         bucket = location.replace("/", "_").replace(":", "_")
         return Path(tempfile.gettempdir()) / f"tidemark_{bucket}" / name
     return Path(location) / database / name
+
+
+def _not_written(warehouse: Warehouse, error: OSError) -> DataError:
+    why = "the disk is full" if error.errno == errno.ENOSPC else (error.strerror or str(error))
+    return DataError(f"Warehouse '{warehouse.location}' can't be written: {why.lower()}.")

@@ -48,6 +48,7 @@ class Stream:
         failures: how often in a row it ended or could not be started.
         error: why it ended last, in one line.
         renewed: whether it was started anew at once, and was not steady since.
+        restarts: how often it was started again, through whose fault ever.
     """
 
     since: int
@@ -58,6 +59,7 @@ class Stream:
     failures: int = 0
     error: str | None = None
     renewed: bool = False
+    restarts: int = 0
 
     @property
     def wait(self) -> int:
@@ -110,9 +112,14 @@ def look(
 def _next(
     stream: Stream, query: Query | None, ending: Ending | None, now: int, *, starting: bool
 ) -> Stream:
+    if now < stream.changed:
+        # The clock was set back: nobody knows how long it has waited.
+        stream = replace(stream, changed=now - stream.wait)
     if query is not None:
         steady = stream.state == RUNNING and now - stream.changed >= STEADY
         stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
+        again = stream.query_run not in (None, query.run)
+        stream = replace(stream, restarts=stream.restarts + 1) if again else stream
         return _into(replace(stream, query=query.id, query_run=query.run), RUNNING, now)
     if stream.state == STARTING and starting:
         return stream

@@ -15,8 +15,10 @@ from contextlib import contextmanager
 import psutil
 from pyspark.sql import SparkSession
 
+from tidemark.engine.process import birth
+
 _WATCHER = "tidemark.stream.watcher"
-"""A setting of the session: the machine, the process's id and the instant at which it began."""
+"""A setting of the session: the machine, the process's id and its birth."""
 
 
 @contextmanager
@@ -40,17 +42,16 @@ def abandoned(spark: SparkSession) -> bool:
     told = spark.conf.get(_WATCHER, "")
     if not told:
         return False
-    machine, pid, began = json.loads(told)
+    machine, pid, born = json.loads(told)
     if machine != socket.gethostname():
         return False
     try:
         # The system may have given its number to another process by now.
-        process = psutil.Process(pid)
-        return process.create_time() != began or process.status() == psutil.STATUS_ZOMBIE
+        return birth(pid) != born or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
 def _own() -> str:
     pid = os.getpid()
-    return json.dumps([socket.gethostname(), pid, psutil.Process(pid).create_time()])
+    return json.dumps([socket.gethostname(), pid, birth(pid)])

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tidemark.base.settings import Settings
+from tidemark.run.admission import ALL, Admission
 
 
 @dataclass(frozen=True)
@@ -20,18 +21,26 @@ class Wish:
 
     Args:
         asset: whose.
-        arrivals_per_run: at most so many arrivals a run; None is all there are.
+        arrivals_per_run, rows_per_run, bytes_per_run: a run's limits; None is no limit.
         since: when it was asked for, in microseconds: one wish is told from the next by it.
     """
 
     asset: str
     arrivals_per_run: int | None
     since: int
+    rows_per_run: int | None = None
+    bytes_per_run: int | None = None
+
+    @property
+    def admission(self) -> Admission:
+        """What a run takes in at most."""
+        return Admission(self.arrivals_per_run, self.rows_per_run, self.bytes_per_run)
 
 
-def wish(settings: Settings, asset: str, arrivals_per_run: int | None = None) -> Wish:
+def wish(settings: Settings, asset: str, admission: Admission = ALL) -> Wish:
     """Ask for an asset's stream, also when it was asked for before."""
-    wanted = Wish(asset, arrivals_per_run, time.time_ns() // 1000)
+    now, limits = time.time_ns() // 1000, admission
+    wanted = Wish(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")

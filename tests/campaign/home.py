@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,17 +17,20 @@ from campaign.keeper import COMMAND, Kept
 from campaign.producer import Producer
 from conftest import SHORT_LIVED
 from numbered.feed import TOPIC
-from numbered.sources import numbers
+from numbered.sources import MORE, gained, numbers
 from numbered.transforms import numbers_counted
 from tidemark import engine
+from tidemark.base.errors import TidemarkError
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
+from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import services, wishes
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.noted import STALE, noted
+from tidemark_streaming.noted import noted
+from tidemark_streaming.outbox.outbox import channel
 from tidemark_streaming.supervisor import RUNNING
 from topics import Topics
 
@@ -52,7 +56,8 @@ def own_settings(home: Path) -> Settings:
 
 
 class Home:
-    """What runs: broker, engine, producer, `ingest --follow` and `stream`.
+    """What runs: broker, engine, producer, `ingest --follow`, and `stream` unless the ingest does
+    its work.
 
     Args:
         ends: takes what ends it all.
@@ -64,26 +69,31 @@ class Home:
         self.settings = settings
         self.fail_at = settings.home / "fail_at"
         """The file in which a fail point is asked for."""
+        self.ending = threading.Event()
+        """Set when all of it ends: who would start something later does not."""
         self._odd: list[str] = []
         logs = settings.home / "logs"
         logs.mkdir(parents=True, exist_ok=True)
-        env = ends.enter_context(_environment(settings, self.fail_at))
+        self.env = ends.enter_context(_environment(settings, self.fail_at))
+        self._logs = logs
         # Last of all, as whatever still runs would start the engine again.
         ends.callback(self._down)
         ends.callback(self.rest)
+        ends.callback(self.ending.set)
         broker.start(settings)
         topics = Topics(broker.address(settings))
         topics.create(partitions=2, name=TOPIC)
         engine.ensure(settings)
         self.producer = Producer(topics, TOPIC, rate, seed)
-        follow = ("ingest", numbers.name, "--follow")
-        self.ingest = Kept(*follow, log=logs / "ingest.log", env=env)
+        self.ingest = self._following()
         self.glance = Glance(settings)
+        self._tables = TidemarkResource(settings).tables
+        self._topic = channel(numbers_counted, self._tables)
         await_("The first arrival", lambda: self.glance.newest_arrival(numbers.name) >= 0)
         self.stream = Kept(
             *("stream", numbers_counted.name),
             log=logs / "stream.log",
-            env=env,
+            env=self.env,
             at_work="arrivals ",
         )
 
@@ -95,13 +105,42 @@ class Home:
         first = min([] if found is None else found["arrival"].to_pylist(), default=None)
         return first is not None and not self.glance.behind([numbers_counted.name], first)
 
+    def head(self) -> int:
+        """The newest version of the published table."""
+        return self._tables.version(numbers_counted.table)
+
+    def out(self, version: int) -> bool:
+        """Whether the topic has the published table as of that version."""
+        try:
+            stands, head = self._topic.position(), self._tables.head(numbers_counted.table)
+        except TidemarkError:
+            # The broker may be away.
+            return False
+        if stands is None or head is None:
+            return False
+        return stands.table == head.life and stands.version >= version
+
+    def widen(self) -> None:
+        """Let the source gain a column, with the next process that takes it up."""
+        file = Path(self.env[MORE])
+        file.with_suffix(".new").write_text(str(gained() + 1))
+        file.with_suffix(".new").replace(file)
+
+    def run_directly(self) -> None:
+        """Let the ingest count what it brings in, in its own process, instead of a stream."""
+        self._stop(self.stream)
+        self._stop(self.ingest)
+        self.ingest = self._following("--run", numbers_counted.name)
+
     def brought(self) -> int:
         """How many records are in, those that are no event too."""
         return sum(a.rows + a.dead_letters for a in self.glance.timeline(numbers.name))
 
     def supervise(self) -> None:
-        """Let Dagster's daemon look after the stream, instead of a terminal."""
+        """Let Dagster's daemon look after a stream, beside an ingest that only brings in."""
         self._stop(self.stream)
+        self._stop(self.ingest)
+        self.ingest = self._following()
         self.up()
         self.wish()
         await_("The supervisor", lambda: self.looked_after(0))
@@ -118,6 +157,10 @@ class Home:
         for kept in (self.stream, self.ingest):
             self._stop(kept)
         return self._odd
+
+    def _following(self, *more: str) -> Kept:
+        arguments = ("ingest", numbers.name, "--follow", *more)
+        return Kept(*arguments, log=self._logs / "ingest.log", env=self.env)
 
     def _stop(self, kept: Kept) -> None:
         if kept.stopped:
@@ -137,7 +180,8 @@ class Home:
 
     def looked_after(self, since: int) -> bool:
         """Whether the supervisor has seen the stream run, after an instant in microseconds."""
-        fresh = noted(self.settings, since + STALE)
+        now = time.time_ns() // 1000
+        fresh = noted(self.settings, now, now - since)
         stream = fresh.get(numbers_counted.name)
         return stream is not None and stream.state == RUNNING
 
@@ -183,6 +227,7 @@ def _environment(settings: Settings, fail_at: Path) -> Iterator[dict[str, str]]:
     own["TIDEMARK_MARTS"] = str(settings.home / "marts")
     own["TIDEMARK_DOMAINS"] = ",".join(settings.domains)
     own[FAIL_AT] = str(fail_at)
+    own[MORE] = str(settings.home / "more_columns")
     own["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])
     os.environ.update(own)
     try:

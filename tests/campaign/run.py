@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from campaign.exactly_once import wrong
 from campaign.home import Home, await_
 from campaign.report import Report
-from campaign.victims import ALL, POINTS, PROCESSES, SUPERVISED, Victims
-from numbered.sources import numbers
+from campaign.victims import ALL, AWAY, POINTS, PROCESSES, REBUILDS, SUPERVISED, Victims
+from numbered.sources import declared, numbers
 from numbered.transforms import numbers_counted
 from tidemark import engine
 from tidemark.base.settings import Settings
@@ -23,11 +23,15 @@ from tidemark_streaming.outbox import Outbox
 PAIRS = 0.15
 """How often two are killed at once."""
 
+DIRECT = ", without a stream"
+"""What the report adds to the names of victims where the ingest does the stream's work."""
+
 PAUSE = 2.0
 """Seconds at most between a recovery and the next kill."""
 
-SHARE = 0.1
-"""The part of kills, and of the time, in which Dagster looks after the stream."""
+DIRECTLY, SUPERVISED_FROM = 0.6, 0.9
+"""From which part of the kills, and of the time, on the ingest does the stream's work, and Dagster
+looks after the stream."""
 
 
 @dataclass
@@ -43,6 +47,7 @@ def campaign(
     kinds: Sequence[str] | None,
     bounds: Bounds,
     *,
+    directly: Sequence[str] = (),
     seed: int,
     rate: int,
     tell: Callable[[str], None],
@@ -51,8 +56,9 @@ def campaign(
 
     Args:
         settings: of a home of its own, with free ports.
-        kinds: what to kill in turn, and nothing else; without, what chance says, and then what
-            Dagster looks after.
+        kinds: what to kill in turn, and nothing else; without, what chance says, then the same
+            where the ingest does the stream's work, and then what Dagster looks after.
+        directly: where kinds are given, what to kill after them, with such an ingest.
         rate: events a second.
         tell: takes a line for each kill.
     """
@@ -62,15 +68,25 @@ def campaign(
         try:
             part = _Part(home, report, bounds, random.Random(seed), tell)
             if kinds is None:
-                part.strike(_by_chance(part.chance), 1 - SHARE)
+                part.strike(_by_chance(part.chance), DIRECTLY)
+                home.run_directly()
+                tell("From now on the ingest does the stream's work.")
+                part.strike(_directly(part.chance), SUPERVISED_FROM, DIRECT, least=1)
                 home.supervise()
                 tell("From now on Dagster's daemon looks after the stream.")
                 part.strike(_supervised(home), 1.0, ", supervised", least=len(SUPERVISED))
             else:
                 part.strike(kind.split("+") for kind in kinds)
+                if directly:
+                    home.run_directly()
+                    part.strike((kind.split("+") for kind in directly), 1.0, DIRECT)
             home.producer.stop()
             total = home.producer.sent + home.producer.poison
             await_("The last event", lambda: home.brought() >= total)
+            newest = home.glance.newest_arrival(numbers.name)
+            await_("The last run", lambda: not home.glance.behind([numbers_counted.name], newest))
+            # What does not come out by itself would do so below.
+            await_("The last record of the topic", lambda: home.out(home.head()))
         except TimeoutError as error:
             report.wrong.append(str(error))
         report.sent, report.poison = home.producer.sent, home.producer.poison
@@ -93,7 +109,7 @@ class _Part:
     ) -> None:
         self.chance = chance
         self._home, self._report, self._bounds, self._tell = home, report, bounds, tell
-        self._victims = Victims(home)
+        self._victims = Victims(home, chance)
         self._began = time.monotonic()
 
     def strike(
@@ -123,8 +139,8 @@ class _Part:
             if not killed:
                 self._tell(f"{'+'.join(chosen)}{how} was not there to be killed")
                 continue
-            if any(kind in POINTS for kind in killed):
-                # Whoever is killed there was so when it was reached.
+            if any(kind in (*POINTS, *REBUILDS) for kind in killed):
+                # Whoever is killed there was so when it was reached, a command in its course.
                 began, since = time.monotonic(), _now()
             self._recovered(f"Recovery from {name}", [*killed.values()], since)
             took = time.monotonic() - began
@@ -135,16 +151,33 @@ class _Part:
             )
 
     def _recovered(self, what: str, backs: Sequence[Callable[[], bool]], since: int) -> None:
-        await_(what, lambda: all(back() for back in backs) and self._home.published(since))
+        home = self._home
+        await_(what, lambda: all(back() for back in backs) and home.published(since))
+        version = home.head()
+        await_(f"{what}: the topic", lambda: home.out(version))
 
 
 def _by_chance(chance: random.Random) -> Iterator[list[str]]:
     """What to kill: a process or a fail point, or two processes at once."""
+    return _dealt(chance, ALL, [*PROCESSES, *PROCESSES, AWAY, *REBUILDS, *POINTS])
+
+
+def _directly(chance: random.Random) -> Iterator[list[str]]:
+    """What to kill where the ingest does the stream's work."""
+    alive = ("engine", "ingest", "broker")
+    return _dealt(chance, alive, [*alive, *alive, "machine", AWAY, *REBUILDS, *POINTS])
+
+
+def _dealt(
+    chance: random.Random, pairs: Sequence[str], kinds: Sequence[str]
+) -> Iterator[list[str]]:
+    """Kinds as from a pack of cards, so that each comes up before it is shuffled anew; and at
+    times two at once."""
     while True:
-        if chance.random() < PAIRS:
-            yield chance.sample(ALL, 2)
-        else:
-            yield [chance.choice([*PROCESSES, *PROCESSES, *POINTS])]
+        for kind in chance.sample(kinds, len(kinds)):
+            if chance.random() < PAIRS:
+                yield chance.sample(pairs, 2)
+            yield [kind]
 
 
 def _supervised(home: Home) -> Iterator[list[str]]:
@@ -162,7 +195,7 @@ def _examined(settings: Settings, report: Report) -> list[str]:
     spark = engine.session(settings)
     try:
         warehouse = Warehouse(spark, settings.warehouse, settings.database)
-        end(warehouse, numbers)
+        end(warehouse, declared())
         while incremental(warehouse, numbers_counted) is not None:
             pass
         Outbox(warehouse, numbers_counted).emit()

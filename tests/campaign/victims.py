@@ -2,7 +2,9 @@
 again, or says `tidemark up`."""
 
 import os
+import random
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +13,8 @@ from contextlib import suppress
 import psutil
 
 from campaign.home import Home
+from campaign.keeper import COMMAND
+from numbered.transforms import numbers_counted
 from tidemark.engine.process import Managed, Record
 from tidemark.engine.server import managed_of
 from tidemark.run import commit
@@ -21,11 +25,25 @@ ALL = ("worker", "engine", "ingest", "stream", "broker")
 PROCESSES = (*ALL, "machine")
 """`machine` is all of them at once, as when it is restarted."""
 
+AWAY = "broker for a minute"
+REBUILDS = ("rebuild", "switch")
+"""A command that makes the tables anew beside, and one that puts them in the place of those that
+are there; `stream` and the runs of the ingest end what it had begun."""
+
 SUPERVISED = ("daemon", "engine", "worker")
 INGEST = ("log", "dead_letters", "timeline")
+WIDEN = ("schema", "columns")
+"""Reached by an ingest whose source has gained a column."""
+
 OUT = ("emit", "emitted", "noted")
-POINTS = tuple(f"at {point}" for point in (*INGEST, *commit.STEPS, *OUT))
+POINTS = tuple(f"at {point}" for point in (*INGEST, *WIDEN, *commit.STEPS, *OUT))
 """Kinds of victims: whoever reaches that fail point next."""
+
+MINUTE = 65.0
+"""Seconds without the broker: those within which clients give up, and some more."""
+
+TAKES = {"rebuild": 15.0, "switch": 9.0}
+"""Seconds at most after which the command is killed; it begins its work after two or three."""
 
 _WORKER = "foreach_batch_worker"
 _TAKEN = 60.0
@@ -33,10 +51,14 @@ _TAKEN = 60.0
 
 
 class Victims:
-    """All that can be killed in a home, by kind."""
+    """All that can be killed in a home, by kind.
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    Args:
+        chance: says when a command is killed.
+    """
+
+    def __init__(self, home: Home, chance: random.Random) -> None:
+        self._home, self._chance = home, chance
         self._engine = managed_of(home.settings)
         self._daemon = services.service(home.settings, "daemon")
         self._broker = broker.process(home.settings)
@@ -49,7 +71,12 @@ class Victims:
         """
         home = self._home
         if kind in POINTS:
-            return self._reach(kind.removeprefix("at "))
+            point = kind.removeprefix("at ")
+            if point not in WIDEN:
+                return self._reach(point)
+            home.widen()
+            # The one that takes its place takes the column up.
+            return self._reach(point, home.ingest.kill)
         match kind:
             case "machine":
                 backs = [self.kill(each) for each in ALL]
@@ -60,10 +87,13 @@ class Victims:
                 return back and (lambda: back() and not any(map(_lives, workers)))
             case "worker":
                 return self._kill_worker()
-            case "broker":
+            case "broker" | "broker for a minute":
                 back = _another(self._broker)
-                threading.Thread(target=broker.start, args=(home.settings,)).start()
+                away = MINUTE if kind == AWAY else 0.0
+                threading.Thread(target=self._start_broker, args=(away,)).start()
                 return back
+            case "rebuild" | "switch":
+                return self._kill_command(kind)
             case "daemon":
                 killed = time.time_ns() // 1000
                 back = _another(self._daemon)
@@ -71,18 +101,48 @@ class Victims:
                 return lambda: back is not None and back() and home.looked_after(killed)
             case _:
                 kept = {"ingest": home.ingest, "stream": home.stream}[kind]
+                if kept.stopped:
+                    return None
                 kept.kill()
                 return kept.works
 
-    def _reach(self, point: str) -> Callable[[], bool] | None:
+    def _reach(
+        self, point: str, act: Callable[[], None] = lambda: None
+    ) -> Callable[[], bool] | None:
+        """Let whoever reaches a point die there.
+
+        Args:
+            act: what brings somebody to it.
+        """
         asked, deadline = self._home.fail_at, time.monotonic() + _TAKEN
         asked.write_text(point)
+        act()
         while asked.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         if not asked.exists():
             return lambda: True
         asked.unlink(missing_ok=True)
         return None
+
+    def _start_broker(self, away: float) -> None:
+        if not self._home.ending.wait(away):
+            broker.start(self._home.settings)
+
+    def _kill_command(self, kind: str) -> Callable[[], bool] | None:
+        """Kill a rebuild, or the switch to one that has ended, as chance has it amid its work."""
+        rebuild, env = [COMMAND, "rebuild", numbers_counted.name], self._home.env
+        quiet = subprocess.DEVNULL
+        if kind == "switch":
+            if subprocess.run(rebuild, env=env, stdout=quiet, stderr=quiet, check=False).returncode:
+                return None
+            rebuild.append("--switch")
+        with subprocess.Popen(rebuild, env=env, stdout=quiet, stderr=quiet) as process:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self._chance.uniform(2, TAKES[kind]))
+            if process.poll() is not None:
+                return None
+            process.kill()
+        return lambda: True
 
     def _kill_worker(self) -> Callable[[], bool] | None:
         before = self._workers()

@@ -3,8 +3,10 @@
 Screenshots go to `.screenshots` in the root, which git ignores: look at them.
 """
 
+import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,15 +17,21 @@ from playwright.sync_api import Page, expect, sync_playwright
 from pyspark.sql import SparkSession
 
 from commands import surround
+from ending import end_with_an_error
 from landing import SOURCE, clock, feed, land, land_some
 from runs import run_all
+from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming import services
+from tidemark_streaming import foreground, noted, services, wishes
+from tidemark_streaming.foreground import EMIT, INGEST, LANE
 from tidemark_streaming.ingest import ingest
+from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, TRIES, Stream
+from topics import Topics
+from walled.transforms import clicks_by_10s
 from watched.transforms import by_minute
 
 CHROMIUM = shutil.which("chromium")
@@ -44,22 +52,26 @@ def settings(engine: Settings, tmp_path_factory: pytest.TempPathFactory) -> Sett
         "home": tmp_path_factory.mktemp("home"),
         "database": f"page_{uuid4().hex[:12]}",
         "landing": tmp_path_factory.mktemp("landing"),
-        "domains": ("watched",),
+        "domains": ("watched", "walled"),
         "watch_port": free_port(),
     }
     return engine.model_copy(update=own)
 
 
 @pytest.fixture(scope="module")
-def page(settings: Settings) -> Iterator[Page]:
+def page(settings: Settings, topics: Topics) -> Iterator[Page]:
     """A browser's page on the service."""
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         surround(patch, settings)
         patch.setenv("TIDEMARK_WAREHOUSE", settings.warehouse)
         patch.setenv("TIDEMARK_WATCH_PORT", str(settings.watch_port))
-        patch.setenv("TIDEMARK_DOMAINS", "watched")
+        patch.setenv("TIDEMARK_DOMAINS", "watched,walled")
+        # It looks whether somebody listens there, and asks nothing.
+        patch.setenv("TIDEMARK_REMOTE", f"sc://127.0.0.1:{settings.engine_port}")
+        patch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        topics.create(3, "clicks")
         stack.callback(services.service(settings, "watch").stop)
         services.start_watch(settings)
         url = services.await_watch(settings)
@@ -143,6 +155,82 @@ def test_the_figures_move_when_arrivals_come(
     look(page, "21 live page")
 
 
+def happening(count: int) -> list[bytes]:
+    """Clicks of the last seconds."""
+    now = time.time()
+    ats = [iso(int((now - 0.2 * n) * 1e6)) for n in range(count)]
+    return [json.dumps({"at": at, "n": n}).encode() for n, at in enumerate(ats)]
+
+
+def test_what_comes_by_kafka_and_goes_out_is_there(
+    page: Page, complaints: list[str], warehouse: Warehouse, settings: Settings, topics: Topics
+) -> None:
+    taking = topics.feed("clicks")
+    for turn in range(5):
+        for partition in range(3):
+            topics.send("clicks", happening(20 + 15 * turn * (partition == 0)), partition)
+        list(ingest(warehouse, taking))
+        run_all(warehouse, clicks_by_10s)
+        time.sleep(2)
+    page.goto("/?span=300")
+    stream, source = (
+        page.locator("[data-asset=clicks_by_10s]"),
+        page.locator("[data-source=clicks]"),
+    )
+    latency = stream.get_by_label(re.compile(r"^latency: [\d.]+ s last")).locator("rect")
+    latency.nth(1).wait_for(state="attached")
+    topics.send("clicks", happening(900), 0)
+    topics.send("clicks", happening(300), 2)
+    waits = source.locator(".waits")
+    expect(waits.locator("b")).to_have_text("1,200")
+    expect(waits.locator("small")).to_have_text("clicks-0: 900 · clicks-2: 300 · 1 more")
+    assert waits.get_by_label(re.compile("^records that wait for clicks")).locator("rect").count()
+    expect(page.locator("#totals")).to_contain_text("records wait in Kafka")
+    topic = page.locator("[data-topic=clicks_counted]")
+    expect(topic).to_contain_text(re.compile(r"\d+ versions behind"))
+    expect(page.locator("[data-lane=clicks_on]")).to_contain_text("rests")
+
+
+def test_streams_ingests_and_lanes_are_told_as_they_are(
+    page: Page, complaints: list[str], settings: Settings
+) -> None:
+    now = time.time_ns() // 1000
+    runs, lost = (wishes.wish(settings, asset) for asset in ("by_minute", "by_hour"))
+    why = "There is no topic 'x'."
+    noted.note(
+        settings,
+        "watched",
+        {
+            "by_minute": Stream(runs.since, RUNNING, now, restarts=2),
+            "by_hour": Stream(lost.since, GIVEN_UP, now, failures=TRIES, error=why),
+        },
+        now,
+    )
+    state = "[data-asset={}] .state"
+    page.goto("/?span=300")
+    expect(page.locator(state.format("by_minute"))).to_have_text("● streaming · ↻ 2")
+    given_up = page.locator(state.format("by_hour"))
+    expect(given_up).to_have_text("✕ given up")
+    assert given_up.get_attribute("title") == why
+    follows = foreground.running(settings, INGEST, "clicks", ("clicks_by_10s",))
+    brought = page.locator("[data-source=clicks] .state")
+    with follows:
+        expect(page.locator(state.format("clicks_by_10s"))).to_have_text("● run by its ingest")
+        expect(brought).to_have_text("● follows, runs 1")
+    end_with_an_error(settings, INGEST, "clicks", ("clicks_by_10s",))
+    expect(brought).to_have_text("✕ ended with an error")
+    expect(page.locator(state.format("clicks_by_10s"))).to_have_text("✕ ended with an error")
+    end_with_an_error(settings, LANE, "clicks_on")
+    expect(page.locator("[data-lane=clicks_on] .state")).to_have_text("✕ ended with an error")
+    out = page.locator("[data-topic=clicks_counted] .state")
+    with foreground.running(settings, EMIT, "clicks_by_10s"):
+        expect(out).to_have_attribute("title", "Brought out by `emit --follow`.")
+    end_with_an_error(settings, EMIT, "clicks_by_10s")
+    expect(out).to_have_text("✕ ended with an error")
+    expect(page.locator("#verdict")).to_contain_text("stream by_hour: given up")
+    expect(page.locator("#totals")).to_contain_text("1 of 3")
+
+
 def _timeline(warehouse: Warehouse) -> list[Arrival]:
     return Log(warehouse, SOURCE).timeline()
 
@@ -152,15 +240,16 @@ def test_it_is_right_in_every_size_and_light(page: Page, complaints: list[str]) 
         for scheme in ("light", "dark"):
             page.set_viewport_size({"width": width, "height": height})
             page.emulate_media(color_scheme=scheme)
-            page.goto("/?span=3600")
+            page.goto("/?span=300")
             page.locator("[data-asset=by_minute] .windows rect").first.wait_for()
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width, "it scrolls sideways"
+            assert page.locator("[data-source=clicks] .waits").is_visible()
             assert page.evaluate(OVERLAPS) == [], width
             poor = page.evaluate(CONTRASTS)
             assert poor == [], (scheme, poor)
             look(page, f"22 live page {width} {scheme}")
-    assert page.locator("#spans input:checked").get_attribute("value") == "3600"
+    assert page.locator("#spans input:checked").get_attribute("value") == "300"
     unnamed = page.evaluate(
         "[...document.querySelectorAll('#streams svg')].filter(s => !s.ariaLabel)"
     )

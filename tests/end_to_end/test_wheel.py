@@ -1,10 +1,10 @@
 """The package that users install: the built wheel in an environment of its own, with nothing of
-the checkout in reach, in an empty folder. There the demo runs on fewer days: whole, and again where
-it ended.
+the checkout in reach, in an empty folder. There a stranger follows the tutorial, and the demo runs
+on fewer days: whole, and again where it ended.
 
 Packages come in the versions of the lock, those alone that the wheel asks for, from what set-up
-has fetched. The engine's jars come from a Maven repository of files, made of those of the checkout,
-and its Java from the package that brings one.
+has fetched. The jars of engine and broker come from a Maven repository of files, made of those of
+the checkout, and its Java from the package that brings one.
 """
 
 import json
@@ -18,22 +18,26 @@ import urllib.parse
 import urllib.request
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from email.parser import Parser
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from conftest import SHORT_LIVED
-from pages import followed
+from pages import commands, followed
 from tidemark.engine import jars
 from tidemark.engine.connect import free_port
+from tidemark.engine.java import find_java
+from tidemark_streaming.kafka import broker
 
 ROOT = Path(__file__).parents[2]
+KAFKA = "From Kafka"
 LOCATIONS = """{workspaceOrError {... on Workspace {locationEntries {name
 locationOrLoadError {__typename ... on PythonError {message}}}}}}"""
 
@@ -44,6 +48,7 @@ class Installed:
     def __init__(self, folder: Path) -> None:
         self.folder, self.work = folder, folder / "work"
         self.work.mkdir()
+        self.installing = 0.0
         self.bin = folder / "venv" / "bin"
         self.webserver = free_port()
         self.env = {
@@ -58,30 +63,51 @@ class Installed:
             "TIDEMARK_ENGINE_PORT": str(free_port()),
             "TIDEMARK_WEBSERVER_PORT": str(self.webserver),
             "TIDEMARK_WATCH_PORT": str(free_port()),
+            "TIDEMARK_KAFKA_PORT": str(free_port()),
         }
         self._wheel = self._build()
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
 
     def install(self, extra: str = "", *beside: str) -> None:
         """Install the wheel and what it and an extra ask for, and packages beside it, in the lock's
-        versions."""
+        versions. `installing` is the time, in seconds, that all of it took until now."""
+        began = time.monotonic()
         with zipfile.ZipFile(self._wheel) as wheel:
             (metadata,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
             asked = Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", [])
-        needed = self.folder / f"needed{extra}.lock"
+        needed = self.folder / "needed.lock"
         needed.write_text("".join(_closure([*asked, *beside], extra)))
-        self._uv("install", "--no-deps", "--require-hashes", "-r", needed)
-        self._uv("install", "--no-deps", self._wheel)
-        self._uv("check")
+        self.uv("install", "--no-deps", "--require-hashes", "-r", needed)
+        self.uv("install", "--no-deps", self._wheel)
+        self.uv("check")
+        self.installing += time.monotonic() - began
 
-    def tidemark(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """What a command says."""
-        command = [self.bin / "tidemark", *arguments]
-        return subprocess.run(command, cwd=self.work, env=self.env, capture_output=True, text=True)
+    def tidemark(
+        self, *arguments: str, where: Path | None = None, **settings: str
+    ) -> subprocess.CompletedProcess[str]:
+        """What a command says.
+
+        Args:
+            where: the folder to work in, if another one.
+            settings: variables of the environment.
+        """
+        return subprocess.run(
+            [self.bin / "tidemark", *arguments],
+            cwd=where or self.work,
+            env=self.env | settings,
+            capture_output=True,
+            text=True,
+        )
 
     def status(self) -> dict[str, Any]:
         """What `tidemark status` says."""
         return json.loads(self.tidemark("status", "--json").stdout)
+
+    def rows(self, table: str, *columns: str, database: str = "tidemark") -> list[tuple[Any, ...]]:
+        """Some columns of a table, as anybody reads it."""
+        opened = DeltaTable(self.work / ".tidemark" / "warehouse" / database / table)
+        found = opened.to_pyarrow_table(columns=[*columns])
+        return [tuple(row.values()) for row in found.to_pylist()]
 
     def locations(self) -> dict[str, str]:
         """The code locations that Dagster has, each with what became of it."""
@@ -91,7 +117,8 @@ class Installed:
             found = json.load(answer)["data"]["workspaceOrError"]["locationEntries"]
         return {e["name"]: e["locationOrLoadError"]["__typename"] for e in found}
 
-    def _uv(self, command: str, *arguments: str | Path) -> None:
+    def uv(self, command: str, *arguments: str | Path) -> None:
+        """Let uv change the environment."""
         uv, env = Path(sys.executable).with_name("uv"), dict(os.environ)
         for own, pips in (("SSL_CERT_FILE", "PIP_CERT"), ("UV_INDEX_URL", "PIP_INDEX_URL")):
             if pips in env:
@@ -125,7 +152,8 @@ def _closure(asked: Iterable[str], extra: str) -> list[str]:
         text, wanted = new.pop()
         one = Requirement(text)
         name = canonicalize_name(one.name)
-        if one.marker is not None and not one.marker.evaluate({"extra": wanted}):
+        wanted_by = [{"extra": extra} for extra in wanted.split(",")]
+        if one.marker is not None and not any(map(one.marker.evaluate, wanted_by)):
             continue
         for each in ("", *one.extras):
             if (name, each) not in found:
@@ -135,11 +163,14 @@ def _closure(asked: Iterable[str], extra: str) -> list[str]:
 
 
 def _repository(root: Path) -> Path:
-    """A Maven repository of the jars that the engine needs."""
-    for jar in jars.JARS:
-        folder = root / jar.group.replace(".", "/") / jar.artifact / jar.version
-        folder.mkdir(parents=True)
-        (folder / jar.file).symlink_to(jars.FOLDER / jar.file)
+    """A Maven repository of the jars that engine and broker need."""
+    java = find_java()
+    for place, some in ((jars.FOLDER, jars.JARS), (broker.FOLDER, broker.pinned())):
+        for jar, path in zip(some, jars.ensure(java, place, some), strict=True):
+            folder = root / jar.group.replace(".", "/") / jar.artifact / jar.version
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / jar.file).unlink(missing_ok=True)
+            (folder / jar.file).symlink_to(path)
     return root
 
 
@@ -166,7 +197,73 @@ def test_without_extras_each_command_works_or_says_what_it_lacks(user: Installed
     assert not (user.work / ".tidemark").exists()
 
 
-def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on(user: Installed) -> None:
+def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_hour(
+    user: Installed, record_property: Callable[[str, object], None]
+) -> None:
+    user.install("dagster,marts", "pytest", "dagster-dg-cli")
+    folder, python = user.folder / "stranger", user.bin / "python"
+    folder.mkdir()
+    shop, stall = folder / "shop", folder / "stall"
+    env = {
+        **user.env,
+        "COLUMNS": "200",
+        # The tests of the page on the engine that runs: another one starts in test_docs.py.
+        "TIDEMARK_TEST_HOME": str(shop / ".tidemark"),
+    }
+    began = time.monotonic()
+    try:
+        said = followed("docs/tutorial.md", folder, env, python, without=KAFKA)
+        minutes = (time.monotonic() - began) / 60
+        began = time.monotonic()
+        streamed = followed("docs/tutorial.md", shop, env, python, only=KAFKA)
+        more = (time.monotonic() - began) / 60
+        traced = followed("docs/tracing.md", shop, env, python)
+    finally:
+        for place in (shop, stall):
+            if place.is_dir():
+                user.tidemark("down", where=place)
+                user.tidemark("kafka", "down", where=place)
+    installing = user.installing / 60
+    for what, figure in (
+        ("to install, from packages that are here", installing),
+        ("of the tutorial's commands, fetching the engine's jars from files", minutes),
+        ("of its section on Kafka", more),
+    ):
+        record_property(f"minutes {what}", f"{figure:.2f}")
+    assert re.search(r"york\|\s*37\.5\|\s+2\|\s+1\|\s+LATE\|\s+true", said), said
+    assert re.search(r"50\.0\|2026-01-01 11:00:00\|\s+9000\.0", said), said
+    assert "2 passed" in said
+    assert re.search(r"orders_daily *│ success", said), said
+    assert "All definitions loaded successfully" in said
+    assert "Tidemark is up" in said
+    assert "late, admitted" in traced
+    assert "published revision" in traced
+    assert re.search(r"10:00.*york.*37\.5.*LATE", streamed), streamed
+    assert "equal: 6 rows of 'orders_hourly'" in streamed
+    assert minutes + installing < 12, f"{minutes + installing:.1f} minutes of a quarter of an hour"
+
+
+def test_a_project_that_is_installed_is_found_from_any_folder(user: Installed) -> None:
+    user.install("dagster,marts", "hatchling")
+    place, elsewhere = user.folder / "projects", user.folder / "elsewhere"
+    for folder in (place, elsewhere):
+        folder.mkdir()
+    assert user.tidemark("new", "shop", where=place).returncode == 0
+    user.uv("install", "--no-deps", "--no-build-isolation", place / "shop")
+    try:
+        shutil.rmtree(place)
+        status = user.tidemark("status", "--json", where=elsewhere)
+        assert status.returncode == 0, status.stderr
+        found = json.loads(status.stdout)
+        assert [source["name"] for source in found["sources"]] == ["orders"]
+        assert [asset["asset"] for asset in found["assets"]] == ["orders_hourly"]
+    finally:
+        user.uv("uninstall", "shop")
+
+
+def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
+    user: Installed,
+) -> None:
     user.install("demo")
     first = user.tidemark("demo", "--small", "--no-serve")
     assert first.returncode == 0, first.stderr
@@ -178,8 +275,9 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on(user: Instal
     assert "daily_punctuality" in first.stdout
     for name in ("arrivals.png", "arrivals.html", "late_loss.png", "late_loss.html"):
         assert (user.work / ".tidemark" / "pictures" / name).stat().st_size > 10_000
-    second = user.tidemark("demo", "--small")
+    second = user.tidemark("demo", "--small", "--kafka")
     assert second.returncode == 0, second.stderr
+    assert "Kafka broker" in second.stderr
     assert "the log of flights is there" in second.stderr
     assert "streamed 4 arrivals, until January 6, 2013" in second.stderr
     assert "Warning" not in first.stderr + second.stderr
@@ -187,39 +285,26 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on(user: Instal
     assert user.locations() == dict.fromkeys(("flights", "weather", "marts"), "RepositoryLocation")
     (flights,) = user.status()["sources"][:1]
     assert (flights["name"], flights["arrivals"]) == ("flights", 20)
-    assert user.tidemark("down").returncode == 0
+    arrivals = sorted(user.rows("flights_timeline", "arrival", "position"))
+    assert set(json.loads(arrivals[-1][1])["flights"]["offsets"]) == {"0", "1", "2"}
+    # What came through the topic makes the same windows as from files alone.
+    for words in (("play", "flights", "--days", "5", "--bulk"), ("run", "departures_hourly")):
+        done = user.tidemark(*words, TIDEMARK_DATABASE="files")
+        assert done.returncode == 0, done.stderr
+    figures = (
+        "departures_hourly",
+        "window_start",
+        "origin",
+        "flights",
+        "mean_delay",
+        "late_events",
+    )
+    streamed = sorted(user.rows(*figures))
+    assert streamed == sorted(user.rows(*figures, database="files"))
+    assert len(streamed) > 200
+    (dbt,) = (words for words in commands("docs/marts.md") if words[0] == "dbt")
+    for words in (dbt, ("kafka", "down"), ("down",)):
+        done = user.tidemark(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
     assert not any(process["running"] for process in user.status()["processes"])
     assert [path.name for path in user.work.iterdir()] == [".tidemark"]
-
-
-def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_hour(
-    user: Installed,
-) -> None:
-    user.install("demo", "pytest", "dagster-dg-cli")
-    folder, python = user.folder / "stranger", user.bin / "python"
-    folder.mkdir()
-    env = {
-        **user.env,
-        "COLUMNS": "200",
-        "TIDEMARK_ENGINE_PORT": str(free_port()),
-        # The tests of the page on the engine that runs: another one starts in test_docs.py.
-        "TIDEMARK_TEST_HOME": str(folder / "shop" / ".tidemark"),
-    }
-    began = time.monotonic()
-    try:
-        said = followed("docs/tutorial.md", folder, env, python)
-        minutes = (time.monotonic() - began) / 60
-        traced = followed("docs/tracing.md", folder / "shop", env, python)
-    finally:
-        if (folder / "shop").is_dir():
-            user.work, user.env = folder / "shop", env
-            user.tidemark("down")
-    assert minutes < 12, f"the commands took {minutes:.1f} minutes of a quarter of an hour"
-    assert re.search(r"york\|\s*37\.5\|\s+2\|\s+1\|\s+LATE\|\s+true", said), said
-    assert re.search(r"50\.0\|2026-01-01 11:00:00\|\s+9000\.0", said), said
-    assert "2 passed" in said
-    assert re.search(r"orders_daily *│ success", said), said
-    assert "All definitions loaded successfully" in said
-    assert "Tidemark is up" in said
-    assert "late, admitted" in traced
-    assert "published revision" in traced

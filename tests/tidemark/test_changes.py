@@ -25,6 +25,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import changes
 from tidemark.verify.parity import parity
 
+REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
 
 

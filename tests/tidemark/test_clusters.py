@@ -22,6 +22,7 @@ from tidemark.store.coverage import Coverage, Position
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
+REGISTERED = False
 VISITS = replace(
     PER_MINUTE,
     name="visits",

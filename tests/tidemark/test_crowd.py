@@ -24,6 +24,7 @@ from tidemark.store import ledger
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+REGISTERED = False
 MOST = 6
 CROWD = replace(PER_MINUTE, name="crowd", expectations=(q.complete(), q.between("n", most=MOST)))
 STEPS = ("state", "published", "ledger")

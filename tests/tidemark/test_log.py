@@ -13,6 +13,7 @@ from tidemark.store.fence import Fence
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 
+REGISTERED = False
 ARRIVALS = some_arrivals(count=3, size=4)
 
 

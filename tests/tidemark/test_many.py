@@ -13,11 +13,12 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
 from tidemark.run import compute, plan
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store import arriving
+from tidemark.store import arriving, log
 from tidemark.store.committers import listed
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+REGISTERED = False
 ARRIVALS = some_arrivals()
 PLAIN = replace(PER_MINUTE, name="plain")
 JUDGED = replace(PER_MINUTE, name="judged", expectations=(q.complete(), q.between("n", 0, 1000)))
@@ -28,7 +29,7 @@ SESSIONS = replace(PER_MINUTE, name="visits", window=Session("20 seconds"))
 @pytest.fixture(params=[0])
 def many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of events is many, and nothing that came of them is read into memory at once."""
-    for module in (plan, arriving):
+    for module in (plan, arriving, log):
         monkeypatch.setattr(module, "FEW", -1)
     for module in (held, listed):
         monkeypatch.setattr(module, "SENT", -1)

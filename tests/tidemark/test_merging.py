@@ -14,7 +14,7 @@ from random_scenarios import ABSENT, SESSIONS, scenarios
 from tidemark.base.instants import INFINITY, iso
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import EARLY, FINAL, LATE, ON_TIME
-from tidemark.define.trigger import Count, Every, Trigger
+from tidemark.define.trigger import Count, EachArrival, Every, Trigger
 from tidemark.define.windows import Session
 from tidemark_streaming.scenario.parse import Scenario, load
 
@@ -84,7 +84,13 @@ def fragments(scenario: Scenario) -> dict[Key, list[tuple[Fragment, int]]]:
     return {key: list(of_key.values()) for key, of_key in found.items()}
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(scenarios(windows=SESSIONS, uniques=ABSENT))
 def test_fragments_replayed_fire_as_events_taken_one_by_one(told: dict[str, Any]) -> None:
     told["transform"]["accumulation"] = "accumulating"
@@ -143,3 +149,37 @@ def test_late_events_that_wait_fire_when_the_watermark_reaches_the_end_and_the_l
         (ON_TIME, (0,), (0,)),
         (FINAL, (0, 1), (1,)),
     ]
+
+
+def plain(arrival: int, start: int, *, before: int | None, reached: int | None) -> Fragment:
+    """One of gap 10, for a trigger that asks no clock."""
+    return Fragment(start, start + 10, arrival, 0, before, reached, None, None, None, None)
+
+
+def test_sessions_exactly_a_gap_apart_are_one() -> None:
+    replay = Replay([plain(n, 10 * n, before=None, reached=None) for n in range(2)], Trigger(), 0)
+    assert [(f.start, f.end) for f in replay.through(1, 20)] == [(0, 20)]
+
+
+def test_the_arrival_that_closes_a_session_fires_it_on_time_alone() -> None:
+    replay = Replay([plain(0, 0, before=None, reached=10)], Trigger(early=EachArrival()), 0)
+    assert [f.phase for f in replay.through(0, 10)] == [ON_TIME]
+
+
+def test_a_merged_session_goes_on_from_the_highest_pane_of_its_parts() -> None:
+    #   t:  0    10   20   30
+    #       x----|    x----|      the second one comes twice, then what joins both
+    starts = (0, 20, 20, 10)
+    parts = [plain(n, at, before=None, reached=None) for n, at in enumerate(starts)]
+    firings = Replay(parts, Trigger(early=EachArrival()), 0).through(3, None)
+    assert [f.pane for f in firings] == [0, 0, 1, 2]
+
+
+def test_a_session_that_the_watermark_has_passed_is_not_open_again() -> None:
+    parts = [plain(0, 0, before=None, reached=12), plain(1, 0, before=12, reached=12)]
+    assert [f.phase for f in Replay(parts, Trigger(), 5).through(1, 12)] == [ON_TIME, LATE]
+
+
+def test_a_session_closes_when_the_watermark_reaches_its_end() -> None:
+    replay = Replay([plain(0, 0, before=None, reached=10)], Trigger(), 0)
+    assert [f.phase for f in replay.through(0, 10)] == [ON_TIME]

@@ -14,7 +14,7 @@ from tidemark.store.committers.opened import OpenTables
 
 @pytest.fixture
 def tables(tmp_path: Path) -> OpenTables:
-    return OpenTables(str(tmp_path), None)
+    return OpenTables(str(tmp_path))
 
 
 def _write(tables: OpenTables, rows: int, commits: int = 1) -> None:

@@ -1,7 +1,7 @@
 """Parity finds every kind of planted difference, and nothing where nothing was planted."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from pyspark.sql import functions as F
@@ -9,8 +9,11 @@ from pyspark.sql import functions as F
 from support import PER_MINUTE, READINGS, T0, at, ingest, minutes, published, some_arrivals
 from tidemark.base.errors import DataError
 from tidemark.run.runner import backfill, incremental
+from tidemark.store import asset, log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+
+REGISTERED = False
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,22 @@ def test_each_planted_difference_is_found_and_named(streamed: Warehouse) -> None
     kinds = found(streamed)
     assert kinds
     assert {kind for kind, *_ in kinds} == {"late_loss"}
+
+
+def test_few_rows_are_compared_in_memory(
+    streamed: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def aside(*_: object) -> NoReturn:
+        raise AssertionError("few rows were written to files")
+
+    monkeypatch.setattr(Warehouse, "aside", aside)
+    assert parity(streamed, PER_MINUTE).windows > 10
+    # Either its events are many, or the rows that they came to.
+    for module, bound in ((log, "FEW"), (asset, "HELD")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, bound, 10)
+            with pytest.raises(AssertionError, match="written to files"):
+                parity(streamed, PER_MINUTE)
 
 
 def test_an_asset_that_was_never_published(warehouse: Warehouse) -> None:

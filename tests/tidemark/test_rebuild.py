@@ -26,6 +26,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import changes
 from tidemark.verify.parity import parity
 
+REGISTERED = False
 ARRIVALS = some_arrivals(count=8)
 STEPS = ("state", "late", "quarantine", "panes", "published", "ledger")
 

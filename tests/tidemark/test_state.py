@@ -12,6 +12,8 @@ from tidemark.store.marker import Marker, Mode
 from tidemark.store.state import State, numbered
 from tidemark.store.warehouse import Warehouse
 
+REGISTERED = False
+
 
 def cover(start: int, end: int, arrival: int) -> Cover:
     return Cover(start, end, Position(arrival, arrival * 10, arrival * 100))

@@ -103,9 +103,10 @@ def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
         ({"ts": "timestamp"}, "time", "event-time column 'time' is not among its columns: ts"),
         ({"ts": "string"}, "ts", "'ts' is a string; it must be a timestamp"),
         ({"ts": "timestamp", "arrival": "int"}, "ts", "'arrival' is reserved for the facts"),
+        ({"ts": "timestamp", "a`b": "int"}, "ts", "no column can be called 'a`b'.* no backtick"),
     ],
 )
-def test_a_source_without_a_usable_event_time(
+def test_a_source_with_columns_that_can_not_be(
     columns: dict[str, str], event_time: str, sentence: str
 ) -> None:
     with pytest.raises(DefinitionError, match=sentence):

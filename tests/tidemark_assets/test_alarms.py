@@ -11,12 +11,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from pages import blocks
 from support import PER_MINUTE
-from test_docs import blocks
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_assets import steps
-from tidemark_assets.build import Presentation, source_assets
+from tidemark_assets.build import Presentation
 from tidemark_assets.definitions import _parts
+from tidemark_assets.inflow import source_assets
+from tidemark_assets.names import PLAIN
 from tidemark_assets.stream_checks import kept_running
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.feed import FileFeed, Inlet
@@ -49,6 +51,8 @@ def test_the_recipe_tells_of_failed_runs_and_of_checks_in_error_once(
     instance: dg.DagsterInstance, hook: list[str]
 ) -> None:
     (recipe,) = (text for _, _, text in blocks("docs/orchestration.md") if "ALARM_URL" in text)
+    # In the place of a domain of one's own.
+    recipe = recipe.replace('"shop"', '"tidemark_assets.weather"')
     made: dict[str, Any] = {"__name__": "recipe"}
     exec(compile(recipe, "docs/orchestration.md", "exec"), made)
     assert made["definitions"]().resolve_sensor_def("checks_in_error")
@@ -77,7 +81,7 @@ def test_the_recipe_tells_of_failed_runs_and_of_checks_in_error_once(
         nonlocal cursor
         hook.clear()
         instance.report_runless_asset_event(
-            kept_running(PER_MINUTE, Stream(1, state, failures=failures))
+            kept_running(PLAIN, PER_MINUTE, Stream(1, state, failures=failures))
         )
         context = dg.build_sensor_context(instance, cursor, repository_def=held)
         cursor = made["checks_in_error"](context).cursor
@@ -111,7 +115,7 @@ def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
     assert set(policies.values()) == {None}
     wrong = Presentation(partitions=days, arrives_within={"clicks": "10 minutes"})
     with pytest.raises(DefinitionError, match="arrivals of 'clicks' come, for which it has no"):
-        list(_parts("shop", found, wrong))
+        list(_parts("shop", found, wrong, PLAIN))
 
 
 def test_what_passes_is_tried_again_and_nothing_else() -> None:

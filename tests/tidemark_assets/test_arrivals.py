@@ -3,21 +3,32 @@
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from landing import SOURCE, feed, land
 from support import PER_MINUTE
 from tables import arrive, ran
 from ticks import of as ticks_of
+from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
-from tidemark_assets import arrivals
+from tidemark.store.arrival import Arrival
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets import arrivals, attempts
+from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
+from tidemark_streaming.standstill import kept
 from topics import CLICKS, Topics, clicks
 
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
+
+
+def daily(_: str) -> dg.TimeWindowPartitionsDefinition:
+    return dg.DailyPartitionsDefinition(start_date="2013-01-01")
 
 
 def run_under_way(instance: dg.DagsterInstance, job: str) -> None:
@@ -29,7 +40,7 @@ def run_under_way(instance: dg.DagsterInstance, job: str) -> None:
 def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     assert ticks.skipped() == "All windows are up to date with what has arrived."
     arrive(settings, "readings", 0, 3)
     assert ticks.launched() == ["one", "two"]
@@ -42,7 +53,7 @@ def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
 
 
 def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     first = ticks.tick()
     assert ticks.skipped().startswith("The run for one, two did not bring them up to date")
@@ -60,7 +71,7 @@ def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Setti
 def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     ran(settings, "one", 0, 3, 0, mode="backfill")
     ran(settings, "two", 0, 3, 0, mode="backfill", window_from=as_datetime(0))
@@ -70,7 +81,7 @@ def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
 def test_an_asset_that_a_stream_keeps_is_left_to_it(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
-    ticks = ticks_of(arrivals.arrivals("some", ASSETS), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
     arrive(settings, "readings", 0, 3)
     wishes.wish(settings, "one")
     assert ticks.launched() == ["two"]
@@ -83,7 +94,7 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
     arrive(settings, "readings", 0, 9)
     for seq in range(60):
         ran(settings, assets, seq, through=seq - 50, watermark=0)
-    ticks = ticks_of(arrivals.arrivals("some", assets), instance, settings)
+    ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
     begun = time.monotonic()
     assert ticks.skipped() == "All windows are up to date with what has arrived."
     assert time.monotonic() - begun < 5
@@ -115,16 +126,111 @@ def test_a_file_that_lands_launches_an_ingest(
     assert "has changed since it was ingested" in ticks.skipped()
 
 
+def test_a_source_that_stands_launches_nothing_until_an_ingest_begins_anew(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    tables, folder = TidemarkResource(settings).tables, standing(settings)
+    assert isinstance(ticks.tick(), dg.RunRequest)
+    refuse(tables)
+    land(folder, "2.csv", "at,sensor,value\n", 1)
+    said = ticks.skipped()
+    assert said.startswith("'sensors' stands: All rows of 1.csv fail on the column 'at'. Once")
+    assert "after a launch of sensors_ingest by hand" in said
+    with kept(tables, SOURCE):
+        assert isinstance(ticks.tick(), dg.RunRequest)
+    # What an asset's run in the process of the ingest fails with is not the source's.
+    land(folder, "3.csv", "at,sensor,value\n", 2)
+    with pytest.raises(DataError), kept(tables, SOURCE) as ingest, ingest.doing():
+        raise DataError("The table of per_minute can't be written.")
+    assert isinstance(ticks.tick(), dg.RunRequest)
+
+
+def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, folder = TidemarkResource(settings).tables, standing(settings)
+    land(folder, "2.csv", "at,sensor,value\n", 1)
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    keys = set[str | None]()
+
+    def tried_once() -> None:
+        request = ticks.tick()
+        assert isinstance(request, dg.RunRequest)
+        # The daemon launches what it launched before no second time.
+        assert request.run_key not in keys
+        keys.add(request.run_key)
+        refuse(tables)
+        assert "stands" in ticks.skipped()
+        assert "stands" in ticks.skipped()
+
+    tried_once()
+    # The file was mended: of the same size, though not enough.
+    land(folder, "1.csv", "at,value,sensor\n", 5)
+    tried_once()
+    # Its definition was.
+    mended = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
+    ticks.sensor = ticks_of(
+        arrivals.landing(Inlet(mended, lambda landing: replace(feed(landing), source=mended))),
+        instance,
+        settings,
+    ).sensor
+    tried_once()
+    # It was moved out of the folder.
+    (folder / "1.csv").unlink()
+    tried_once()
+    # The one before those that are refused went in: that is no cause that has gone.
+    size = (folder / "2.csv").stat().st_size
+    land(folder, "3.csv", "at,sensor,value\n", 6)
+    tried = json.dumps({"file": "2.csv", "bytes": size})
+    arrive(settings, "sensors", 0, 0, positions=[tried])
+    assert "stands" in ticks.skipped()
+    monkeypatch.setattr(attempts, "AGAIN", 0)
+    assert isinstance(ticks.tick(), dg.RunRequest)
+
+
+def test_a_backlog_longer_than_a_cursor_is_tried_again_once_all_that_it_remembers_came_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempts, "MOST", 2)
+
+    def tried(*names: str) -> attempts.Attempt:
+        return attempts.Attempt(0, "", {name: [name, 0] for name in names})
+
+    def came(name: str) -> Arrival:
+        position = json.dumps({"file": name})
+        return Arrival(0, 0, None, None, 1, 0, 0, bytes=1, position=position)
+
+    refused = tried("0001.csv", "0002.csv")
+    assert refused.holds(tried("0002.csv", "1501.csv"), [came("0001.csv")])
+    assert not refused.holds(tried("1501.csv"), [came("0001.csv"), came("0002.csv")])
+
+
+def standing(settings: Settings) -> Path:
+    """The landing folder, with a file, of a database that has a place for what is refused."""
+    folder = settings.landing / "sensors"
+    folder.mkdir(parents=True)
+    (Path(settings.warehouse) / settings.database).mkdir(parents=True)
+    land(folder, "1.csv", "at,sensor,value\n", 0)
+    return folder
+
+
+def refuse(tables: Warehouse) -> None:
+    with pytest.raises(DataError), kept(tables, SOURCE):
+        raise DataError("All rows of 1.csv fail on the column 'at'.")
+
+
 def test_records_of_kafka_launch_an_ingest(
     instance: dg.DagsterInstance, settings: Settings, topics: Topics
 ) -> None:
     name = topics.create()
     inlet = Inlet(CLICKS, lambda _: topics.feed(name))
     ticks = ticks_of(arrivals.landing(inlet), instance, settings)
-    assert ticks.skipped() == "Nothing new has landed for 'clicks'."
-    topics.send(name, clicks(1, 2))
-    first = ticks.tick()
-    assert isinstance(first, dg.RunRequest)
-    assert '"offsets":{"0":[0,2]}' in (first.run_key or "")
+    # Where a topic without records stands is to be remembered, before retention takes any.
+    for offsets in ("[0,0]", "[0,2]"):
+        launched = ticks.tick()
+        assert isinstance(launched, dg.RunRequest)
+        assert f'"offsets":{{"0":{offsets}}}' in (launched.run_key or "")
+        topics.send(name, clicks(1, 2))
     topics.delete(name)
     assert ticks.skipped().startswith(f"There is no topic '{name}'")

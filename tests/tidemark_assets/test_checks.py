@@ -7,17 +7,21 @@ from uuid import uuid4
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CODE_VERSION_TAG
 from pyspark.sql import SparkSession
 
 from gated.readings import ARRIVALS, DAY
 from gated.transforms import gated
+from staleness import causes
 from steps import OnTestSession
 from support import MINUTE, READINGS, T0, ingest
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.define.fingerprint import fingerprint
 from tidemark.quality.results import CheckResult
 from tidemark_assets import checks
 from tidemark_assets.definitions import build_definitions
+from tidemark_assets.names import PLAIN
 from tidemark_assets.resources import TidemarkResource
 
 TABLES = ["gated", "gated_late", "gated_late_loss", "gated_quarantine"]
@@ -116,15 +120,15 @@ def test_the_history_is_drawn_with_the_quarantine(platform: Platform) -> None:
 
 
 def test_a_release_is_new_data_of_its_partition(platform: Platform) -> None:
-    refused = platform.run("release_quarantined", {"asset": "other"})
-    (failure,) = [e for e in refused.all_events if e.is_step_failure]
-    assert "Asset 'other' has no quarantine; those that have: gated." in str(
-        failure.step_failure_data.error
-    )
+    with pytest.raises(dg.DagsterInvalidConfigError, match="not in enum type judged_assets"):
+        platform.run("release_quarantined", {"asset": "other"})
     result = platform.run("release_quarantined", {"asset": "gated", "keys": {"sensor": "a"}})
     assert result.success
     released = [e for e in result.all_events if e.is_step_materialization]
     assert [e.partition for e in released] == ["2023-11-15"]
+    assert causes(platform.instance, platform.definitions, "gated", "2023-11-15") == []
+    tags = released[0].step_materialization_data.materialization.tags or {}
+    assert tags[CODE_VERSION_TAG] == fingerprint(gated)
     row = platform.warehouse.read("gated").where("most = 9").collect()
     assert [r["quality"] for r in row] == ["released"]
     nothing = platform.run("discard_quarantined", {"asset": "gated"})
@@ -166,18 +170,18 @@ def test_runs_of_a_stream_are_told_together_and_what_is_withheld_fails() -> None
         "status": "held",
         "failed": [{"expectation": "between(most, most=5)", "observed": "7"}],
     }
-    (both,) = checks.streamed(gated, told, [withheld])
+    (both,) = checks.streamed(PLAIN, gated, told, [withheld])
     assert (both.passed, both.partition) == (False, None)
     assert both.description == "2 failed, the first at 2023-11-15T22:14:00Z: 9"
-    (held,) = checks.streamed(gated, told[2:], [withheld])
+    (held,) = checks.streamed(PLAIN, gated, told[2:], [withheld])
     assert held.description == "1 failed, the first at 2023-11-16T22:15:00Z: 7"
-    (left,) = checks.streamed(gated, told[2:], [])
+    (left,) = checks.streamed(PLAIN, gated, told[2:], [])
     assert left.passed
 
 
 def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do() -> None:
     lost = replace(result(4, 1, "a"), expectation="complete()")
-    (failed,) = checks.streamed(gated, [lost], [])
+    (failed,) = checks.streamed(PLAIN, gated, [lost], [])
     assert failed.description is not None
     assert failed.description.startswith(
         "This is a fault of Tidemark, not of the data: 1 failed, the first at 2023-11-15T22:14:00Z"
@@ -186,14 +190,14 @@ def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do() -> None:
     assert str(failed.metadata["what to do"].value).startswith("`tidemark backfill gated`")
     # Not where it holds, and not where the data are at fault.
     for told in (replace(lost, success=True, failures=[]), result(4, 1, "a")):
-        (other,) = checks.streamed(gated, [told], [])
+        (other,) = checks.streamed(PLAIN, gated, [told], [])
         assert "Tidemark" not in (other.description or "")
         assert "what to do" not in other.metadata
 
 
 def test_the_page_of_a_check_says_whose_fault_a_failure_is() -> None:
     days = dg.DailyPartitionsDefinition(start_date="2023-11-14")
-    told = {spec.name: spec.description or "" for spec in checks.specs(gated, days)}
+    told = {spec.name: spec.description or "" for spec in checks.specs(PLAIN, gated, days)}
     assert "where it fails, that is a fault of Tidemark, not of the data" in told[COMPLETE]
     assert "fault of Tidemark" not in told[BETWEEN]
 
@@ -201,7 +205,7 @@ def test_the_page_of_a_check_says_whose_fault_a_failure_is() -> None:
 def test_a_stream_that_judges_a_day_again_is_told_again(tmp_path: Path) -> None:
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         for told in ([result(3, 0)], [result(4, 0, "a")], [result(5, 0)]):
-            for evaluation in checks.streamed(gated, told, []):
+            for evaluation in checks.streamed(PLAIN, gated, told, []):
                 instance.report_runless_asset_event(evaluation)
         key = dg.AssetCheckKey(dg.AssetKey("gated"), BETWEEN)
         records = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
@@ -209,4 +213,4 @@ def test_a_stream_that_judges_a_day_again_is_told_again(tmp_path: Path) -> None:
 
 
 def test_checks_have_names_that_dagster_takes() -> None:
-    assert list(checks.names(gated).values()) == [BETWEEN, NOT_NULL, COMPLETE]
+    assert list(checks.check_names(gated).values()) == [BETWEEN, NOT_NULL, COMPLETE]

@@ -16,6 +16,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify import record
 from tidemark.verify.parity import Difference, ParityReport
 from tidemark_assets import comparisons
+from tidemark_assets.names import PLAIN
 from tidemark_assets.reporter import windows
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
@@ -97,9 +98,9 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
 def test_a_wrong_row_counts_however_many_differences_are_listed_before_it() -> None:
     listed = differing("late_loss").differences * 1000
     night = replace(EQUAL, total=1001, differences=listed, kinds={"late_loss": 1000})
-    assert not comparisons.judged(night, "three days", "the nightly job").passed
+    assert not comparisons.judged(PLAIN, night, "three days", "the nightly job").passed
     complete = replace(night, total=1000)
-    assert comparisons.judged(complete, "three days", "the nightly job").passed
+    assert comparisons.judged(PLAIN, complete, "three days", "the nightly job").passed
 
 
 def test_many_comparisons_are_reported_by_and_by_and_those_of_another_record_too(

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from steps import QUARTERS, partitions_told
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
@@ -16,7 +17,7 @@ def correct(
     settings: Settings, instance: dg.DagsterInstance, *assets: str
 ) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions.merge(
-        corrections("some", {"per_minute": PER_MINUTE}),
+        corrections("some", {"per_minute": PER_MINUTE}, lambda _: QUARTERS),
         dg.Definitions(
             resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
         ),
@@ -47,17 +48,8 @@ def test_what_came_too_late_is_counted_and_the_next_correction_finds_nothing(
     windows = sum(streamed.get(w) != row for w, row in complete.items())
     assert f"| per_minute | {windows:,} | " in told(first)["corrected"]
     assert "| sensor=" in told(first)["changes of per_minute"]
+    assert first.run_id in {run for _, run in partitions_told(instance, "per_minute")}
 
     again = correct(here, instance, "per_minute")
     assert again.success
     assert told(again) == {"corrected": "No window lacks a late event."}
-
-
-def test_a_correction_of_an_unknown_asset_is_one_sentence(
-    settings: Settings, instance: dg.DagsterInstance
-) -> None:
-    result = correct(settings, instance, "per_hour")
-    (failure,) = [e for e in result.all_events if e.is_step_failure]
-    assert "Failure: There is no asset 'per_hour'; there are: per_minute." in str(
-        failure.step_failure_data.error
-    )

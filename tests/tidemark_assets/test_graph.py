@@ -2,34 +2,43 @@
 
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
 
+from dagsters import dagsters_own, of_dagster
+from support import READINGS
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.fingerprint import fingerprint
+from tidemark_assets import columns
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_assets.inflow import feed_asset
+from tidemark_assets.maintenance import maintenance
 from tidemark_assets.marts import mart_assets
+from tidemark_assets.names import PLAIN, under
 from tidemark_streaming import orchestrator
+from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.kafka import KafkaFeed
 
 ROOT = Path(__file__).parents[2]
 SNAPSHOT = Path(__file__).parent / "snapshots" / "asset_graph.json"
 
 
-def asset_graph(settings: Settings) -> dict[str, object]:
+def asset_graph(settings: Settings, key_prefix: str | None = None) -> dict[str, Any]:
     """What a reviewer wants to see of each asset, by key."""
-    domains = build_definitions(settings.domains, {"tidemark": None})
-    marts = dg.Definitions(assets=mart_assets(settings))
+    given = {"tidemark": None}
+    domains = build_definitions(settings.domains, given, key_prefix=key_prefix)
+    marts = dg.Definitions(assets=mart_assets(settings, key_prefix))
     graph = dg.Definitions.merge(domains, marts).resolve_asset_graph()
     nodes = sorted(graph.asset_nodes, key=lambda node: node.key.to_user_string())
     return {
@@ -77,28 +86,86 @@ def _plain(value: object) -> object:
     return getattr(value, "value", value) if isinstance(value, dg.MetadataValue) else str(value)
 
 
-def test_the_graph_is_as_reviewed(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def reviewed(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    """A home for whose marts dbt is asked once."""
+    return Settings(home=tmp_path_factory.mktemp("reviewed"))
+
+
+def test_the_graph_is_as_reviewed(reviewed: Settings) -> None:
     """After an intended change: `UPDATE_SNAPSHOTS=1 pytest tests/tidemark_assets`, and review."""
-    found = asset_graph(Settings(home=tmp_path))
+    found = asset_graph(reviewed)
     found = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOT.write_text(found)
     assert found == SNAPSHOT.read_text()
 
 
+def test_under_a_prefix_the_graph_is_the_same(reviewed: Settings) -> None:
+    plain, found = asset_graph(reviewed), asset_graph(reviewed, "trials/dev")
+    for key, node in found.items():
+        of_columns = node["metadata"].get("dagster/column_lineage", {}).values()
+        above = [*node["parents"], *node["together"], *(name for of in of_columns for name in of)]
+        assert {name[:11] for name in (key, *above)} == {"trials/dev/"}, key
+        assert node["group"].startswith("trials_dev_")
+    bare = json.dumps(found).replace("trials/dev/", "").replace("trials_dev_", "")
+    assert json.loads(bare) == plain
+
+
+def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
+    """Dagster takes each name once."""
+    settings = Settings(home=tmp_path)
+
+    def built(prefix: str | None) -> dg.Definitions:
+        found = build_definitions(settings.domains, {"tidemark": prefix}, key_prefix=prefix)
+        return dg.Definitions.merge(found, maintenance(under(prefix)))
+
+    def called(definitions: dg.Definitions) -> dict[str, set[str]]:
+        there = definitions.get_repository_def()
+        jobs = [job for job in there.get_all_jobs() if not job.name.startswith("__")]
+        return {
+            "jobs": {job.name for job in jobs},
+            "steps": {node.name for job in jobs for node in job.all_node_defs},
+            "schedules": {schedule.name for schedule in there.schedule_defs},
+            # Dagster adds one of its own.
+            "sensors": {s.name for s in there.sensor_defs if not s.name.startswith("default_")},
+            "resources": {*(definitions.resources or ())},
+        }
+
+    alone = called(built(None))
+    assert all(alone.values())
+    together = called(dg.Definitions.merge(*map(built, (None, "dev", "trials/dev"))))
+    for kind, names in alone.items():
+        prefixed = {f"{under(p).own(name)}" for p in ("dev", "trials/dev") for name in names}
+        assert names | prefixed == together[kind], kind
+
+
+def test_a_prefix_of_other_characters_is_one_sentence() -> None:
+    with pytest.raises(DefinitionError, match=r"'trials-dev' is no prefix of keys: it takes"):
+        build_definitions(["tidemark_assets.flights"], {}, key_prefix="trials-dev")
+
+
 def test_the_workspace_validates(tmp_path: Path) -> None:
-    dagster = Path(sys.executable).with_name("dagster")
-    result = subprocess.run(
-        [dagster, "definitions", "validate", "-w", ROOT / "workspace.yaml"],
-        cwd=ROOT,
-        env={**os.environ, "DAGSTER_HOME": str(tmp_path), "TIDEMARK_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    """By `dg`, whose own kind of workspace has a project for each code location of ours."""
+    ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]
+    modules = {m["location_name"]: m["module_name"] for m in (e["python_module"] for e in ours)}
+    for name, module in modules.items():
+        # A project has a module of its own, which here is empty.
+        (tmp_path / name / "src" / f"{name}_location").mkdir(parents=True)
+        (tmp_path / name / "src" / f"{name}_location" / "__init__.py").touch()
+        (tmp_path / name / "dg.toml").write_text(
+            f'directory_type = "project"\n[project]\nroot_module = "{name}_location"\n'
+            f'code_location_target_module = "{module}"\ncode_location_name = "{name}"\n'
+        )
+    places = ", ".join(f'{{ path = "{name}" }}' for name in modules)
+    (tmp_path / "dg.toml").write_text(
+        f'directory_type = "workspace"\n[workspace]\nprojects = [{places}]\n'
     )
-    assert result.returncode == 0, result.stderr
-    assert "All code locations passed validation" in result.stderr + result.stdout
+    surroundings = of_dagster(tmp_path / "dagster") | {"TIDEMARK_HOME": str(tmp_path)}
+    check = ("dg", "check", "defs", "--use-active-venv", "--log-level", "info")
+    said = dagsters_own(*check, place=tmp_path, env=surroundings)
+    for name in modules:
+        assert f"Validation successful for code location {name}" in said
 
 
 def test_the_workspace_is_that_of_the_default_domains(tmp_path: Path) -> None:
@@ -115,6 +182,30 @@ def test_no_two_assets_of_one_step_lie_in_a_diamond() -> None:
     graph = build_definitions(Settings().domains, {"tidemark": None}).resolve_asset_graph()
     for node in graph.asset_nodes:
         assert len(node.parent_keys & node.execution_set_asset_keys) <= 1, node.key
+
+
+def test_the_launchpad_offers_the_assets_of_each_job() -> None:
+    definitions = build_definitions(["tidemark_assets.flights"], {"tidemark": None})
+    offered: dict[str, list[str]] = {}
+    for job in (j for j in definitions.jobs or [] if isinstance(j, dg.JobDefinition)):
+        schema = job.get_job_snapshot().config_schema_snapshot.all_config_snaps_by_key
+        for field in (f for snap in schema.values() for f in snap.fields or []):
+            if field.name in ("asset", "assets"):
+                kind = field.type_key.removeprefix("Noneable.").removeprefix("Array.")
+                offered[job.name] = [v.value for v in schema[kind].enum_values or []]
+    counted = ["departures_hourly", "aircraft_days", "departures_by_carrier", "carrier_months"]
+    assert set(counted) < set(offered["flights_catch_up"])
+    jobs = ("catch_up", "correct", "nightly", "start_streams", "stop_streams")
+    jobs += ("rebuild", "switch", "switch_back")
+    assert {f"flights_{job}" for job in jobs} < offered.keys()
+    assert {"release_quarantined", "discard_quarantined"} < offered.keys()
+    assert all(set(names) & set(counted) for names in offered.values()), offered
+    with pytest.raises(
+        dg.DagsterInvalidConfigError, match=r"not in enum type flights_assets_\w+ got departures"
+    ):
+        definitions.resolve_job_def("flights_catch_up").execute_in_process(
+            run_config={"ops": {"flights_increments": {"config": {"assets": ["departures"]}}}}
+        )
 
 
 def test_a_change_of_the_definition_changes_the_code_version() -> None:
@@ -138,6 +229,47 @@ def test_partitions_of_an_asset_that_is_not_there_are_one_sentence(
     monkeypatch.setattr(flights_definitions, "presentation", wrong)
     with pytest.raises(DefinitionError, match=r"'carrier_weeks', which it does not define; it"):
         build_definitions(["tidemark_assets.flights"], {"tidemark": None})
+
+
+def test_what_is_outside_is_of_the_kind_of_its_feed(tmp_path: Path) -> None:
+    feeds = {
+        "file": FileFeed(READINGS, tmp_path),
+        "kafka": KafkaFeed(READINGS, ["readings"], servers="127.0.0.1:1"),
+        "deltalake": DeltaFeed(READINGS, str(tmp_path)),
+    }
+    for kind, feed in feeds.items():
+        assert feed_asset(feed, "some", presentation).kinds == {kind}
+
+
+def test_the_automation_of_an_asset_that_is_not_there_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrong = replace(presentation, automation={"carrier_weeks": dg.AutomationCondition.eager()})
+    monkeypatch.setattr(flights_definitions, "presentation", wrong)
+    with pytest.raises(DefinitionError, match=r"presents the automation of an asset 'carrier_w"):
+        build_definitions(["tidemark_assets.flights"], {"tidemark": None})
+
+
+def test_the_code_of_a_transform_is_linked_by_file_and_line() -> None:
+    graph = build_definitions(["tidemark_assets.flights"], {"tidemark": None}).resolve_asset_graph()
+    told = graph.get(dg.AssetKey(departures_hourly.table)).metadata["dagster/code_references"]
+    assert isinstance(told, dg.CodeReferencesMetadataValue)
+    [place] = told.code_references
+    assert isinstance(place, dg.LocalFileCodeReference)
+    lines = Path(place.file_path).read_text().splitlines()
+    assert place.line_number is not None
+    # The function with its decorator.
+    there = "\n".join(lines[place.line_number - 1 :])
+    assert there.startswith("@windowed_asset(")
+    assert there.partition("\ndef ")[2].startswith("departures_hourly(")
+
+
+def test_lineage_takes_names_in_any_case() -> None:
+    shouted = replace(
+        departures_hourly, aggregates={"delay": agg.mean("DEP_DELAY + dep_delay")}, expectations=()
+    )
+    deps = columns.lineage(shouted, PLAIN).deps_by_column["delay"]
+    assert [dep.column_name for dep in deps] == ["dep_delay"]
 
 
 def test_a_domain_without_a_presentation_is_one_sentence() -> None:

@@ -1,9 +1,13 @@
 """What came into a log by other ways than Dagster appears there."""
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
+from staleness import causes
+from steps import MINUTES
 from support import PER_MINUTE
 from tables import arrive
 from ticks import of as ticks_of
@@ -32,6 +36,38 @@ def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: 
     assert (second["arrival range"], second["dagster/row_count"]) == ("4 to 5", 6)
     assert (second["arrivals"], second["watermark now"]) == (2, 1.0)
     assert [m["dagster/row_count"] for m in told(instance, "readings_timeline")] == [4, 6]
+
+
+def test_a_log_that_grows_makes_no_partition_stale_and_another_one_does(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+
+    @dg.asset
+    def readings_log() -> None: ...
+
+    @dg.asset
+    def readings_timeline() -> None: ...
+
+    @dg.asset(deps=[readings_log, readings_timeline], partitions_def=MINUTES)
+    def per_minute() -> None: ...
+
+    def stale() -> list[str]:
+        all_three = dg.Definitions(assets=[readings_log, readings_timeline, per_minute])
+        return causes(instance, all_three, "per_minute", MINUTES.get_first_partition_key() or "")
+
+    arrive(settings, "readings", 0, 3)
+    ticks.skipped()
+    first = MINUTES.get_first_partition_key()
+    assert dg.materialize([per_minute], instance=instance, partition_key=first).success
+    assert stale() == []
+    arrive(settings, "readings", 4, 5)
+    assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    assert stale() == []
+    shutil.rmtree(Path(settings.warehouse) / settings.database / "readings_timeline")
+    arrive(settings, "readings", 0, 0)
+    ticks.skipped()
+    assert stale() == ["has a new dependency materialization"] * 2
 
 
 def test_new_dead_letters_are_a_warning_until_arrivals_come_without(

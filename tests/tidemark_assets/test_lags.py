@@ -5,6 +5,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from clocks import shift_clock
+from tables import arrive
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
@@ -43,7 +45,47 @@ def test_what_waits_is_observed_by_partition_now_and_then(
     assert [o["records waiting"] for o in observed(instance)] == [3, 4]
 
 
-def test_brokers_that_cease_to_answer_are_observed_at_once(
+def test_offsets_that_are_gone_are_observed_at_once(
+    instance: dg.DagsterInstance, settings: Settings, topics: Topics
+) -> None:
+    name = topics.create()
+    topics.send(name, clicks(1, 2))
+    (chunk,) = topics.feed(name).pending([])
+    arrive(settings, "clicks", 0, 0, positions=[chunk.position])
+    topics.send(name, clicks(3, 4, 5, 6))
+    ticks = ticks_of(
+        lags.lags(Inlet(source=CLICKS, feed=lambda _: topics.feed(name))), instance, settings
+    )
+    ticks.skipped()
+    topics.forget(name, 5)
+    assert "what is lost: Records of source 'clicks' are gone that " in ticks.skipped()
+    assert [o["offsets lost"] for o in observed(instance)] == [0, 3]
+    lost = observed(instance)[-1]
+    assert f"offsets 2 to 4 of {name}-0, 3 in all" in lost["what is lost"]
+    assert lost["records waiting"] == 1
+    topics.forget(name, 6)
+    assert "offsets lost: 4" in ticks.skipped()
+    assert len(observed(instance)) == 2, "more of the same is no news"
+
+
+def test_a_clock_that_was_set_back_ends_no_reports(
+    instance: dg.DagsterInstance,
+    settings: Settings,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = topics.create()
+    ticks = ticks_of(
+        lags.lags(Inlet(source=CLICKS, feed=lambda _: topics.feed(name))), instance, settings
+    )
+    ticks.skipped()
+    shift_clock(monkeypatch, -1)
+    for _ in range(2):
+        ticks.skipped()
+    assert len(observed(instance)) == 2, "once at once, and then every five minutes"
+
+
+def test_brokers_that_cease_to_answer_or_refuse_are_observed_at_once(
     instance: dg.DagsterInstance,
     settings: Settings,
     topics: Topics,
@@ -51,6 +93,7 @@ def test_brokers_that_cease_to_answer_are_observed_at_once(
 ) -> None:
     monkeypatch.setattr(lags, "PATIENCE", 1.0)
     feeds = [
+        topics.feed("none"),
         KafkaFeed(CLICKS, ["clicks"], servers=f"127.0.0.1:{free_port()}"),
         topics.feed(topics.create()),
     ]
@@ -59,5 +102,9 @@ def test_brokers_that_cease_to_answer_are_observed_at_once(
     ticks.skipped()
     feeds.pop()
     assert "don't answer" in ticks.skipped()
-    assert [o["brokers"] for o in observed(instance)] == ["answer", "don't answer"]
-    assert "can't be read" in observed(instance)[-1]["why"]
+    feeds.pop()
+    assert "refuse" in ticks.skipped()
+    found = observed(instance)
+    assert [o["brokers"] for o in found] == ["answer", "don't answer", "refuse"]
+    assert "can't be read" in found[1]["why"]
+    assert "There is no topic 'none'" in found[2]["why"]

@@ -13,10 +13,12 @@ from pyspark.sql import functions as F
 
 import ticks
 from commands import call, surround
+from pages import commands
 from steps import OnTestSession
 from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
+from tidemark.define.window_columns import published
 from tidemark.run.runner import incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -25,10 +27,12 @@ from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets
+from tidemark_assets.names import under
+from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.ingest import replay
 from tidemark_streaming.mart_rows import resting_on
 from tidemark_streaming.marts import Marts, run
+from tidemark_streaming.play import play
 
 FIRST, STAGING, MART = "2013-01-01", "stg_departures_by_carrier", "daily_punctuality"
 EVENT = ("arrival", "position")
@@ -53,7 +57,7 @@ class Platform:
     def arrive(self, excerpt: Excerpt) -> None:
         """Ingest flights, and publish the windows that they fire."""
         landing = self.settings.landing / inlet.source.name
-        for _ in replay(self.warehouse, inlet, landing, excerpt, batch=None):
+        for _ in play(self.warehouse, inlet, landing, excerpt, batch=None):
             pass
         incremental(self.warehouse, departures_by_carrier)
 
@@ -92,14 +96,14 @@ class Platform:
         mart = f"{self.marts.database}.{MART}"
         self.warehouse.spark.sql(f"RESTORE TABLE {mart} TO VERSION AS OF {version}")
 
-    def latest(self, name: str) -> dg.AssetMaterialization | None:
+    def latest(self, *key: str) -> dg.AssetMaterialization | None:
         """The last materialization of a model that Dagster knows of."""
-        event = self.instance.get_latest_materialization_event(dg.AssetKey(name))
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(key))
         return None if event is None else event.asset_materialization
 
     def checks(self, assets: dg.AssetsDefinition, name: str) -> list[bool]:
         """Whether the tests of a model passed the last time that Dagster knows of."""
-        keys = [key for key in assets.check_keys if key.asset_key == dg.AssetKey(name)]
+        keys = [key for key in assets.check_keys if key.asset_key.path[-1] == name]
         found = self.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         events = [found[key].event for key in keys]
         return sorted(
@@ -154,12 +158,10 @@ def platform(
 @pytest.fixture(scope="module")
 def weather(platform: Platform) -> str:
     """A table of the weather's windows, without any; its name."""
-    columns = {"window_start": "TIMESTAMP", "origin": "STRING"}
-    for measured in ("temperature", "gust", "visibility", "precipitation"):
-        columns[measured] = "DOUBLE"
+    columns = {name: kind or "DOUBLE" for name, kind in published(temperature_hourly).items()}
     schema = ", ".join(f"{name} {of}" for name, of in columns.items())
-    platform.warehouse.create("temperature_hourly", schema, feed=True)
-    return f"{platform.settings.database}.temperature_hourly"
+    platform.warehouse.create(temperature_hourly.table, schema, feed=True)
+    return f"{platform.settings.database}.{temperature_hourly.table}"
 
 
 def failure(result: dg.ExecuteInProcessResult) -> str:
@@ -232,7 +234,9 @@ def test_windows_taken_back_leave_the_mart(platform: Platform) -> None:
 
 
 def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> None:
-    assert platform.build("asset_reliability").success
+    every, *_ = commands("docs/marts.md")
+    built = call(*every)
+    assert built.exit_code == 0, built.stderr
     rows = platform.marts.read("asset_reliability").collect()
     assert {r.asset for r in rows} == {departures_by_carrier.name}
     late = platform.warehouse.read(departures_by_carrier.late_loss_table)
@@ -277,11 +281,69 @@ def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> 
     assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown > 20
 
     place = f"{platform.marts.database}.{mart}"
-    reading = f"SELECT hour, origin, 40D, 30D, 10D, 0D FROM {place} ORDER BY ALL LIMIT 1"
-    platform.warehouse.spark.sql(f"INSERT INTO {weather} {reading}")
+    reading = {
+        "window_start": "hour",
+        "window_end": "hour",
+        "origin": "origin",
+        "final": "true",
+        "temperature": "40D",
+        "gust": "30D",
+        "visibility": "10D",
+        "precipitation": "0D",
+        "events": "1L",
+        "late_events": "0L",
+        "revision": "0",
+    }
+    values = ", ".join(reading.get(name, "null") for name in published(temperature_hourly))
+    one = f"SELECT * FROM {place} ORDER BY hour, origin LIMIT 1"
+    platform.warehouse.spark.sql(f"INSERT INTO {weather} SELECT {values} FROM ({one})")
     assert platform.build(mart).success
     assert platform.marts.read(mart).where("conditions = 'windy'").count() == 1
     assert platform.marts.read(mart).where("conditions = 'unknown'").count() == unknown - 1
+
+
+def test_reliability_names_a_table_that_is_none_of_windows(platform: Platform) -> None:
+    stub = "departures_hourly"
+    platform.warehouse.create(stub, "window_start TIMESTAMP, events BIGINT, origin STRING")
+    error = failure(platform.build("asset_reliability"))
+    platform.warehouse.drop(stub)
+    assert "Mart 'asset_reliability' failed: " in error
+    assert (
+        "'departures_hourly' in models/sources.yml lacks final, late_events, revision, which all "
+        "windows of Tidemark's have: name a table of another kind in a source of its own" in error
+    )
+
+
+@pytest.mark.usefixtures("weather")
+def test_under_a_prefix_marts_are_built_with_keys_checks_and_lineage_of_their_own(
+    platform: Platform,
+) -> None:
+    names = under("trials/dev")
+    [assets] = mart_assets(platform.settings, "trials/dev")
+    definitions = dg.Definitions(
+        assets=[assets],
+        resources={names.resource: platform.resource},
+        executor=dg.in_process_executor,
+    )
+    wanted = [names.key(name) for name in (STAGING, MART, "asset_reliability")]
+    before = platform.latest(MART)
+    done = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        asset_selection=wanted, instance=platform.instance, raise_on_error=False
+    )
+    assert done.success
+    made = {e.asset_key: e.materialization for e in done.get_asset_materialization_events()}
+    assert set(made) == set(wanted)
+    checked = done.get_asset_check_evaluations()
+    assert {(c.asset_key, c.passed) for c in checked} == {(key, True) for key in wanted[1:]}
+    lineage = made[names.key(MART)].metadata["dagster/column_lineage"].value
+    assert isinstance(lineage, dg.TableColumnLineage)
+    [origin] = lineage.deps_by_column["delayed"]
+    assert (origin.asset_key, origin.column_name) == (names.key(STAGING), "delayed")
+    graph = definitions.resolve_asset_graph()
+    assert names.key(departures_by_carrier.table) in graph.get(names.key(STAGING)).parent_keys
+    assert graph.get(names.key(MART)).group_name == "trials_dev_marts"
+    # What Dagster knows of the plain ones stays.
+    assert platform.latest(MART) == before
 
 
 def test_lineage_runs_from_the_outside_world_to_columns_of_the_mart(
@@ -314,9 +376,11 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
     assert told.skipped() == "Nothing was built."
 
+    _, one, _ = commands("docs/marts.md")
+    assert one == ["marts", MART]
     platform.mark(FIRST)
     platform.spoil()
-    result = call("marts", MART)
+    result = call(*one)
     assert result.exit_code == 2, result.stdout
     assert "failed" in result.stderr
     assert told.skipped() == "Reported 4 marts and tests."
@@ -326,11 +390,19 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     assert platform.checks(assets, MART) == [False, True]
     assert told.skipped() == "Nothing was built."
 
-    assert call("marts", MART, "--full-refresh").exit_code == 0
+    assert call(*one, "--full-refresh").exit_code == 0
     assert platform.mart() == platform.counted()
     assert platform.marked() == set()
     told.tick()
     assert platform.checks(assets, MART) == [True, True]
+
+    [trials] = mart_assets(platform.settings, "trials")
+    sensor = builds(Marts(platform.settings), trials, under("trials"))
+    ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now).tick()
+    stood = platform.latest("trials", MART)
+    assert stood is not None
+    assert stood.metadata["made by"].value == "the command line"
+    assert platform.checks(trials, MART) == [True, True]
 
 
 @pytest.mark.usefixtures("weather")

@@ -4,8 +4,9 @@ from typing import Any
 
 import dagster as dg
 
-from support import MINUTE, PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
-from tidemark.base.instants import as_datetime, iso
+from steps import QUARTERS
+from support import PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
+from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
@@ -14,11 +15,6 @@ from tidemark_assets.nightly import nightly
 from tidemark_assets.resources import TidemarkResource
 
 ARRIVALS = some_arrivals(count=8)
-QUARTERS = dg.TimeWindowPartitionsDefinition(
-    start=as_datetime(T0 - T0 % (15 * MINUTE)),
-    cron_schedule="*/15 * * * *",
-    fmt="%Y-%m-%d %H:%M",
-)
 
 
 def night(

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from clocks import shift_clock
 from support import PER_MINUTE
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.connect import free_port
 from tidemark_assets import describe, outboxes
+from tidemark_assets.names import PLAIN
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.kafka import KafkaTopic
 from tidemark_streaming.outbox.outbox import channel
@@ -74,7 +76,7 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asset = publishing(KafkaTopic(topics.unused(), topics.servers))
-    assert describe.windows(asset)["publishes to"] == str(asset.publishes_to)
+    assert describe.windows(asset, PLAIN)["publishes to"] == str(asset.publishes_to)
     ticks = ticks_of(outboxes.outbox(asset), instance, settings)
     assert ticks.skipped() == "The topic has all of it."
     publish(settings, 3)
@@ -93,6 +95,21 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     bring_out(settings, asset, 2)
     assert ticks.skipped() == "The topic has all of it."
     assert checked(instance) == [True, False, True]
+
+
+def test_a_clock_that_was_set_back_ends_no_reports(
+    instance: dg.DagsterInstance,
+    settings: Settings,
+    topics: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asset = publishing(KafkaTopic(topics.unused(), topics.servers))
+    ticks = ticks_of(outboxes.outbox(asset), instance, settings)
+    ticks.skipped()
+    shift_clock(monkeypatch, -1)
+    for _ in range(2):
+        ticks.skipped()
+    assert len(observed(instance)) == 2, "once at once, and then every five minutes"
 
 
 def test_brokers_that_do_not_answer_fail_it_as_well(settings: Settings) -> None:

@@ -5,10 +5,13 @@ import inspect
 from functools import cached_property
 
 import dagster as dg
-from dagster._core.definitions.data_version import CODE_VERSION_TAG
+from dagster._core.definitions.data_version import CODE_VERSION_TAG, DATA_VERSION_TAG
 from dagster_dbt import DbtCliResource
 
+from support import PER_MINUTE
 from tidemark_assets.marts import Dbt
+from tidemark_assets.names import PLAIN
+from tidemark_assets.provenance import made_of
 
 
 def test_dagster_tells_the_code_version_of_a_materialization_by_the_tag_that_is_reported() -> None:
@@ -21,6 +24,48 @@ def test_dagster_tells_the_code_version_of_a_materialization_by_the_tag_that_is_
     assert event is not None
     assert event.asset_materialization is not None
     assert (event.asset_materialization.tags or {})[CODE_VERSION_TAG] == "seven"
+
+
+def test_dagster_tells_of_what_a_table_was_made_by_the_tags_that_are_reported() -> None:
+    found: list[dict[str, str]] = []
+
+    @dg.asset
+    def readings_log() -> None: ...
+
+    @dg.asset(deps=[readings_log, "readings_timeline"], code_version="seven")
+    def per_minute() -> None: ...
+
+    @dg.op
+    def look(context: dg.OpExecutionContext) -> None:
+        found.append(made_of(context, PLAIN, PER_MINUTE, "per_minute", "seven", "a run"))
+
+    @dg.job
+    def looks() -> None:
+        look()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.materialize([readings_log, per_minute], instance=instance)
+        looks.execute_in_process(instance=instance)
+        event = instance.get_latest_materialization_event(per_minute.key)
+    assert event is not None
+    assert event.asset_materialization is not None
+    own = event.asset_materialization.tags or {}
+    # Of a step's own materialization Dagster makes the version itself.
+    assert found[0].pop(DATA_VERSION_TAG) == "a run"
+    assert DATA_VERSION_TAG in own
+    assert len(found[0]) == 5
+    assert found[0].items() <= own.items()
+
+
+def test_the_checks_of_a_code_location_are_where_the_recipe_of_alarms_asks() -> None:
+    @dg.asset_check(asset="numbered")
+    def counts() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    repository = dg.Definitions(asset_checks=[counts]).get_repository_def()
+    context = dg.build_sensor_context(repository_def=repository)
+    assert context.repository_def is not None
+    assert set(context.repository_def.asset_graph.asset_check_keys) == set(counts.check_keys)
 
 
 def test_dagster_dbt_calls_what_is_replaced_of_it() -> None:

@@ -1,50 +1,34 @@
-"""A Dagster project that is there already, laid out as its own scaffold does, with the component
-and an asset of its own downstream."""
+"""A Dagster project that is there already, made by Dagster's own scaffold, with components and
+assets of its own downstream."""
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
 import pytest
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster._serdes import serialize_value
 from pyspark.sql import SparkSession
 
 import tidemark_streaming.starter as starter
+from dagsters import dagsters_own, of_dagster
+from pages import blocks
 from steps import OnTestSession
 from tidemark.base.settings import Settings
+from tidemark_assets.describe import UNTOLD
 from tidemark_assets.parameter import WINDOWS, windows_reader
 
+COMPONENT, PLACES, TRIALS, BUSIEST = (text for _, _, text in blocks("docs/existing_project.md"))
+"""As the page shows them."""
+
 FILES = {
-    "pyproject.toml": """\
-[project]
-name = "my_project"
-
-[tool.dg]
-directory_type = "project"
-
-[tool.dg.project]
-root_module = "my_project"
-""",
-    "src/my_project/__init__.py": "",
-    "src/my_project/definitions.py": """\
-from pathlib import Path
-
-from dagster import definitions, load_from_defs_folder
-
-
-@definitions
-def defs():
-    return load_from_defs_folder(path_within_project=Path(__file__).parent)
-""",
-    "src/my_project/defs/__init__.py": "",
-    "src/my_project/defs/windows/defs.yaml": """\
-type: tidemark_assets.component.WindowedDomains
-
-attributes:
-  domains: [shop]
-""",
+    "src/my_project/defs/windows/defs.yaml": COMPONENT,
+    "src/my_project/defs/trials/defs.yaml": f"{COMPONENT.partition('attributes')[0]}{TRIALS}",
+    "src/my_project/defs/busiest.py": BUSIEST,
     "src/my_project/defs/report.py": """\
 import dagster as dg
 import pandas as pd
@@ -72,9 +56,16 @@ def of_all(orders_hourly) -> dg.MaterializeResult:
 def as_a_list(orders_hourly: list) -> None: ...
 
 
+@dg.asset(
+    partitions_def=days, ins={"tried": dg.AssetIn(["trials", "orders_hourly"])}
+)
+def of_a_trial(tried: pd.DataFrame) -> dg.MaterializeResult:
+    return dg.MaterializeResult(metadata={"windows": len(tried)})
+
+
 defs = dg.Definitions(
-    assets=[of_the_day, of_the_day_final, of_all, as_a_list],
-    executor=dg.multiprocess_executor,
+    assets=[of_the_day, of_the_day_final, of_all, as_a_list, of_a_trial],
+    executor=dg.multi_or_in_process_executor,
 )
 """,
 }
@@ -85,10 +76,29 @@ OWN = ("shop", "my_project")
 WINDOWED = [f"orders_hourly{table}" for table in ("", "_late", "_late_loss", "_quarantine")]
 
 
+ITSELF = '{"execution": {"config": {"in_process": {}}}}'
+"""Config of a run whose steps run in its own process."""
+
+
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of commands in the project."""
+    folder = tmp_path_factory.mktemp("surroundings")
+    return {**of_dagster(folder), "TRIALS_HOME": str(folder / "trials")}
+
+
+@pytest.fixture(scope="module")
+def project(
+    tmp_path_factory: pytest.TempPathFactory, surroundings: dict[str, str]
+) -> Iterator[Path]:
     """The project, of which the package that `tidemark new` writes is a part."""
-    root = tmp_path_factory.mktemp("my-project")
+    place = tmp_path_factory.mktemp("projects")
+    new = ("create-dagster", "project", "my-project", "--no-uv-sync")
+    dagsters_own(*new, place=place, env=surroundings)
+    root, kind = place / "my-project", "tidemark_assets.component.WindowedDomains"
+    dagsters_own("dg", "scaffold", "defs", kind, "windows", place=root, env=surroundings)
+    made = root / "src" / "my_project" / "defs" / "windows" / "defs.yaml"
+    assert made.read_text().splitlines()[0] == COMPONENT.splitlines()[0]
     for name, text in FILES.items():
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,6 +110,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(root / "src"))
         patch.setenv("TIDEMARK_HOME", str(root / "home"))
+        patch.setenv("TRIALS_HOME", surroundings["TRIALS_HOME"])
         yield root
     # Another test's project may have one of the names.
     for name in [name for name in sys.modules if name.partition(".")[0] in OWN]:
@@ -116,13 +127,17 @@ def test_windows_reach_an_asset_of_the_project_as_a_parameter(
 ) -> None:
     """All windows of the day, the final ones alone, and those of all days."""
     found = dg.load_from_defs_folder(path_within_project=project / "src" / "my_project")
-    assert {"tidemark", WINDOWS} <= (found.resources or {}).keys()
-    assert found.executor is dg.multiprocess_executor
+    assert {"tidemark", WINDOWS, "trials_tidemark", f"trials_{WINDOWS}"} <= (
+        found.resources or {}
+    ).keys()
+    assert found.executor is dg.multi_or_in_process_executor
     settings = engine.model_copy(
         update={"database": f"test_{uuid4().hex[:12]}", "landing": project / "landing"}
     )
     resources = {"tidemark": OnTestSession(settings, spark), WINDOWS: windows_reader}
-    assets = [a for a in found.assets or [] if isinstance(a, dg.AssetsDefinition | dg.AssetSpec)]
+    known = (a for a in found.assets or [] if isinstance(a, dg.AssetsDefinition | dg.AssetSpec))
+    keys = {"trials", "of_a_trial"}
+    assets = [a for a in known if not keys & {p for key in _keys(a) for p in key.path}]
 
     def made(*names: str, partition_key: str | None = None) -> dg.ExecuteInProcessResult:
         return dg.materialize(
@@ -147,8 +162,93 @@ def test_windows_reach_an_asset_of_the_project_as_a_parameter(
     assert windows(done, "of_the_day") == len(rows)
     assert windows(done, "of_the_day_final") == final
     assert windows(made("of_all"), "of_all") == len(rows)
-    with pytest.raises(dg.Failure, match="as a pandas DataFrame or an Arrow table, not as List"):
+    for key, best in ((day, "york"), ("2026-01-02", "")):
+        [event] = made("busiest", partition_key=key).asset_materializations_for_node("busiest")
+        assert event.metadata["best"].value == best
+    with pytest.raises(dg.Failure, match="Polars DataFrame or an Arrow table, not as List"):
         made("as_a_list")
     # What the definition told of the columns before is what is there.
-    told = found.resolve_asset_graph().get(dg.AssetKey("orders_hourly")).metadata
-    assert [c.name for c in told["dagster/column_schema"].columns] == list(rows.columns)
+    graph = found.resolve_asset_graph()
+    for table in ("orders_hourly", "orders_hourly_quarantine", "orders_timeline"):
+        told = graph.get(dg.AssetKey(table)).metadata["dagster/column_schema"].columns
+        there = spark.read.table(f"{settings.database}.{table}").schema
+        assert {c.name for c in told} == set(there.names), table
+        for column in told:
+            assert column.type in (UNTOLD, there[column.name].dataType.simpleString()), column
+
+
+def _keys(asset: dg.AssetsDefinition | dg.AssetSpec) -> Iterable[dg.AssetKey]:
+    return asset.keys if isinstance(asset, dg.AssetsDefinition) else [asset.key]
+
+
+def test_dg_checks_and_launches_what_is_under_a_prefix(
+    project: Path, surroundings: dict[str, str], engine: Settings
+) -> None:
+    """With the commands of the page: all definitions, an ingest, a day of windows and an asset of
+    the project's own on them."""
+    env = surroundings | {
+        "PYTHONPATH": str(project / "src"),
+        "TIDEMARK_HOME": str(project / "home"),
+        "TRIALS_HOME": str(engine.home),
+        "TIDEMARK_LANDING": str(project / "landing"),
+        "TIDEMARK_DATABASE": f"test_{uuid4().hex[:12]}",
+    }
+
+    trials = project / "src" / "my_project" / "defs" / "trials" / "defs.yaml"
+    trials.write_text(trials.read_text().replace("15102", str(engine.engine_port)))
+
+    def dg_says(*arguments: str) -> str:
+        return dagsters_own("dg", *arguments, place=project, env=env)
+
+    with ThreadPoolExecutor() as beside:
+        checked = beside.submit(dg_says, "check", "defs")
+        dg_says("launch", "--job", "trials_orders_ingest", "--config-json", ITSELF)
+        day = ("--partition", "2026-01-01", "--config-json", ITSELF)
+        dg_says("launch", "--assets", 'key:"trials/orders_hourly*",of_a_trial', *day)
+    assert "All definitions loaded successfully." in checked.result()
+    with dg.DagsterInstance.from_config(env["DAGSTER_HOME"]) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey("of_a_trial"))
+        [brought] = instance.fetch_materializations(
+            dg.AssetKey(["trials", "orders_log"]), limit=9
+        ).records
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["windows"].value == 4
+    assert brought.asset_materialization is not None
+    assert not (project / "home" / "warehouse").exists()
+
+
+def test_two_components_of_one_prefix_are_one_sentence(project: Path) -> None:
+    defs = project / "src" / "my_project" / "defs"
+    shutil.copytree(defs / "windows", defs / "more")
+    try:
+        with pytest.raises(Exception, match="WindowedDomains") as told:
+            dg.load_from_defs_folder(path_within_project=project / "src" / "my_project")
+        said = str(told.value.__cause__)
+        assert said == (
+            "This project has 2 components WindowedDomains with no `key_prefix`: let one name all "
+            "domains, as in `domains: [shop]`, or give each a prefix of its own."
+        )
+    finally:
+        shutil.rmtree(defs / "more")
+
+
+# Dagster's own snapshot reads what it calls deprecated.
+@pytest.mark.filterwarnings("ignore")
+def test_what_dagster_is_told_of_a_project_has_its_places_and_no_token(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_DATABASE", "of_the_shop")
+    monkeypatch.setenv("TIDEMARK_TOKEN", "not-to-be-seen")
+    file = project / "src" / "my_project" / "defs" / "windows" / "defs.yaml"
+    written = file.read_text()
+    file.write_text(f"{written.partition('attributes')[0]}{PLACES}")
+    try:
+        found = dg.load_from_defs_folder(path_within_project=project / "src" / "my_project")
+    finally:
+        file.write_text(written)
+    # What its pages are made of.
+    told = serialize_value(RepositorySnap.from_def(found.get_repository_def()))
+    assert "of_the_shop" in told
+    assert "TIDEMARK_TOKEN" in told
+    assert "not-to-be-seen" not in told

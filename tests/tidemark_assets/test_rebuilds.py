@@ -1,20 +1,28 @@
 """A changed definition in Dagster: a check says so, jobs rebuild beside, switch, and go back."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 import dagster as dg
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from redefined import WIDER
 from support import PER_MINUTE, READINGS, ingest, published, some_arrivals
+from ticks import Ticks
+from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
+from tidemark.run.rebuild import rebuild, switch
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.current import CURRENT, SAME, currency
+from tidemark_assets.names import PLAIN
+from tidemark_assets.previews import NONE, previews
 from tidemark_assets.rebuilds import rebuilds
+from tidemark_assets.reporter import windows
 from tidemark_assets.resources import TidemarkResource
 
 ARRIVALS = some_arrivals(count=4, size=24)
@@ -31,6 +39,7 @@ def launch(
     **more: bool,
 ) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions.merge(
+        previews("some", {"per_minute": transform}),
         rebuilds("some", {"per_minute": transform}),
         dg.Definitions(
             resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
@@ -50,6 +59,10 @@ def told(result: dg.ExecuteInProcessResult) -> Mapping[str, str]:
 def judged(instance: dg.DagsterInstance) -> tuple[bool, str | None]:
     """What the instance knows of the check."""
     [found] = instance.event_log_storage.get_asset_check_execution_history(KEY, limit=1)
+    return judgement(found)
+
+
+def judgement(found: AssetCheckExecutionRecord) -> tuple[bool, str | None]:
     event = found.event
     assert event is not None
     assert event.dagster_event is not None
@@ -66,6 +79,8 @@ def test_the_way_of_a_changed_definition_through_dagster(
     before = published(warehouse, PER_MINUTE)
     version = warehouse.version(PER_MINUTE.table)
 
+    looked = told(launch(here, instance, "some_changes", "some_previews", None))
+    assert re.search(r"\| per_minute \| \d+ new, \d+ gone of \d+ \| 20.* \|", looked["changes"])
     made = launch(here, instance, "some_rebuild", "some_rebuilds", None)
     assert made.success
     said = told(made)
@@ -74,6 +89,7 @@ def test_the_way_of_a_changed_definition_through_dagster(
         "| window | tumbling 1 minute | tumbling 2 minutes |" in said["what differs in per_minute"]
     )
     assert "| sensor=" in said["changes of per_minute"]
+    assert looked.keys() - {"changes"} == said.keys() - {"rebuilt"}
     assert warehouse.version(PER_MINUTE.table) == version
     passed, description = judged(instance)
     assert not passed
@@ -84,11 +100,11 @@ def test_the_way_of_a_changed_definition_through_dagster(
     switched = launch(here, instance, "some_switch", "some_switch_tables", ["per_minute"])
     assert "| per_minute | 1 | 2 |" in told(switched)["tables"]
     assert judged(instance) == (True, SAME)
+    nothing = told(launch(here, instance, "some_changes", "some_previews", None))
+    assert nothing == {"changes": NONE}
     assert parity(warehouse, WIDER).equal
     again = launch(here, instance, "some_rebuild", "some_rebuilds", None)
-    assert told(again) == {
-        "rebuilt": "The tables of all assets are made by the definitions in the code."
-    }
+    assert told(again) == {"rebuilt": NONE}
 
     back = launch(here, instance, "some_switch_back", "some_switch_back_tables", ["per_minute"])
     assert back.success
@@ -102,13 +118,51 @@ def test_the_way_of_a_changed_definition_through_dagster(
     assert "There is no way back" in str(failure.step_failure_data.error)
 
 
+def test_a_deployment_and_a_switch_by_the_command_are_told_of_once(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+
+    def ticks(transform: WindowedTransform, cursor: str | None = None) -> Ticks:
+        days = dg.DailyPartitionsDefinition("2023-11-01")
+        found = ticks_of(
+            windows("some", {"per_minute": transform}, lambda _: days, 10**12), instance, here
+        )
+        found.cursor = cursor
+        return found
+
+    def history() -> list[str]:
+        found = instance.event_log_storage.get_asset_check_execution_history(KEY, limit=20)
+        return [str(judgement(record)[1])[:20] for record in reversed(found)]
+
+    before = ticks(PER_MINUTE)
+    before.skipped()
+    assert history() == ["'per_minute' has not"]
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    for arrivals in (ARRIVALS[2:3], ARRIVALS[3:]):
+        incremental(warehouse, PER_MINUTE)
+        before.skipped()
+        ingest(warehouse, READINGS, arrivals, ends=False)
+    assert history()[1:] == [SAME[:20]], "a run that changes nothing of it is no news"
+
+    after = ticks(WIDER, before.cursor)
+    for _ in range(2):
+        after.skipped()
+    assert history()[2:] == ["The code differs in "]
+    rebuild(warehouse, WIDER)
+    switch(warehouse, WIDER)
+    for _ in range(2):
+        after.skipped()
+    assert history()[3:] == [SAME[:20]]
+
+
 @pytest.mark.parametrize("name", ["forward", "same", "never ran"])
 def test_what_the_check_says(warehouse: Warehouse, name: str) -> None:
     if name != "never ran":
         ingest(warehouse, READINGS, ARRIVALS[:2])
         incremental(warehouse, PER_MINUTE)
     now = replace(PER_MINUTE, allowed_lateness=0) if name == "forward" else PER_MINUTE
-    found = currency(warehouse, now)
+    found = currency(warehouse, now, PLAIN)
     assert found.passed == (name != "forward")
     assert found.severity is dg.AssetCheckSeverity.WARN
     words = {"forward": "runs go on", "same": SAME, "never ran": "has not run yet"}

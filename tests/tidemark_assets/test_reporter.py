@@ -8,6 +8,7 @@ from unittest.mock import patch
 import dagster as dg
 import pytest
 
+from staleness import causes
 from support import PER_MINUTE
 from tables import arrive, publish, ran
 from ticks import Ticks
@@ -19,6 +20,7 @@ from tidemark_assets import reporter, self_reports
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.fresh import FRESH
+from tidemark_assets.names import PLAIN, under
 from tidemark_assets.reporter import windows
 
 HOURLY = replace(PER_MINUTE, name="hourly", window=Tumbling("1 hour"))
@@ -35,7 +37,7 @@ def reports(instance: dg.DagsterInstance, settings: Settings) -> Ticks:
 
 def materialized(instance: dg.DagsterInstance, asset: str = "hourly") -> list[str]:
     """The partitions that Dagster knows as materialized, in the order of the reports."""
-    key = dg.AssetKey(asset)
+    key = dg.AssetKey.from_user_string(asset)
     found = instance.fetch_materializations(key, limit=100, ascending=True).records
     return [r.partition_key or "" for r in found]
 
@@ -57,6 +59,51 @@ def tell(instance: dg.DagsterInstance, run: int, *days: str) -> None:
     for day in days:
         said = dg.AssetMaterialization("hourly", partition=day, metadata={"run": f"{run}"})
         instance.report_runless_asset_event(said)
+
+
+def test_what_is_made_of_a_partition_is_stale_once_late_events_change_it(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks, day = reports(instance, settings), "2013-01-01"
+
+    @dg.asset(partitions_def=DAYS)
+    def hourly() -> None: ...
+
+    @dg.asset(partitions_def=DAYS, deps=[hourly])
+    def below() -> None: ...
+
+    both = dg.Definitions(assets=[hourly, below])
+    run(settings, 0, DAY[1], DAY[0])
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    below_alone = dg.materialize(
+        [hourly, below], instance=instance, selection=["below"], partition_key=day
+    )
+    assert below_alone.success
+    assert causes(instance, both, "below", day) == []
+    run(settings, 1, DAY[2], DAY[1])
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert causes(instance, both, "below", day) == []
+    run(settings, 2, DAY[2], DAY[0])
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert causes(instance, both, "below", day) == ["has a new dependency materialization"]
+
+
+def test_what_is_told_together_with_what_it_is_made_of_is_not_stale(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = reports(instance, settings)
+
+    @dg.asset(partitions_def=DAYS)
+    def hourly_late() -> None: ...
+
+    @dg.asset(partitions_def=DAYS, deps=[hourly_late])
+    def hourly_late_loss() -> None: ...
+
+    both = dg.Definitions(assets=[hourly_late, hourly_late_loss])
+    for seq, day in enumerate(["2013-01-01", "2013-01-02", "2013-01-03"]):
+        run(settings, seq, DAY[seq + 1], DAY[seq])
+        assert ticks.skipped() == "hourly: 1 partitions reported"
+        assert causes(instance, both, "hourly_late_loss", day) == []
 
 
 def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
@@ -150,6 +197,43 @@ def test_backfills_of_dagster_report_themselves(
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01", "2013-01-03"]
 
 
+def test_what_an_increment_of_dagster_closed_is_not_told_again(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """An increment reports itself; a stream before, between and after it does not."""
+    ticks = reports(instance, settings)
+    run(settings, 0, DAY[1] - HOUR, DAY[0])
+    # It closes the first day, in which the stream's window is, and the second.
+    run(settings, 1, DAY[2], DAY[1], reported=True)
+    tell(instance, 1, "2013-01-01", "2013-01-02")
+    assert ticks.skipped() == "hourly: 0 partitions reported"
+    run(settings, 2, DAY[3], DAY[2], reported=True)
+    tell(instance, 2, "2013-01-03")
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    # It closes the fourth, and changes the second and the third, which have closed by now.
+    run(settings, 3, DAY[4], DAY[3], DAY[1] + HOUR, DAY[2] + HOUR)
+    # One more changes the third again.
+    run(settings, 4, DAY[4], DAY[2] + 2 * HOUR, reported=True)
+    tell(instance, 4, "2013-01-03")
+    assert ticks.skipped() == "hourly: 3 partitions reported"
+    told = [f"2013-01-0{day}" for day in (1, 2, 3, 3, 2, 3, 4)]
+    assert materialized(instance) == told
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+
+
+def test_a_partition_that_an_increment_closed_and_did_not_tell_of_is_reported(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = reports(instance, settings)
+    run(settings, 0, DAY[1] - HOUR, DAY[0], DAY[0] + HOUR)
+    ticks.skipped()
+    # It was killed; what it closed has nothing new of it.
+    run(settings, 1, DAY[1], DAY[1], reported=True)
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    assert materialized(instance) == ["2013-01-01"]
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+
+
 def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +253,37 @@ def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     assert event.asset_materialization is not None
     said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
     assert said["run"] == "1"
-    assert said["made by"] == "a backfill whose step ended before it told of it"
+    assert said["made by"] == reporter.UNTOLD
+
+
+def test_two_prefixes_over_one_home_each_have_all_of_it(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    plain, trials = (
+        ticks_of(
+            windows("some", {"hourly": HOURLY}, lambda _: DAYS, 24 * HOUR, names),
+            instance,
+            settings,
+        )
+        for names in (PLAIN, under("trials"))
+    )
+    run(settings, 0, DAY[1], DAY[0])
+    assert plain.skipped() == "hourly: 1 partitions reported"
+    assert materialized(instance, "trials/hourly") == []
+    assert trials.skipped() == "hourly: 1 partitions reported"
+    # A step of the plain ones tells of its own keys; the others are told after a while.
+    run(settings, 1, DAY[2], DAY[1], reported=True)
+    tell(instance, 1, "2013-01-02")
+    assert [each.skipped() for each in (plain, trials)] == [
+        "No run since the last look but those that report themselves.",
+        "hourly: 1 partitions reported",
+    ]
+    both = ["2013-01-01", "2013-01-02"]
+    assert materialized(instance) == materialized(instance, "trials/hourly") == both
+    event = instance.get_latest_materialization_event(dg.AssetKey(["trials", "hourly"]))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["made by"].value == reporter.UNTOLD
 
 
 def test_many_steps_that_were_killed_are_looked_at_by_and_by(

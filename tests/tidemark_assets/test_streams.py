@@ -1,9 +1,10 @@
 """Streams from Dagster: started by a job, found again and looked after by a sensor, stopped."""
 
+import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,15 @@ from typing import Any
 from uuid import uuid4
 
 import dagster as dg
+import grpc
 import psutil
 import pytest
 from pyspark.sql import DataFrame
+from pyspark.sql.connect.client import DefaultChannelBuilder
+from pyspark.sql.connect.proto import SparkConnectServiceStub
 from pyspark.sql.streaming.query import StreamingQuery
 
+from clocks import shift_clock
 from support import PER_MINUTE, READINGS, ingest, published, reference, renamed, some_arrivals
 from ticks import QUIET
 from ticks import of as ticks_of
@@ -24,11 +29,12 @@ from tidemark.base.errors import DefinitionChanged
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.server import managed_of
+from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.stream_checks import KEEPS_RUNNING, stream_check
 from tidemark_assets.streams import streams
-from tidemark_streaming import continuous, queries, supervisor, wishes
+from tidemark_streaming import continuous, logs, queries, supervisor, wishes
 from tidemark_streaming.glance import Glance
 
 ARRIVALS = some_arrivals(count=4)
@@ -153,14 +159,55 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
     assert kept(instance)[-1] == (True, warned, "No stream should run.")
 
 
+def test_a_clock_that_was_set_back_holds_up_neither_starts_nor_reports(
+    settings: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes.wish(settings, "per_minute")
+    ticks = ticks_of(streams("some", ASSETS), instance, settings)
+    assert ticks.launched() == ["per_minute"]
+    assert "is started again in 30 seconds" in ticks.skipped()
+    shift_clock(monkeypatch, -1)
+    assert ticks.launched() == ["per_minute"]
+    assert "is started again in 60 seconds" in ticks.skipped()
+    shift_clock(monkeypatch, 1)
+    ticks.launched()
+    monkeypatch.setattr(supervisor, "TRIES", 3)
+    assert "was given up" in ticks.skipped()
+    assert len(observed(instance)) == 6, "one of each state"
+    shift_clock(monkeypatch, -1)
+    assert "was given up" in ticks.skipped()
+    assert len(observed(instance)) == 7, "the next one is due"
+    assert "was given up" in ticks.skipped()
+    assert len(observed(instance)) == 7
+
+
+@pytest.fixture
+def logged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[], list[dict[str, Any]]]:
+    """What this process logs as JSON from here on."""
+    for what, name, value in (
+        (logs, "_log", None),
+        (logs._ROOT, "handlers", []),
+        (logs._ROOT, "propagate", True),
+    ):
+        monkeypatch.setattr(what, name, value)
+    return lambda: [
+        json.loads(line)
+        for line in capsys.readouterr().err.splitlines()
+        if line.startswith("{") and '"logger": "tidemark.' in line
+    ]
+
+
 def test_a_stream_from_its_start_to_its_end(
     engine: Settings,
     warehouse: Warehouse,
     instance: dg.DagsterInstance,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    logged: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    here = engine.model_copy(update={"database": warehouse.database})
+    here = engine.model_copy(update={"database": warehouse.database, "log_format": "json"})
     ticks = ticks_of(streams("some", ASSETS), instance, here)
     assert ticks.skipped() == "No stream should run."
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
@@ -187,9 +234,18 @@ def test_a_stream_from_its_start_to_its_end(
     assert ticks.skipped() == "No stream should run."
     with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
         assert not spark.streams.active
-    states = [o["stream"] for o in observed(instance)]
-    assert states == ["running", "waiting", "starting", "running"]
+    states = [(o["stream"], o["restarts"]) for o in observed(instance)]
+    assert states == [("running", 0), ("waiting", 0), ("starting", 0), ("running", 1)]
     assert observed(instance)[1]["last error"] == "It was stopped elsewhere."
+    lines = logged()
+    said = [line["event"] for line in lines if line["event"] != "ran"]
+    assert said == ["stream running", "stream waiting", "stream starting", "stream running"]
+    runs = {run["seq"]: run["run"] for run in Glance(here).runs_after("per_minute", -1)}
+    told = {line["seq"]: line["run"] for line in lines if line["event"] == "ran"}
+    # Those that had run before the stream was looked at first were no news.
+    assert told.items() <= runs.items()
+    assert max(told) == max(runs)
+    assert len([line for line in lines if line["event"] == "ran"]) == len(told)
 
 
 def test_a_stream_that_fails_says_why(
@@ -302,10 +358,10 @@ def test_a_stop_while_a_stream_is_being_started_wins(
     start = continuous.start
 
     def stopped_meanwhile(
-        store: Warehouse, transform: WindowedTransform, *, arrivals_per_run: int | None
+        store: Warehouse, transform: WindowedTransform, *, admission: Admission
     ) -> StreamingQuery:
         assert job(here, instance, "some_stop_streams").success
-        return start(store, transform, arrivals_per_run=arrivals_per_run)
+        return start(store, transform, admission=admission)
 
     monkeypatch.setattr(continuous, "start", stopped_meanwhile)
     assert job(here, instance, "some_start_streams").success
@@ -313,15 +369,33 @@ def test_a_stop_while_a_stream_is_being_started_wins(
     assert wishes.all_of(here) == {}
 
 
-def test_a_look_at_fifty_streams_is_quick(engine: Settings, instance: dg.DagsterInstance) -> None:
+def test_a_look_at_fifty_streams_asks_once_for_each_and_opens_no_session(
+    engine: Settings, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = engine.model_copy(update={"database": f"test_{uuid4().hex[:12]}"})
     assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
     for asset in assets:
         wishes.wish(here, asset)
+    connect, ask = DefaultChannelBuilder.toChannel, queries._of_session
+    connections, questions = list[str](), list[str]()
+
+    def connected(builder: DefaultChannelBuilder) -> grpc.Channel:
+        connections.append(builder.endpoint)
+        return connect(builder)
+
+    def asked(
+        stub: SparkConnectServiceStub, session_id: str, metadata: list[tuple[str, str]]
+    ) -> dict[str, queries.Query]:
+        questions.append(session_id)
+        return ask(stub, session_id, metadata)
+
+    monkeypatch.setattr(DefaultChannelBuilder, "toChannel", connected)
+    monkeypatch.setattr(queries, "_of_session", asked)
     ticks = ticks_of(streams("some", assets), instance, here)
-    begun = time.monotonic()
     assert len(ticks.launched()) == 50
-    assert time.monotonic() - begun < 5
+    assert len(questions) == len(set(questions)) == 50
+    # One to see whether the engine answers, and one for all of them; a session would be one more.
+    assert len(connections) == 2
 
 
 def test_an_engine_that_is_down_is_one_sentence(
@@ -358,7 +432,7 @@ def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
     assert ticks.skipped() == "No stream should run."
 
     # Nor does it act for a wish that took the place of the one it was made for.
-    again = wishes.wish(settings, "per_minute", 3)
+    again = wishes.wish(settings, "per_minute", Admission(3))
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
     assert wishes.all_of(settings) == {"per_minute": again}
 

@@ -10,11 +10,12 @@ from deltalake import write_deltalake
 
 from campaign.exactly_once import differing, miscounted, windows
 from campaign.home import own_settings
-from campaign.run import Bounds, campaign
+from campaign.run import DIRECT, Bounds, campaign
 from tidemark.base.instants import as_datetime
 from whole import damaged
 
-KINDS = ("machine", "worker+ingest", "stream", "at timeline", "at published")
+KINDS = ("machine", "worker+ingest")
+DIRECTLY = ("at columns", "at emitted")
 
 
 def test_every_event_is_counted_once_whatever_is_killed(tmp_path: Path) -> None:
@@ -22,14 +23,16 @@ def test_every_event_is_counted_once_whatever_is_killed(tmp_path: Path) -> None:
     report = campaign(
         own_settings(tmp_path),
         KINDS,
-        Bounds(len(KINDS), minutes=20),
+        Bounds(len(KINDS) + len(DIRECTLY), minutes=20),
+        directly=DIRECTLY,
         seed=4,
         rate=50,
         tell=said.append,
     )
     assert report.wrong == []
-    assert sorted(report.recovered) == sorted(KINDS)
-    assert report.kills == len(said) == len(KINDS)
+    kinds = [*KINDS, *(f"{kind}{DIRECT}" for kind in DIRECTLY)]
+    assert sorted(report.recovered) == sorted(kinds)
+    assert report.kills == len(said) == len(kinds)
     assert report.sent > 0
 
 

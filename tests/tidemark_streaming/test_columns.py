@@ -26,6 +26,7 @@ from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 from topics import CLICKS, Topics, clicks
 
+REGISTERED = False
 WIDER = replace(SOURCE, columns={**SOURCE.columns, "unit": "STRING", "place": "STRING"})
 COUNTED = replace(
     PER_MINUTE, source=SOURCE, aggregates={"n": agg.count(), "most": agg.max("value")}

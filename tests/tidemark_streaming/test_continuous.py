@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
@@ -18,13 +19,16 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
+from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
+from tidemark.store import ledger
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import continuous
 
+REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
 
 
@@ -38,9 +42,25 @@ def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -
         time.sleep(0.3)
 
 
+def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
+    """And where it is not reached, a run takes what several commits brought."""
+    for limit, through in ((Admission(rows=1_000_000), 2), (Admission(arrivals=2), 5)):
+        for arrival in range(through - 2, through + 1):
+            ingest(warehouse, READINGS, ARRIVALS[arrival : arrival + 1], ends=False)
+        continuous.start(
+            warehouse, PER_MINUTE, admission=limit, available_now=True
+        ).awaitTermination(120)
+    runs = warehouse.take(ledger.TABLE).sort_by("seq").to_pylist()
+    assert [(r["through_arrival"], r["limited_by"]) for r in runs] == [
+        (2, None),
+        (4, "arrivals"),
+        (5, None),
+    ]
+
+
 def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    query = continuous.start(warehouse, PER_MINUTE, arrivals_per_run=1)
+    query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
     found = continuous.find(warehouse, PER_MINUTE)
     assert found is not None
     assert found.id == query.id
@@ -58,6 +78,32 @@ def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert incremental(warehouse, PER_MINUTE) is None
     assert parity(warehouse, PER_MINUTE).equal
+
+
+def test_a_stream_goes_on_where_a_version_of_its_table_is_not_found(warehouse: Warehouse) -> None:
+    """A listing of a log may pass over one that is written meanwhile."""
+    ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
+    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    timeline = DeltaTable(warehouse.path(READINGS.timeline_table))
+    unread = f"{timeline.version() + 1:020}.json"
+    ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    # The table can do without it.
+    timeline.update_incremental()
+    timeline.create_checkpoint()
+    Path(warehouse.path(READINGS.timeline_table), "_delta_log", unread).unlink()
+    query = continuous.start(warehouse, PER_MINUTE, available_now=True)
+    query.awaitTermination(120)
+    assert query.exception() is None
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+
+def test_a_batch_that_lacks_an_arrival_runs_it_all_the_same(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    timeline = warehouse.read(READINGS.timeline_table)
+    run = continuous._batch(warehouse.place, PER_MINUTE, ALL)
+    run(timeline.where("arrival <> 2"), 0)
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
 def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehouse) -> None:

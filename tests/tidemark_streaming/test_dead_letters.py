@@ -20,6 +20,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.dead_letters import places, replay, replayed
 from tidemark_streaming.ingest import end, ingest
 
+REGISTERED = False
 ROWS = ["gibberish,a,0", "2023-11-14,a,1", "2023-11-14,a,x", "2023-11-14,a,3,9"]
 
 

@@ -26,10 +26,12 @@ from tidemark.engine.connect import address
 from tidemark.run.runner import incremental
 from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.accepted import passed_over
 from tidemark_streaming.delta import CHANGE, DeltaFeed
 from tidemark_streaming.delta import feed as delta_feed
 from tidemark_streaming.ingest import follow, ingest
 
+REGISTERED = False
 ORDERS = Source(
     name="orders",
     columns={"ts": "TIMESTAMP", "shop": "STRING", "price": "BIGINT"},
@@ -221,6 +223,13 @@ def test_what_a_skipped_version_wrote_does_not_come(warehouse: Warehouse, tmp_pa
     assert [(r["arrival"], r["price"]) for r in log(warehouse, ORDERS)] == [(0, 0), (0, 1), (2, 2)]
 
 
+def added(path: Path, version: int) -> list[Path]:
+    """The files that a version has added."""
+    lines = (path / f"_delta_log/{version:020}.json").read_text().splitlines()
+    adds = [told["add"]["path"] for line in lines if "add" in (told := json.loads(line))]
+    return [path / each for each in adds]
+
+
 def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     path = tmp_path / "orders"
     for minute in range(5):
@@ -230,15 +239,22 @@ def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     # What VACUUM leaves of two versions whose rows are elsewhere by now.
     table = DeltaTable(path)
     table.optimize.compact()
-    old = [
-        json.loads((path / f"_delta_log/{v:020}.json").read_text().splitlines()[-1]) for v in (1, 2)
-    ]
-    for commit in old:
-        (path / commit["add"]["path"]).unlink()
+    for version in (1, 2):
+        (file,) = added(path, version)
+        file.unlink()
     sentence = r"orders' has versions 1 to 2 no more: VACUUM .* --accept-loss .*start=5\."
     with pytest.raises(DataError, match=sentence):
         feed.pending(timeline)
-    assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]
+    accepting = replace(feed, accept_loss=True)
+    chunks = accepting.pending(timeline)
+    assert [json.loads(c.position)["version"] for c in chunks] == [3, 4, 5]
+    assert [passed_over(c.position) for c in chunks] == [["versions 1 to 2, there no more"], [], []]
+    # What goes after that was not accepted.
+    (third,) = added(path, 3)
+    third.rename(tmp_path / "gone")
+    with pytest.raises(DataError, match=r"has version 3 no more"):
+        accepting.pending(timeline)
+    (tmp_path / "gone").rename(third)
     # And what the log's own retention leaves.
     table.create_checkpoint()
     for version in range(3):
@@ -256,7 +272,8 @@ def test_a_table_made_anew_is_told(tmp_path: Path) -> None:
     anew = DeltaFeed(ORDERS, str(second))
     with pytest.raises(DataError, match=r"made anew under its path after version 0\. --accept"):
         anew.pending(timeline)
-    assert versions(replace(anew, accept_loss=True), timeline) == [0]
+    (chunk,) = replace(anew, accept_loss=True).pending(timeline)
+    assert passed_over(chunk.position) == ["it was made anew under its path after version 0"]
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:

@@ -20,12 +20,16 @@ from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Tumbling
 from tidemark.engine.connect import address, session
 from tidemark.run import incremental
+from tidemark.run.admission import Admission
 from tidemark.store import ledger
 from tidemark.store.arrival import NOTHING, Arrival, Recent
+from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
+from tidemark.store.rows import FEW
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming import continuous, ingest
@@ -146,6 +150,49 @@ def test_what_fell_out_is_made_up_for(warehouse: Warehouse, topics: Topics) -> N
     assert counted(warehouse) == 15
     # Run elsewhere meanwhile: nothing is left to do.
     assert incremental(warehouse, PER_MINUTE, recent=commit.recent) is None
+
+
+def test_many_events_of_a_commit_are_counted_once_by_each_transform(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    columns = {"at": "TIMESTAMP", "n": "INT", "kafka_partition": "INT"}
+    plain = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
+    each = replace(PER_MINUTE, source=plain, trigger=Trigger())
+    both = (each, replace(each, name="per_hour", window=Tumbling("1 hour"), keys=()))
+    name, then = topics.create(partitions=2), direct(warehouse, *both)
+    feed = topics.feed(name, source=plain, rows=10_000)
+    commits: list[ingest.Ingested] = []
+    for first, count in ((0, 10), (10, FEW + 5_000)):
+        topics.send(name, clicks(*range(first, first + count)), first % 20 // 10)
+        for commit in ingest.ingest(warehouse, feed, batch=None):
+            then(warehouse, commit.recent)
+            commits.append(commit)
+    commit = commits[-1]
+    assert len(commit.arrivals) == 3
+    assert sum(a.rows for a in commit.arrivals) == FEW + 5_000
+    # So many are read from the log.
+    assert commit.rows is None
+    end = ingest.end(warehouse, plain)
+    then(warehouse, Recent([end]))
+    for transform in both:
+        found = warehouse.take(transform.table)
+        assert sum(found["events"].to_pylist()) == FEW + 5_010
+        assert parity(warehouse, transform).equal
+
+
+def test_a_run_takes_no_more_than_it_may_and_the_next_one_the_rest(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create()
+    made: list[RunFacts] = []
+    then = Direct([PER_MINUTE], lambda: warehouse, made.append, Admission(rows=7))
+    topics.send(name, clicks(*range(2)))
+    bring(warehouse, topics, name, then)
+    topics.send(name, clicks(*range(2, 20)))
+    for commit in ingest.ingest(warehouse, topics.feed(name, rows=6), batch=None):
+        then(warehouse, commit.recent)
+    assert [(f.events, f.limited_by) for f in made[1:]] == [(6, "rows"), (6, "rows"), (6, None)]
+    assert counted(warehouse) == 20
 
 
 _FOLLOWING = """

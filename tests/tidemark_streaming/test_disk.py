@@ -1,23 +1,33 @@
 """A disk that is full, or read-only: one sentence, and nothing is lost or counted twice."""
 
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from disks import Disk, disk
 from landing import SOURCE, clock, feed, land, log_rows
 from runs import run_all
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, EngineError
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
+from tidemark.store import ledger
+from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+from tidemark_streaming import continuous
+from tidemark_streaming.cli.stream import finished
+from tidemark_streaming.direct import Direct
 from tidemark_streaming.ingest import follow, ingest
 from tidemark_streaming.sole import sole
 from whole import damaged
@@ -32,6 +42,8 @@ BY_MINUTE = WindowedTransform(
     aggregates={"readings": agg.count()},
     function=lambda rows: rows,
 )
+
+_NO_LOOK: Any = None
 
 
 @pytest.fixture
@@ -118,4 +130,112 @@ def test_a_warehouse_that_becomes_read_only_is_one_sentence(
         incremental(stored, BY_MINUTE)
     small.lock(writable=True)
     run_all(stored, BY_MINUTE)
+    check(stored, 5)
+
+
+def waiting(gate: Path, reached: Path) -> WindowedTransform:
+    """The asset, a run of which waits for as long as the gate is there, and says so."""
+
+    def wait(rows: DataFrame) -> DataFrame:
+        while gate.exists():
+            reached.touch()
+            time.sleep(0.05)
+        return rows
+
+    return replace(BY_MINUTE, function=wait)
+
+
+def through(stored: Warehouse, arrival: int) -> bool:
+    """Whether a run that took an arrival in has ended."""
+    found = stored.take(ledger.TABLE)["through_arrival"].to_pylist()
+    return max(found, default=-1) >= arrival
+
+
+def noted(stored: Warehouse) -> bool:
+    """Whether the engine has noted of each batch of the stream that it was done."""
+    place = Path(continuous.checkpoint(stored, BY_MINUTE))
+    begun, done = ({p.name for p in (place / n).glob("[0-9]*")} for n in ("offsets", "commits"))
+    return begun == done
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def ended(query: StreamingQuery) -> EngineError:
+    """With what `tidemark stream` ends."""
+    until(lambda: not query.isActive)
+    with pytest.raises(EngineError) as found:
+        finished(query, _NO_LOOK, until_caught_up=False)
+    return found.value
+
+
+def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
+    stored: Warehouse, small: Disk, tmp_path: Path
+) -> None:
+    """Where its checkpoint is refused, at its start and later, and where a table is."""
+    landing, gate, reached = (tmp_path / name for name in ("in", "gate", "reached"))
+    asset = waiting(gate, reached)
+    land_minutes(landing, 0, 2)
+    list(ingest(stored, feed(landing)))
+    small.fill()
+    full = "Can't write the checkpoint of the stream: the disk is full."
+    with pytest.raises(DataError, match=f"^{re.escape(full)}$"):
+        continuous.start(stored, asset)
+    small.free()
+    continuous.start(stored, asset)
+    until(lambda: stored.exists(ledger.TABLE) and through(stored, 1) and noted(stored))
+    continuous.stop(stored, asset)
+    land_minutes(landing, 2, 4)
+    list(ingest(stored, feed(landing)))
+    small.fill()
+    assert str(ended(continuous.start(stored, asset))) == f"The stream ended: {full}"
+    small.free()
+    gate.touch()
+    query = continuous.start(stored, asset)
+    until(reached.exists)
+    small.lock()
+    gate.unlink()
+    error = ended(query)
+    assert str(error) == (
+        "The stream ended: Can't write table 'by_minute_state': the file system is read-only."
+    )
+    assert (error.passing, error.exit_code) == (False, 2)
+    small.lock(writable=True)
+    continuous.start(stored, asset)
+    until(lambda: through(stored, 3))
+    assert continuous.stop(stored, asset)
+    check(stored, 4)
+
+
+def test_an_ingest_that_runs_what_it_brings_ends_with_the_reason(
+    stored: Warehouse, small: Disk, tmp_path: Path
+) -> None:
+    """What it brought in is in, and is counted when it is started again."""
+    landing, direct = tmp_path / "in", Direct([BY_MINUTE], lambda: stored)
+
+    def then(warehouse: Warehouse, recent: Recent) -> None:
+        if recent.arrivals:
+            small.fill()
+        direct(warehouse, recent)
+
+    land_minutes(landing, 0, 2)
+    list(ingest(stored, feed(landing)))
+    following = follow(stored, feed(landing), then=then)
+    land_minutes(landing, 2, 4)
+    with pytest.raises(DataError, match=r"^Can't write .*: the disk is full\.$"):
+        next(following)
+    small.free()
+    assert not through(stored, 2)
+    # No file system becomes read-only while somebody holds the lock of an ingest on it.
+    small.lock()
+    with pytest.raises(DataError, match=r"^Can't write .*: the file system is read-only\.$"):
+        direct(stored, NOTHING)
+    small.lock(writable=True)
+    land_minutes(landing, 4, 5)
+    assert len(next(follow(stored, feed(landing), then=direct)).arrivals) == 1
+    assert through(stored, 4)
     check(stored, 5)

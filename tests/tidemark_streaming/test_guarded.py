@@ -1,23 +1,27 @@
-"""Files of a source with protected columns: their values are in no file of the home."""
+"""Files and Delta tables of a source with protected columns: their values are in no file of the
+home."""
 
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from landing import SOURCE, T0, clock, land
 from searched import found
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import MASKED
 from tidemark.source import Drop, Mask, Tokenise
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import dead_letters
+from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.delta import feed as delta_feed
 from tidemark_streaming.feed import FileFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
@@ -81,8 +85,8 @@ def test_what_landed_is_protected_before_anything_of_it_is_written(
     form: Literal["csv", "json", "parquet"],
 ) -> None:
     files = bring(warehouse, tmp_path / "landing", form)
-    assert found(engine.home, MARK, str(SSN)) == []
-    assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, str(SSN)) == []
+    assert found(engine.home, MARK, SSN) == []
+    assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, SSN) == []
 
     log = warehouse.read(PEOPLE.log_table).orderBy("arrival", "position").collect()
     assert [row.n for row in log] == list(range(2 * EACH))
@@ -104,3 +108,52 @@ def test_what_landed_is_protected_before_anything_of_it_is_written(
         standing = dead_letters.standing(Glance(settings), PEOPLE.name, columns)
         with pytest.raises(DataError, match="put mended rows in a new file"):
             dead_letters.replay(warehouse, files, standing)
+
+
+def write(path: Path, first: int, **more: Any) -> None:  # noqa: ANN401 (the writer's own)
+    """A version of a table, with a column that its source does not have."""
+    rows = people(first)
+    instants = [datetime.fromtimestamp(T0 + first + n, UTC) for n in range(EACH)]
+    table = pa.Table.from_pylist(rows).set_column(0, "at", pa.array(instants))
+    table = table.set_column(1, "n", pa.array(range(first, first + EACH), pa.int32()))
+    table = table.append_column("other", pa.array([MARK] * EACH))
+    write_deltalake(path, table, mode="append", **more)
+
+
+@pytest.mark.parametrize("way", [{}, {"start": 1}, {"change_feed": True}])
+def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
+    engine: Settings,
+    warehouse: Warehouse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: dict[str, Any],
+) -> None:
+    """Also of large ones, which the engine reads of other sources."""
+    monkeypatch.setattr(delta_feed, "FEW", 0)
+    path = tmp_path / "people"
+    write(path, 0, configuration={"delta.enableChangeDataFeed": "true"})
+    write(path, EACH)
+    if "change_feed" in way:
+        DeltaTable(path).update(predicate="n = 3", updates={"card": f"'{MARK}-9999'"})
+    list(ingest(warehouse, DeltaFeed(PEOPLE, str(path), **way)))
+    assert found(engine.home, MARK, SSN) == []
+    assert found(Path(warehouse.path(PEOPLE.log_table)), MARK, SSN) == []
+    log = warehouse.read(PEOPLE.log_table).orderBy("arrival", "n", "card").collect()
+    whole = [(n, None, f"{MASKED}{n:04}") for n in range(2 * EACH)]
+    changed = [(3, None, f"{MASKED}0003"), (3, None, f"{MASKED}9999")]
+    told = [(row.n, row.ssn, row.card) for row in log]
+    assert told == whole + (changed if "change_feed" in way else [])
+    emails = [Tokenise().change()(f"{MARK}-{n}@example.com".encode()) for n in (0, 1)]
+    assert [row.email.encode() for row in log] == [emails[row.n % 2] for row in log]
+
+
+def test_what_would_tell_values_or_make_no_tokens_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "people", 0, partition_by=["email"])
+    sentence = "is partitioned by the protected column 'email', so the names of its files"
+    with pytest.raises(DefinitionError, match=sentence):
+        DeltaFeed(PEOPLE, str(tmp_path / "people")).pending([])
+    columns = {**PEOPLE.columns, "of": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
+    source = replace(PEOPLE, columns=columns, protect={"of": Tokenise()})
+    for feed in (DeltaFeed, lambda source, path: FileFeed(source, Path(path))):
+        with pytest.raises(DefinitionError, match=r"'of' is declared as ARRAY.*: Drop\(\) it"):
+            feed(source, str(tmp_path))

@@ -25,8 +25,10 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, FileFeed, Inlet, Landed
-from tidemark_streaming.ingest import end, furnish, ingest, replay
+from tidemark_streaming.ingest import end, furnish, ingest
+from tidemark_streaming.play import play
 
+REGISTERED = False
 MINUTE = 60_000_000
 FILES = 7
 
@@ -320,19 +322,19 @@ def test_a_warehouse_that_cannot_be_written_is_one_sentence(
             list(ingest(Warehouse(spark, str(location), "any"), feed(landing)))
 
 
-def test_a_replay_with_a_speed_ingests_each_file_as_it_lands(
+def test_a_recording_with_a_speed_ingests_each_file_as_it_lands(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    def play(landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
+    def land_slowly(landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
         for number in range(3):
             text = HEADER + f"2023-11-14,a,{number}\n"
             yield Landed(land(landing, f"{number}.csv", text, number), number + 1, 3)
 
-    inlet = Inlet(SOURCE, lambda p: FileFeed(SOURCE, p, options={"header": True}), play)
-    commits = list(replay(warehouse, inlet, tmp_path / "in", Excerpt(speed=1000)))
+    inlet = Inlet(SOURCE, lambda p: FileFeed(SOURCE, p, options={"header": True}), land_slowly)
+    commits = list(play(warehouse, inlet, tmp_path / "in", Excerpt(speed=1000)))
     assert [(c.done, c.pending) for c in commits] == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match="'sensors' has no recorded data to play"):
-        list(replay(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))
+        list(play(warehouse, Inlet(SOURCE, inlet.feed), tmp_path / "in", Excerpt()))
 
 
 def test_each_arrival_records_the_versions_of_references(

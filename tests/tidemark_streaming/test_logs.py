@@ -14,11 +14,12 @@ from uuid import uuid4
 
 import pytest
 
-from landing import SOURCE, land_some
+from landing import HEADER, SOURCE, clock, land, land_some
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import services
+from tidemark_streaming.foreground import commands
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.orchestrator import daemon, webserver
 
@@ -89,6 +90,10 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
         assert sum(line["events"] for line in arrived) == Glance(home).source("sensors").events
         stream = stack.enter_context(running(stream_log, "stream", "by_minute"))
         (ran,) = stream("ran")[:1]
+        told = {(c.kind, c.name): c for c in commands(home)}
+        assert told.keys() == {("ingest", "sensors"), ("stream", "by_minute")}
+        assert all(c.runs and c.error is None for c in told.values())
+    assert commands(home) == [], "who ends them on purpose expects them no more"
     (run,) = Glance(home).runs_after("by_minute", -1)[:1]
     assert (ran["asset"], ran["run"], ran["seq"]) == ("by_minute", run["run"], 0)
     assert (ran["from_arrival"], ran["through_arrival"]) == (-1, run["through_arrival"])
@@ -103,6 +108,37 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
     assert "gibberish" not in said, "a value of a row"
     token = (home.home / "token").read_text().strip()
     assert token not in said
+
+
+def test_direct_runs_are_told(
+    home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("ingest", "sensors", "--follow", "--run", "by_minute")
+    land_some(home.landing / SOURCE.name, 3)
+    with running(tmp_path / "log", *command) as told:
+        (ran,) = told("ran")
+    assert (ran["logger"], ran["asset"], ran["seq"]) == ("tidemark.ingest", "by_minute", 0)
+    (run,) = Glance(home).runs_after("by_minute", -1)
+    assert (ran["run"], ran["through_arrival"]) == (run["run"], run["through_arrival"])
+    assert ran["on_time"] == run["on_time"] > 0
+    # To who reads no JSON it is a line.
+    monkeypatch.setenv("TIDEMARK_LOG_FORMAT", "text")
+    land(home.landing / SOURCE.name, "more.csv", f"{HEADER}{clock(500)},a,1\n", 500)
+    with (tmp_path / "text").open("w") as log:
+        process = subprocess.Popen([TIDEMARK, *command], stderr=log)
+    try:
+        deadline = time.monotonic() + 120
+        while "by_minute through arrival 3 " not in (tmp_path / "text").read_text():
+            assert process.poll() is None, (tmp_path / "text").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "text").read_text()
+            time.sleep(0.2)
+        (command,) = commands(home)
+        assert (command.runs, command.assets) == (True, ("by_minute",))
+    finally:
+        process.kill()
+        process.wait()
+    (command,) = commands(home)
+    assert (command.runs, command.error) == (False, None), "it was killed"
 
 
 def test_a_mistake_is_an_object_too(home: Settings, tmp_path: Path) -> None:

@@ -2,34 +2,25 @@
 
 import json
 import random
-import ssl
 import struct
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from io import BytesIO
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from uuid import UUID
 
-import fastavro
 import pyarrow as pa
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.timestamp_pb2 import DESCRIPTOR as TIMESTAMPS
 from pyspark.sql import Row, SparkSession
 
+from binaries import avro, describe, message
 from certificates import Authority
+from registries import Registered, serving
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.protection import Drop, Mask
 from tidemark_streaming.payloads import Avro, Payload, Protobuf
-from tidemark_streaming.payloads.payload import UndecodableError
+from tidemark_streaming.payloads.payload import UndecodableError, decoded
 from tidemark_streaming.payloads.registry import Registry
 
 INSTANT = datetime(2026, 1, 1, 12, 30, 0, 123456, UTC)
@@ -91,14 +82,6 @@ PAID: dict[str, Any] = {
 SMALL = {"type": "record", "name": "Small", "fields": [{"name": "n", "type": "long"}]}
 
 
-def avro(schema: dict[str, Any], value: object, number: int | None = None) -> bytes:
-    """A value in Avro; with a number, behind its schema's id."""
-    stream = BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
-    head = b"" if number is None else struct.pack(">bI", 0, number)
-    return head + stream.getvalue()
-
-
 def decode(
     spark: SparkSession, payload: Payload, columns: Mapping[str, str], *values: bytes | None
 ) -> list[Row]:
@@ -158,6 +141,22 @@ def test_a_value_of_another_type_is_never_cut_to_fit(
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
     (row,) = decode(spark, Avro(json.dumps(schema)), {"x": column}, avro(schema, {"x": value}))
     assert (row.x, row.reason) == (None, f"The field 'x' is no {column.upper()}.")
+
+
+def test_the_engine_is_sent_nothing_of_a_value_that_is_protected(spark: SparkSession) -> None:
+    """Its files may be gone before anybody searches them."""
+    texts = [{"name": name, "type": "string"} for name in ("masked", "dropped", "other")]
+    schema = {**SMALL, "fields": [*SMALL["fields"], *texts]}
+    raw = {name: f"rawvalue {name}" for name in ("masked", "dropped", "other")}
+    good, wide = (avro(schema, {**raw, "n": n}) for n in (1, 2**40))
+    records = pa.table({"value": pa.array([good, wide, good + b"rawvalue", None], pa.binary())})
+    ways = {"masked": Mask(), "dropped": Drop()}
+    columns = {"n": "INT", "masked": "STRING", "dropped": "STRING"}
+    sent = decoded(spark, records, columns, Avro(json.dumps(schema)).event, ways)
+    rows = sent.select("value", "reason", "event.*").collect()
+    assert [(r.value, r.n, r.masked, r.dropped) for r in rows[:1]] == [(None, 1, "***", None)]
+    assert "rawvalue" not in str(rows)
+    assert "rawvalue" in str(decoded(spark, records, columns, lambda _: {}).collect())
 
 
 def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
@@ -225,64 +224,6 @@ def test_a_folder_that_is_not_there_is_told_and_no_dead_letter(
 ) -> None:
     with pytest.raises(DataError, match=r"There is no folder '.*nowhere' for schemas by id"):
         decode(spark, Avro(registry=tmp_path / "nowhere"), {"n": "INT"}, avro(SMALL, {"n": 1}, 1))
-
-
-@dataclass
-class Registered:
-    """A registry of HTTP: what it has, by path, and how often each was asked for."""
-
-    url: str
-    answers: dict[str, tuple[int, object]] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    user: str | None = None
-
-    def has(self, number: int, schema: object, **more: object) -> None:
-        self.answers[f"/schemas/ids/{number}"] = (200, {"schema": json.dumps(schema), **more})
-
-
-@contextmanager
-def serving(certificate: Path | None = None) -> Iterator[Registered]:
-    """A server of Confluent's protocol, as far as reading goes.
-
-    Args:
-        certificate: its own, for TLS.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            registered.asked.append(self.path)
-            status, told = registered.answers.get(
-                self.path, (404, {"error_code": 40403, "message": "Schema not found"})
-            )
-            if registered.user is not None:
-                wanted = f"Basic {b64encode(registered.user.encode()).decode()}"
-                if self.headers["Authorization"] != wanted:
-                    status, told = 401, {"error_code": 401, "message": "Unauthorized"}
-            body = told if isinstance(told, bytes) else json.dumps(told).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its name)
-            """Nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        registered = Registered(f"http://127.0.0.1:{server.server_port}")
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-            registered.url = registered.url.replace("http:", "https:")
-        thread = Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield registered
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -430,22 +371,11 @@ message_type {
 
 @pytest.fixture(scope="module")
 def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that `protoc --include_imports --descriptor_set_out` writes."""
-    from google.protobuf import text_format
-
-    shop = text_format.Parse(SHOP, FileDescriptorProto())
-    imported = FileDescriptorProto()
-    TIMESTAMPS.CopyToProto(imported)
-    path = tmp_path_factory.mktemp("shop") / "shop.pb"
-    path.write_bytes(FileDescriptorSet(file=[imported, shop]).SerializeToString())
-    return path
+    return describe(SHOP, tmp_path_factory.mktemp("shop") / "shop.pb")
 
 
 def test_protobuf_becomes_columns(spark: SparkSession, descriptors: Path) -> None:
-    pool = DescriptorPool()
-    for file in FileDescriptorSet.FromString(descriptors.read_bytes()).file:
-        pool.Add(file)
-    order: Any = GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    order = message(descriptors, "shop.Order")
     full = order(n=5, note="", state=1, lines=[{"what": "tea"}], counts={"a": 2})
     full.at.FromDatetime(INSTANT)
     columns = {

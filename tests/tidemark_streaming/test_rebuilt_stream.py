@@ -1,5 +1,5 @@
-"""An asset is rebuilt while it is alive: beside a query, of sessions, where the engine commits, and
-with a topic that tells its table."""
+"""An asset is rebuilt, or replayed, while it is alive: beside a query, of sessions, where the
+engine commits, and with a topic that tells its table."""
 
 import time
 from collections.abc import Callable
@@ -22,6 +22,8 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session
 from tidemark.run import compute
 from tidemark.run import rebuild as work
+from tidemark.run import replay as replays
+from tidemark.run.admission import Admission
 from tidemark.run.plan import Plan
 from tidemark.run.runner import incremental
 from tidemark.store.asset import Asset
@@ -45,15 +47,14 @@ def by_engine(engine: Settings, spark: SparkSession) -> Warehouse:
     return Warehouse(spark, engine.warehouse, name, registered=False, committer="engine")
 
 
-def beside(
-    warehouse: Warehouse, patch: pytest.MonkeyPatch, stream: Callable[[], object]
-) -> list[str]:
-    """Let a stream go on whenever a rebuild has counted; the names of what it counted."""
+def beside(patch: pytest.MonkeyPatch, name: str, stream: Callable[[], object]) -> list[str]:
+    """Let a stream go on whenever what this process makes under a name has counted; the name, each
+    time that it has."""
     count, counted = compute.count, list[str]()
 
     def alive(asset: Asset, todo: Plan, place: Scratch) -> Rows:
         rows = count(asset, todo, place)
-        if asset.transform.name.endswith("__rebuild"):
+        if asset.transform.name == name:
             counted.append(asset.transform.name)
             stream()
         return rows
@@ -81,7 +82,7 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
             assert incremental(warehouse, old, standing=True) is not None
             assert parity(warehouse, old).equal
 
-    counted = beside(warehouse, monkeypatch, stream)
+    counted = beside(monkeypatch, f"{new.name}__rebuild", stream)
     made = work.rebuild(warehouse, new)
     assert (len(counted), made.through) == (2, 3)
     done = work.switch(warehouse, new)
@@ -99,7 +100,7 @@ def test_what_a_stream_publishes_while_a_rebuild_counts_is_in_after_the_switch(
 
 def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_switch(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
-    query = continuous.start(warehouse, PER_MINUTE, arrivals_per_run=1)
+    query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))
     through(warehouse, PER_MINUTE, 1)
     work.rebuild(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[2:5], ends=False)
@@ -121,6 +122,36 @@ def test_a_query_goes_on_beside_a_rebuild_and_ends_with_the_switch(warehouse: Wa
     counted = sum(warehouse.take(WIDER.table, columns=["n"])["n"].to_pylist())
     late = warehouse.take(WIDER.late_table).num_rows
     assert counted + late == sum(len(events) for events in ARRIVALS)
+
+
+@pytest.mark.parametrize("asset", [PER_MINUTE, SHORT], ids=["windows", "sessions"])
+def test_a_query_goes_on_beside_replays(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, asset: WindowedTransform
+) -> None:
+    """Into its table, where what the query took in meanwhile is counted as well, and beside it."""
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    query = continuous.start(warehouse, asset, admission=Admission(1))
+    through(warehouse, asset, 2)
+    more = [ARRIVALS[3:5], ARRIVALS[5:6]]
+
+    def stream() -> None:
+        ingest(warehouse, READINGS, more.pop(0), ends=False)
+        through(warehouse, asset, 4 if more else 5)
+
+    with monkeypatch.context() as patch:
+        counted = beside(patch, asset.name, stream)
+        done = replays.replay(warehouse, asset, 1)
+    assert (len(counted), done.through) == (1, 4)
+    assert parity(warehouse, asset).equal
+    with monkeypatch.context() as patch:
+        counted = beside(patch, f"{asset.name}__tried", stream)
+        side = replays.replay_beside(warehouse, asset, 1, "tried")
+    assert (len(counted), side.through, more) == (1, 4, [])
+    ingest(warehouse, READINGS, ARRIVALS[6:])
+    through(warehouse, asset, len(ARRIVALS) - 1)
+    assert query.isActive
+    assert continuous.stop(warehouse, asset)
+    assert parity(warehouse, asset).equal
 
 
 def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from clocks import shift_clock
 from tidemark.base.errors import ConflictError
 from tidemark.base.settings import Settings
 from tidemark_streaming import supervisor, wishes
@@ -61,6 +62,28 @@ def test_the_wait_doubles_up_to_a_longest_and_ends_with_giving_up(settings: Sett
     assert look(settings, ["one"], known, now + 10 * LONGEST_WAIT) == known
 
 
+def test_a_wait_is_over_when_the_clock_was_set_back(settings: Settings) -> None:
+    """Nobody knows then how long it has lasted."""
+    wish, now = wishes.wish(settings, "one"), 10**15
+    waits = Stream(wish.since, WAITING, now, failures=9, error="It failed.")
+    assert look(settings, ["one"], {"one": waits}, now + 60 * SECOND) == {"one": waits}
+    found = look(settings, ["one"], {"one": waits}, now - 3600 * SECOND)["one"]
+    assert (found.state, found.changed) == (STARTING, now - 3600 * SECOND)
+    assert (found.failures, found.error) == (9, "It failed.")
+
+
+def test_a_stream_is_steady_ten_minutes_after_the_clock_was_set_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wish, now = wishes.wish(settings, "one"), 10**15
+    Engine(monkeypatch)
+    known = {"one": Stream(wish.since, RUNNING, now, failures=1)}
+    for minutes in range(9):
+        known = look(settings, ["one"], known, now - (3600 - minutes * 60) * SECOND)
+        assert known["one"].failures == 1
+    assert look(settings, ["one"], known, now - 3000 * SECOND)["one"].failures == 0
+
+
 def test_asking_again_forgets_that_a_stream_was_given_up(settings: Settings) -> None:
     old = wishes.wish(settings, "one")
     known = {"one": Stream(old.since, GIVEN_UP, failures=TRIES)}
@@ -105,6 +128,8 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
 ) -> None:
     wish, there = wishes.wish(settings, "one"), Engine(monkeypatch)
     known = {"one": Stream(wish.since, RUNNING, 0, failures=TRIES - 1)}
+    known = look(settings, ["one"], known, 0)
+    assert known["one"].restarts == 0
     there.end("It has changed.", blameless=True)
     known = look(settings, ["one"], known, SECOND)
     told = known["one"]
@@ -113,6 +138,7 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
     there.start()
     known = look(settings, ["one"], known, 2 * SECOND)
     assert known["one"].state == RUNNING
+    assert known["one"].restarts == 1
     # Two definitions at odds with each other are no reason to start for ever.
     for failures in range(1, TRIES + 1):
         there.end("It has changed again.", blameless=True)
@@ -121,6 +147,9 @@ def test_a_stream_whose_definition_has_changed_is_started_anew_at_once(
         assert known["one"].failures == failures
         there.start()
         known = look(settings, ["one"], known, 4 * SECOND)
+
+    # Each start again counts, through whose fault ever.
+    assert known["one"].restarts == 1 + TRIES
 
     # After steady work a change is a new one.
     known = {"one": replace(known["one"], state=RUNNING, changed=0, renewed=True)}
@@ -159,3 +188,19 @@ def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
     renew(lease, "that", 0.2)
     with pytest.raises(ConflictError, match="this one, this, does nothing"):
         renew(lease, "this", 60)
+
+
+def test_a_lease_is_lost_when_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = tmp_path / "lease"
+    with monkeypatch.context() as ahead:
+        shift_clock(ahead, 1)
+        renew(lease, "this", 120)
+    renew(lease, "that", 120)
+    with monkeypatch.context() as ahead:
+        shift_clock(ahead, 0.01)
+        renew(lease, "that", 120)
+    # Clocks of two machines differ by as much.
+    with pytest.raises(ConflictError, match=r"that \(seen 0 seconds ago\)"):
+        renew(lease, "this", 120)

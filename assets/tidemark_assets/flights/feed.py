@@ -1,4 +1,4 @@
-"""The flights' way in: the year 2013, replayed in the order in which its records arrive.
+"""The flights' way in: the year 2013, played in the order in which its records arrive.
 
 A record is complete when the aircraft has landed, so it arrives then, `air_time` after departure:
 long flights arrive long after shorter ones that departed later, which is real disorder. Two kinds

@@ -1,9 +1,10 @@
-"""The weather's way in: the year 2013, replayed in the order in which stations transmit.
+"""The weather's way in: the year 2013, played in the order in which stations transmit.
 
 A reading is transmitted `SENT_AFTER` its hour, unless its station is off line: then it is kept,
 and what has been kept is transmitted when the station is back. When stations were off line is not
-on record, so it is drawn by lot from a hash of station and day (UTC), the same in every replay: on
-one day of `OUTAGE_EVERY` a station goes off line at some full hour, for `SHORTEST` to `LONGEST`.
+on record, so it is drawn by lot from a hash of station and day (UTC), the same whenever it is
+played: on one day of `OUTAGE_EVERY` a station goes off line at some full hour, for `SHORTEST` to
+`LONGEST`.
 """
 
 import zlib

@@ -86,6 +86,15 @@ def iso(micros: int | None) -> str | None:
     return as_datetime(micros).isoformat().replace("+00:00", "Z")
 
 
+def over(wait: float, since: float, now: float) -> bool:
+    """Whether a wait is over, by the wall clock.
+
+    It is too where it began later than now: the clock was set back, and nobody knows for how long
+    it has lasted.
+    """
+    return not 0 <= now - since < wait
+
+
 def describe(micros: int) -> str:
     """A duration in the largest unit that holds it whole: `10800000000` is `3 hours`."""
     if micros == 0:

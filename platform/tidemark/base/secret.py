@@ -66,7 +66,13 @@ class Secret:
 def secret(reference: str) -> Secret:
     """A secret that is taken from the environment or a file when it is needed.
 
-    Example: `KafkaFeed(..., client={"sasl.password": secret("env:KAFKA_PASSWORD")})`
+    Example:
+        secret("env:KAFKA_PASSWORD")
+        secret("file:~/.tidemark-key")
+
+    Args:
+        reference: `env:NAME`, a variable of the environment; or `file:PATH`, a file that its owner
+            alone may read, without the end of its last line.
 
     Raises:
         DefinitionError: a reference that is neither `env:NAME` nor `file:PATH`.

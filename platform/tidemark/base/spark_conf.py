@@ -76,8 +76,9 @@ def check(conf: Mapping[str, str]) -> None:
         if _SECRET.search(name) and not name.endswith(_CLASSES):
             raise DefinitionError(
                 f"Setting engine_conf has '{name}', which names a secret: it would stand in the "
-                "engine's command line, for everybody on this machine. Give it by the environment "
-                "or a credential provider (docs/settings.md)."
+                "engine's command line, for everybody on this machine. The engine has "
+                "Tidemark's environment: name a provider that takes it from there, such as "
+                "com.amazonaws.auth.EnvironmentVariableCredentialsProvider."
             )
 
 

@@ -7,11 +7,13 @@ memory, many are written to files of their own, and what goes on from there read
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from uuid import uuid4
 
 from pyspark.sql import DataFrame
 
 from tidemark.engine.requests import fetch
+from tidemark.store import claims
 from tidemark.store.refusals import translated
 from tidemark.store.rows import SENT, Rows, frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
@@ -24,6 +26,8 @@ class Scratch:
         self._warehouse = warehouse
         self._name = f"{SCRATCH}/{uuid4().hex}"
         self._used = False
+        self._claim: int | None = None
+        self._claiming = Lock()
 
     def hold(self, rows: DataFrame, *, few: bool) -> Rows:
         """Rows, computed now.
@@ -36,18 +40,29 @@ class Scratch:
                 return fetch(rows)
         return self._aside(rows, SENT)
 
-    def keep(self, rows: DataFrame) -> DataFrame:
-        """Many rows, computed now, for the engine."""
-        return frame(self._warehouse.spark, self._aside(rows, 0))
+    def keep(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
+        """Rows, computed now, for the engine.
+
+        Args:
+            few: whether they fit into memory, from where they go with each query.
+        """
+        held = self.hold(rows, few=True) if few else self._aside(rows, 0)
+        return frame(self._warehouse.spark, held)
 
     def _aside(self, rows: DataFrame, most: int) -> Rows:
-        self._used = True
+        with self._claiming:
+            if not self._used:
+                self._claim = claims.claim(self._warehouse.path(self._name))
+                self._used = True
         return self._warehouse.aside(rows, self._name, most)
 
     def clear(self) -> None:
         """Remove the files, if any were written."""
         if self._used:
-            self._warehouse.remove(self._name)
+            try:
+                self._warehouse.remove(self._name)
+            finally:
+                claims.release(self._claim)
 
 
 @contextmanager

@@ -112,8 +112,8 @@ def partials(
 
 def _events(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     again = F.col(uniqueness.MARK) if transform.unique else None
-    rows = _prepared(log, transform, scope)
-    return _judged(rows, transform, scope, again).drop(uniqueness.MARK)
+    rows = _judged(_prepared(log, transform, scope), transform, scope, again)
+    return rows.drop(uniqueness.MARK) if transform.unique else rows
 
 
 def _partials(
@@ -140,7 +140,7 @@ def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame
     if len(held) > 1:
         rows = rows.where(Within(transform.source.event_time, held).sql())
     happened = transform.source.happened(F.unix_micros("arrived_at"))
-    return rows.withColumn("happened_at", happened)
+    return rows.select("*", happened.alias("happened_at"))
 
 
 def _held(transform: WindowedTransform, scope: Scope) -> Ranges:
@@ -169,8 +169,8 @@ def _judged(
     events = (
         transform.window.assign(rows, "happened_at")
         .where(started(scope.ranges).sql())
-        .withColumn("verdict", verdict)
-        .withColumn("admitted", admitted)
+        .select("*", verdict.alias("verdict"))
+        .select("*", admitted.alias("admitted"))
     )
     return events if scope.arrivals is None else events.where(scope.arrivals)
 

@@ -136,7 +136,9 @@ def larger(
     came = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(came, F.col("watermark_before").alias("_before"))
     punctual = F.col("verdict") == judge.ON_TIME
-    moved = transform.window.assign(rows.where("admitted"), "window_start")
+    base = {name: f"_{name}" for name in ("window_start", "window_end")}
+    own = rows.where("admitted").withColumnsRenamed(base)
+    moved = transform.window.assign(own, base["window_start"]).drop(*base.values())
     late = ~punctual & (F.col("slot") == F.col("_came"))
     anew = judge.verdict(F.col("window_end"), F.col("_before"), transform.allowed_lateness)
     verdict = F.when(punctual, F.col("verdict")).otherwise(anew)

@@ -15,6 +15,7 @@ from tidemark.base.instants import INFINITY
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.firings import RANK, Side
+from tidemark.engine.varying import varying
 from tidemark.store.log import Log
 
 EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
@@ -47,12 +48,24 @@ def slotted(
         events = _ranked(events, transform, before)
     early = trigger.early.slot()
     if trigger.early.by_arrival:
-        events = events.join(F.broadcast(log.reached()), "arrival")
+        events = with_reached(events, log)
         closes = F.col("reached") >= F.unix_micros("window_end")
         early = F.when(F.coalesce(closes, F.lit(False)), F.lit(0)).otherwise(early)
     on_time = F.col("verdict") == judge.ON_TIME
     chosen = F.when(on_time, early).otherwise(trigger.late.slot())
-    return events.withColumn("slot", chosen.cast("bigint"))
+    return events.select("*", chosen.cast("bigint").alias("slot"))
+
+
+def with_reached(events: DataFrame, log: Log) -> DataFrame:
+    """Events of the log's arrivals with `reached`, the watermark after theirs, BIGINT."""
+    told = log.few_reached()
+    if not told:
+        return events.join(F.broadcast(log.reached()), "arrival")
+    # Few are told by the query itself: to join them takes the engine as long as all the rest.
+    *others, (_, reached) = [(F.col("arrival") == varying(n), varying(mark)) for n, mark in told]
+    for this, mark in others:
+        reached = F.when(this, mark).otherwise(reached)
+    return events.select("*", reached.alias("reached"))
 
 
 def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:

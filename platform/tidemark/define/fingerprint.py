@@ -120,7 +120,8 @@ class _Teller:
         kind = type(part)
         held = getattr(part, "__dict__", None)
         if is_dataclass(part):
-            held = {field.name: getattr(part, field.name) for field in fields(part)}
+            counted = [f.name for f in fields(part) if f.metadata.get("judges", True)]
+            held = {name: getattr(part, name) for name in counted}
         if not held and kind.__repr__ is not object.__repr__:
             held = repr(part)
         return ["object", kind.__qualname__, self.tell(held), self._methods(kind)]

@@ -79,7 +79,11 @@ class Firing:
 
 @dataclass(frozen=True)
 class Never(Firing):
-    """Fire nothing by itself."""
+    """Fire nothing by itself: early, what comes waits for the window's end; late, for its last.
+
+    Example:
+        Trigger(late=Never())  # all late events of a window together, when it becomes final
+    """
 
     def __str__(self) -> str:
         return "never"
@@ -93,7 +97,13 @@ class Never(Firing):
 
 @dataclass(frozen=True)
 class EachArrival(Firing):
-    """Fire after each arrival that brought events."""
+    """Fire after each arrival that brought events.
+
+    The arrival whose watermark closes the window fires it on time, not early.
+
+    Example:
+        Trigger(early=EachArrival())
+    """
 
     by_arrival = True
 
@@ -110,7 +120,20 @@ class EachArrival(Firing):
 
 @dataclass(frozen=True)
 class Count(Firing):
-    """Fire whenever so many more events have come."""
+    """Fire whenever `n` more events of a window and key have come, on time or late ones apart.
+
+    They are counted in the order of arrivals and of positions in them, so one arrival may fire a
+    window more than once, and the same events fire together in any run.
+
+    Example:
+        Trigger(early=Count(100))
+
+    Args:
+        n: how many events, 1 or more.
+
+    Raises:
+        DefinitionError: fewer.
+    """
 
     n: int
 
@@ -136,7 +159,20 @@ class Count(Firing):
 
 @dataclass(frozen=True, init=False)
 class Every(Firing):
-    """Fire at multiples of an interval on the processing clock, counted from 1970."""
+    """Fire at multiples of an interval on the processing clock, counted from 1970.
+
+    Arrivals tell the clock: what came before a multiple fires with the first arrival whose
+    processing time is there. Where nothing more comes, no time passes.
+
+    Example:
+        Trigger(early=Every("1 minute"))  # with the first arrival of each minute
+
+    Args:
+        interval: a number and a unit from microseconds to weeks, more than zero.
+
+    Raises:
+        DefinitionError: an interval that is not, or a text that is no length of time.
+    """
 
     interval: int
 

@@ -59,11 +59,17 @@ class Protection(ABC):
 
 @dataclass(frozen=True)
 class Mask(Protection):
-    """The text `***` instead of each value.
+    """The text `***` instead of each value, of a STRING.
+
+    Example:
+        Mask(keep_last=4)  # 4000123456789012 becomes ***9012
 
     Args:
         keep_last: how many of a value's last characters stay behind it; none of a value that is
             not at least twice as long, as it would be told for the most part.
+
+    Raises:
+        DefinitionError: fewer than 0.
     """
 
     keep_last: int = 0
@@ -91,6 +97,12 @@ class Mask(Protection):
 @dataclass(frozen=True)
 class Tokenise(Protection):
     """A token instead of each value: 32 hexadecimal digits of its HMAC-SHA256 by a key.
+
+    It takes columns of STRING and BINARY, and headers of Kafka. The key is read where a source is
+    ingested, which refuses one that is shorter.
+
+    Example:
+        Tokenise(key=secret("file:/etc/tidemark/tokens"))
 
     Args:
         key: where the key is; 32 characters or more, such as `openssl rand -hex 32` makes. Columns
@@ -122,7 +134,11 @@ class Tokenise(Protection):
 
 @dataclass(frozen=True)
 class Drop(Protection):
-    """Null instead of each value."""
+    """Null instead of each value, of a column of any type.
+
+    Example:
+        Drop()
+    """
 
     @property
     def told(self) -> str:

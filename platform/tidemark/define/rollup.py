@@ -62,6 +62,9 @@ def rollup(
 ) -> RollUp:
     """Define larger windows of an asset. Its allowed lateness is that of the base.
 
+    Example:
+        daily = rollup(of=visits_hourly, name="visits_daily", window=Tumbling("1 day"))
+
     Args:
         of: the base: an asset of tumbling or calendar windows that fires at each late arrival.
         name: the name of the roll-up, and of its published table.

@@ -44,6 +44,14 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 class Source:
     """A stream of events, ingested into one append-only log.
 
+    Example:
+        visits = Source(
+            name="visits",
+            columns={"at": "TIMESTAMP", "page": "STRING"},
+            event_time="at",
+            watermark=BoundedOutOfOrderness("1 minute"),
+        )
+
     Args:
         name: lower-case letters, digits and underscores; names the tables `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
@@ -100,7 +108,13 @@ class Source:
                     f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
                     f"({', '.join(reserved)}); rename it."
                 )
-
+        for column in self.columns:
+            # The engine is told of columns by their names in such quotes.
+            if "`" in column or not column:
+                raise DefinitionError(
+                    f"Source '{self.name}': no column can be called '{column}': its name must have "
+                    "a character, and no backtick; rename it where the source is read."
+                )
         if self.ahead is not None and duration(self.ahead) < 0:
             raise DefinitionError(
                 f"Source '{self.name}': an event may be dated 0 seconds or more ahead of its "

@@ -24,6 +24,11 @@ from tidemark.define.windows import Window
 
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
+JUDGED = ("happened_at", "window_start", "window_end", "verdict", "admitted", "reached", "slot")
+"""The columns that rows are given once they are prepared."""
+
+_TAKEN = "_taken"
+
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedTransform(Definition):
@@ -98,16 +103,25 @@ class WindowedTransform(Definition):
             DefinitionError: the function drops a column that judging needs, or a key is missing.
         """
         prepared = self.function(rows, **(references or {}))
+        taken: list[str] | None = self.__dict__.get(_TAKEN)
+        if taken is None or references:
+            taken = self._check_prepared(prepared.columns)
+            # To ask for the columns is to send the rows. What comes of a source's columns stays so.
+            object.__setattr__(self, _TAKEN, taken)
+        return prepared.drop(*taken) if taken else prepared
+
+    def _check_prepared(self, columns: Sequence[str]) -> list[str]:
+        """Of the columns that come out of the function, those in whose place others are put."""
         marks = [MARK] if self.unique else []
         needed = [self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.keys]
-        missing = [c for c in needed if c not in prepared.columns]
+        missing = [c for c in needed if c not in columns]
         if missing:
             raise DefinitionError(
                 f"Asset '{self.name}': its function's result has no column '{missing[0]}'; it "
-                f"has {', '.join(prepared.columns)}. Keys, the event time and the facts of an "
+                f"has {', '.join(columns)}. Keys, the event time and the facts of an "
                 "arrival must come out of it (add columns rather than select a few)."
             )
-        return prepared
+        return [c for c in columns if c.lower() in JUDGED]
 
 
 def windowed_asset(
@@ -128,6 +142,17 @@ def windowed_asset(
     The function gets the log's rows and gives rows. It works row by row: it may add, cast, filter
     and explode, without changing the event time, and join the source's references, which it takes
     as further parameters by their names. Its name names the asset and its docstring describes it.
+
+    Example:
+        @windowed_asset(
+            source=visits,
+            keys=["page"],
+            window=Tumbling("1 hour"),
+            allowed_lateness="1 hour",
+            aggregates={"visits": agg.count()},
+        )
+        def visits_hourly(visits):
+            return visits.where("page IS NOT NULL")
 
     Args:
         source: where the events come from.

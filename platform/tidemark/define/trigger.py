@@ -43,6 +43,12 @@ EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 class Trigger:
     """When a window fires beside its ON_TIME firing.
 
+    Events that reach no early firing join the one on time; late ones that reach no late firing join
+    one when the window becomes final.
+
+    Example:
+        Trigger(early=Every("1 minute"), late=Count(100))
+
     Args:
         early: before the watermark passes the window's end; not at all by default.
         late: after it; at each arrival by default.

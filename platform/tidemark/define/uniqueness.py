@@ -15,6 +15,14 @@ MARK = "duplicate"
 class Unique:
     """Count an event once, though it may be sent again.
 
+    An event is a duplicate if the log has an earlier one, by arrival and position, of the same id
+    and at most `within` before or after it in event time. One without an id, or without an event
+    time, is none.
+
+    Example:
+        Unique("trip", within="1 day")
+        Unique(("sensor", "sequence"), within="1 hour")
+
     Args:
         by: the column, or columns, of the source that tell one event from another.
         within: the horizon: two events of one id are the same event if their event times are at

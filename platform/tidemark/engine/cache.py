@@ -34,7 +34,9 @@ def place(root: Path, environ: Mapping[str, str]) -> Path:
         root: the folder that holds `platform/` in a checkout, and something else elsewhere.
     """
     if is_checkout(root):
-        return root / ".engine"
+        # Working trees of one checkout may share it by a link: the archive of classes is of the
+        # jars' true paths.
+        return (root / ".engine").resolve()
     # A relative path is none, as the specification of the variable has it.
     caches = Path(environ.get("XDG_CACHE_HOME", ""))
     return (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / "tidemark"

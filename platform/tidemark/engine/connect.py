@@ -71,7 +71,7 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
         EngineError: the engine does not answer, or refuses the token.
     """
     spark = _connected(settings, session_id)
-    atexit.register(_leave, spark, release=session_id is None)
+    atexit.register(_leave, spark, address(settings), release=session_id is None)
     return spark
 
 
@@ -119,7 +119,7 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     return spark
 
 
-def _leave(spark: "SparkSession", release: bool) -> None:
+def _leave(spark: "SparkSession", url: str, release: bool) -> None:
     """At the end of a process, keep nothing that nobody finds again, and wait for no dead engine.
 
     Runs before what Spark's client does at exit, which would try a dead engine for ten minutes.
@@ -128,7 +128,9 @@ def _leave(spark: "SparkSession", release: bool) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-    if release and not spark.client.is_closed:
+    # An engine of this machine that has ended has no sessions; asked, Spark's client would warn.
+    host, port = _place(_builder(url))
+    if release and not spark.client.is_closed and (host != "localhost" or listening(port)):
         # Spark's own `stop` would log the whole refusal of an engine that has ended before.
         with suppress(PySparkException):
             spark.client.release_session()

@@ -26,6 +26,12 @@ _INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
+_FEW_ROWS = 5_000
+"""Rows up to which to interpret a plan takes no longer than to write its code."""
+
+_SOME_ROWS = 2_000_000
+"""Rows up to which there is nothing to be gained by adapting a plan to them."""
+
 
 class Planning(Enum):
     """How queries are planned."""
@@ -38,6 +44,14 @@ class Planning(Enum):
     def of(cls, few: bool) -> "Planning":
         """For rows of which it is told whether they are few."""
         return cls.FEW if few else cls.MANY
+
+    @classmethod
+    def again(cls, rows: int) -> "Planning":
+        """For a query that is asked again and again, of so many rows each time: what is compiled
+        for the first is there for the others."""
+        if rows <= _FEW_ROWS:
+            return cls.FEW
+        return cls.SOME if rows <= _SOME_ROWS else cls.MANY
 
 
 class Planner:

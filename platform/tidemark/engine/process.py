@@ -1,7 +1,7 @@
 """A process that outlives the command which started it: found again, watched and stopped by pid.
 
-A file `pids/<name>.json` in the home records the pid with the instant at which the process began:
-a pid that the system gave to another process later is not taken for it.
+A file `pids/<name>.json` in the home records the pid with the process's birth: a pid that the
+system gave to another process later is not taken for it.
 """
 
 import json
@@ -19,6 +19,9 @@ import psutil
 from tidemark.base.errors import EngineError
 from tidemark.engine import masking
 
+_STARTED = 19
+"""The place of a process's start, in ticks since the machine's, in what follows its name."""
+
 Tell = Callable[[str], None]
 """Takes one line of progress."""
 
@@ -29,11 +32,18 @@ def silent(line: str) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """A process that was started: `began` is its start in seconds, `port` where it listens."""
+    """A process that was started.
+
+    Args:
+        began: when, in seconds, by the clock of then.
+        birth: what tells it from others of its pid.
+        port: where it listens.
+    """
 
     pid: int
     group: int
     began: float
+    birth: str
     port: int
 
 
@@ -85,7 +95,8 @@ class Managed:
             )
             pid = int(shell.communicate()[0])
         try:
-            record = Record(pid, shell.pid, psutil.Process(pid).create_time(), port)
+            began = psutil.Process(pid).create_time()
+            record = Record(pid, shell.pid, began, birth(pid), port)
         except psutil.NoSuchProcess:
             _await_end(shell.pid)
             raise EngineError(f"{self.name} ended at once: {self.last_words()}") from None
@@ -176,10 +187,29 @@ class Managed:
         return f"{' / '.join(telling) or 'it said nothing'} (log: {self.log})"
 
 
+def birth(pid: int) -> str:
+    """What tells a process from any other that has its pid before or after it.
+
+    It stays what it is when the machine's clock is set: that would change the instant at which the
+    process began, as the system tells it.
+
+    Raises:
+        psutil.NoSuchProcess: there is none.
+    """
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # It is gone, or the system is another one.
+        return str(psutil.Process(pid).create_time())
+    # The name, which comes second, is in brackets, and may be of any letters.
+    return f"{boot} {told.rpartition(')')[2].split()[_STARTED]}"
+
+
 def _process(record: Record) -> psutil.Process | None:
     try:
         process = psutil.Process(record.pid)
-        same = abs(process.create_time() - record.began) < 1
+        same = birth(record.pid) == record.birth
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from tidemark.base.errors import EngineError
+from tidemark.base.instants import over
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars, launch
 from tidemark.engine.connect import (
@@ -148,7 +149,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
     record = managed.running()
     if record is None:
         return
-    if not listening(record.port) and time.time() - record.began < START_DEADLINE:
+    if not (listening(record.port) or over(START_DEADLINE, record.began, time.time())):
         _await(managed, url, tell, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         tell("The engine runs but does not answer: starting it again")

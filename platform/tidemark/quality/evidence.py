@@ -36,6 +36,7 @@ class Batch:
         scratch: where what is computed for judging is held.
         few: whether that is little.
         few_events: whether the log's events are few.
+        planning: how the engine goes about those.
         counting: the count of the log's events, where it has begun.
         rows: the rows themselves, while they are judged in the engine.
     """
@@ -45,6 +46,7 @@ class Batch:
     scratch: Scratch
     few: bool
     few_events: bool
+    planning: Planning
     counting: Future[Rows] | None = None
     rows: DataFrame | None = None
 
@@ -102,7 +104,7 @@ class Batch:
         return self._recount() if self.counting is None else self.counting.result()
 
     def _recount(self) -> Rows:
-        with self.asset.warehouse.planning(Planning.of(self.few_events)):
+        with self.asset.warehouse.planning(self.planning):
             found = self._recountable()
             return self.scratch.hold(found, few=self.few_events)
 

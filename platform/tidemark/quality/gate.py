@@ -6,13 +6,14 @@ told to who commits.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.define.expectations.expectation import ERROR
+from tidemark.define.expectations.expectation import ERROR, Windowed
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.quality.evidence import Batch
@@ -58,9 +59,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     """
     if not batch.transform.expectations:
         return Passed(rows, batch.asset.warehouse.count(rows))
-    # Rows that came into memory are few enough to be interpreted.
-    few = batch.few_events or not isinstance(rows, DataFrame)
-    with batch.asset.warehouse.planning(Planning.of(few)):
+    with _planned(batch, rows):
         found = judge(staying(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in found:
@@ -75,6 +74,16 @@ def gate(batch: Batch, rows: Rows) -> Passed:
         good = _graded(rows, {*failed}, everything=bool(together))
         return Passed(good, batch.asset.warehouse.count(rows), warned=warned, found=found)
     return _split(frame(batch.asset.warehouse.spark, rows), batch, found, failed, together, total)
+
+
+def _planned(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
+    """The engine plans as is best for judging; where it is not asked, it is told nothing."""
+    in_memory = not isinstance(rows, DataFrame)
+    if in_memory and not any(isinstance(e, Windowed) for e in batch.transform.expectations):
+        return nullcontext()
+    # Rows that came into memory are few enough to be interpreted.
+    planning = batch.planning if batch.few_events else Planning.of(in_memory)
+    return batch.asset.warehouse.planning(planning)
 
 
 def _graded(rows: Rows, warned: set[int], *, everything: bool) -> Rows:

@@ -14,7 +14,6 @@ from tidemark.base.instants import iso
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
-from tidemark.store.conditions import Is
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import EVERYTHING, Ranges
 from tidemark.store.rows import INSTANT, micros
@@ -167,7 +166,8 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
 
 
 def silence(asset: Asset, ranges: Ranges, through: int) -> int:
-    """Let earlier results tell no value of windows whose events were erased: how many there were.
+    """Let earlier results tell no value of windows whose events were erased: how many there were;
+    those too of tables that a rebuild or a replay made beside, though they may be gone by now.
 
     What was judged of the same time counts as of these windows: their numbers stay, and which rows
     failed and what was observed go.
@@ -179,7 +179,9 @@ def silence(asset: Asset, ranges: Ranges, through: int) -> int:
     warehouse = asset.warehouse
     if not warehouse.exists(TABLE):
         return 0
-    rows = warehouse.take(TABLE, Is("asset", asset.transform.name))
+    rows, name = warehouse.take(TABLE), asset.transform.name
+    named = [each == name or each.startswith(f"{name}__") for each in rows["asset"].to_pylist()]
+    rows = rows.filter(pa.array(named, pa.bool_()))
     spans = zip(micros(rows["window_from"]), micros(rows["window_to"]), strict=True)
     over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]
     own = zip(rows["life"].to_pylist(), rows["seq"].to_pylist(), strict=True)

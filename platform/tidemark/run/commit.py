@@ -67,6 +67,7 @@ def publish(
         quarantined=passed.quarantined,
         warned=passed.warned,
         reported=reported,
+        limited_by=plan.limited_by,
         ended=plan.ended,
     )
     return ledger.append(asset.warehouse, found)

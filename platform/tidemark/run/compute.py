@@ -1,8 +1,8 @@
 """Compute: from the events of a plan to the rows that its commit publishes, in the engine.
 
-Two questions for a small run: what are the new partials, and what are the rows of the windows that
-they can change. Whatever is decided by later is computed once and in full (`held`): few rows come
-and go as Arrow tables, many stay with the engine.
+Two questions: what are the new partials, and what are the rows of the windows that they can change;
+the latter is answered in memory where it can be (`few_windows`). Whatever is decided by later is
+computed once and in full (`held`): few rows come and go as Arrow tables, many stay with the engine.
 
 What a commit publishes is a function of the commit alone: of its marker and of the state as that
 commit leaves it. So it is the same for a commit that a killed run left behind.
@@ -11,10 +11,11 @@ commit leaves it. So it is the same for a commit that a killed run left behind.
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from tidemark.compute import rollups
+from tidemark.compute import few_windows, rollups
 from tidemark.compute.compare import named
 from tidemark.compute.held import Scratch
 from tidemark.compute.late_rows import as_kept, late_events, late_loss
@@ -30,15 +31,12 @@ from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
 from tidemark.run import sessions
 from tidemark.run.plan import Plan
-from tidemark.store.asset import Asset
+from tidemark.store.asset import HELD, Asset
 from tidemark.store.conditions import started
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import NOWHERE, Ranges, joined
 from tidemark.store.rows import Rows, frame
 from tidemark.store.state import by_verdict, numbered
-
-_HELD = 50_000
-"""Partials up to which the rows of their windows are held in memory."""
 
 _SOME = 500_000
 """Partials up to which there is nothing to be gained by adapting a plan to them."""
@@ -87,15 +85,15 @@ def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
     """Whether the state has few partials of the windows that a commit can change, and how the
     engine is to merge them."""
     marker = plan.marker
-    unknown = plan.few, Planning.of(plan.few)
+    unknown = plan.few, plan.counting
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
         return unknown
     stored = asset.state.at_most(changing(asset.transform, marker))
     if stored is None:
         return unknown
-    few = stored <= _HELD
+    few = stored <= HELD
     if few and plan.few:
-        return few, Planning.FEW
+        return few, plan.counting
     return few, Planning.SOME if stored <= _SOME else Planning.MANY
 
 
@@ -134,27 +132,15 @@ def finish(
         else Counter()
     )
     state = _State(asset, marker, new)
-    rows, reach = _reached(asset, marker, state)
-    kind = lifecycle(transform)
-    if planning is not Planning.FEW:
-        rows = kind.together(rows, transform)
     opened = Observation() if transform.window.merges and not marker.replaces else None
-    # To ask first is worth it where there is much to be computed twice.
-    plain = not plan.few and kind.all_plain(rows, transform)
-    now = as_of(marker.after)
-    if marker.merges:
-        changed = sessions.merging(asset, marker, rows, scratch, all_plain=plain)
-    elif marker.replaces:
-        changed = kind.finished(rows, transform, asset.log, now, all_plain=plain)
-    else:
-        then = as_of(marker.before)
-        changed = kind.changes(
-            rows, transform, asset.log, now, then, opened=opened, all_plain=plain
-        )
-    windows = scratch.hold(_stamped(changed, transform, marker), few=few)
+    windows = _in_memory(asset, marker, state) if few else None
+    if windows is None:
+        changed = _changed(asset, plan, state, scratch, planning, opened)
+        windows = scratch.hold(_stamped(changed, transform, marker), few=few)
     outputs: list[Output] = []
     if transform.accumulation is not None:
         then = None if marker.replaces else as_of(marker.before)
+        rows = _reached(asset, marker, state, planning)
         fired = panes(rows, transform, asset.log, as_of(marker.after), then)
         fired = fired.withColumn("seq", varying(marker.seq))
         comment = f"Every firing of {transform.name}"
@@ -178,7 +164,46 @@ def finish(
                 held = scratch.hold(events, few=plan.few)
             outputs.append(Output(own.late_table, held, comment, grows=True))
     open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
-    return Computed(new, counts, windows, reach, outputs, open_from)
+    return Computed(new, counts, windows, _reach(asset, marker), outputs, open_from)
+
+
+def _changed(
+    asset: Asset,
+    plan: Plan,
+    state: "_State",
+    scratch: Scratch,
+    planning: Planning,
+    opened: Observation | None,
+) -> DataFrame:
+    """The rows of the windows that the commit can have changed, which the engine computes."""
+    transform, marker, kind = asset.transform, plan.marker, lifecycle(asset.transform)
+    rows = _reached(asset, marker, state, planning)
+    # To ask first is worth it where there is much to be computed twice.
+    plain = not plan.few and kind.all_plain(rows, transform)
+    now = as_of(marker.after)
+    if marker.merges:
+        few = planning is Planning.FEW
+        return sessions.merging(asset, marker, rows, scratch, all_plain=plain, few=few)
+    if marker.replaces:
+        return kind.finished(rows, transform, asset.log, now, all_plain=plain)
+    then = as_of(marker.before)
+    return kind.changes(rows, transform, asset.log, now, then, opened=opened, all_plain=plain)
+
+
+def _in_memory(asset: Asset, marker: Marker, state: "_State") -> pa.Table | None:
+    """The same rows, stamped, without the engine; None where they are for it to say."""
+    transform = asset.transform
+    if not few_windows.possible(transform, marker):
+        return None
+    partials = state.take(changing(transform, marker))
+    rows = None if partials is None else few_windows.changes(partials, transform, marker)
+    if rows is None or not transform.expectations:
+        return rows
+    keys = few_windows.named(rows, transform.keys)
+    if keys is None:
+        return None
+    numbers = pa.array(range(rows.num_rows), pa.int64())
+    return rows.append_column(ROW, numbers).append_column("_keys", keys)
 
 
 class _State:
@@ -204,6 +229,19 @@ class _State:
             there = there.where(f"NOT {started(marker.ranges).sql()}")
         return there.unionByName(new)
 
+    def take(self, ranges: Ranges) -> pa.Table | None:
+        """The same in memory, of an increment; None where what it adds is not there."""
+        stored, new = self._asset.state, self._new
+        if isinstance(new, DataFrame):
+            return None
+        there = None if self._marker.seq == 0 and new is not None else stored.take(ranges)
+        if new is None:
+            return there
+        new = new.filter(started(ranges).expression())
+        if there is None:
+            return new
+        return pa.concat_tables([there, new.select(there.column_names).cast(there.schema)])
+
     def lacking(self) -> Ranges:
         """The starts of the windows that lack what the commit brought too late."""
         asset, marker = self._asset, self._marker
@@ -217,21 +255,23 @@ class _State:
         return joined((start, start + 1) for (start,) in starts) or NOWHERE
 
 
-def _reached(asset: Asset, marker: Marker, state: _State) -> tuple[DataFrame, str]:
-    """The partials of all windows that a commit can have changed, and a condition on these."""
-    transform = asset.transform
-    ranges = changing(transform, marker)
-    rows = rollups.placed_within(asset, state.rows, marker.after, ranges)
-    if marker.replaces:
-        return rows, "TRUE"
-    before, reach = marker.before, "TRUE"
-    if (end := settled(transform, before)) is not None:
-        reach = f"t.window_end > timestamp_micros({end})"
-        if not transform.window.merges:
+def _reached(asset: Asset, marker: Marker, state: _State, planning: Planning) -> DataFrame:
+    """The partials of the windows that a commit can have changed."""
+    transform, before = asset.transform, marker.before
+    rows = rollups.placed_within(asset, state.rows, marker.after, changing(transform, marker))
+    if not marker.replaces:
+        end = settled(transform, before)
+        if end is not None and not transform.window.merges:
             rows = rows.where(F.unix_micros("window_end") > varying(end))
-    if before.covers:
-        rows = rows.where(before.pick("arrival") < varying(marker.after.at.arrival))
-    return rows, reach
+        if before.covers:
+            rows = rows.where(before.pick("arrival") < varying(marker.after.at.arrival))
+    return rows if planning is Planning.FEW else lifecycle(transform).together(rows, transform)
+
+
+def _reach(asset: Asset, marker: Marker) -> str:
+    """A condition on the published rows that a commit can have changed."""
+    end = None if marker.replaces else settled(asset.transform, marker.before)
+    return "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
 
 
 def published_columns(rows: Rows) -> Rows:

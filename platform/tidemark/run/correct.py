@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from tidemark.compute.compare import differing, iso, named
 from tidemark.compute.held import scratch
 from tidemark.define.definition import Definition
+from tidemark.engine.planning import Planning
+from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
@@ -93,8 +95,9 @@ def told(
             "d.*",
         )
     )
-    with scratch(warehouse) as place:
-        found = place.keep(found)
+    few = Asset(warehouse, transform).few()
+    with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
+        found = place.keep(found, few=few)
         windows = found.select("start", "end", "keys").distinct().count()
         listed = found.orderBy("start", "end", "keys", "column").limit(most).collect()
         changes = [Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in listed]

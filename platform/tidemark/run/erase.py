@@ -12,7 +12,7 @@ value is in a commit, in the record of erasures (`store.erasures`) or in a log f
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from tidemark.define.source import Source
 from tidemark.engine.process import Tell, silent
 from tidemark.quality import results
 from tidemark.run import runner
-from tidemark.store import erasures
+from tidemark.store import claims, erasures
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
 from tidemark.store.conditions import Within
@@ -37,7 +37,7 @@ from tidemark.store.erasures import BEGUN, ENDED, VOID, Erasure
 from tidemark.store.log import Log
 from tidemark.store.maintenance import own_tables
 from tidemark.store.ranges import Ranges, joined
-from tidemark.store.warehouse import Warehouse
+from tidemark.store.warehouse import SCRATCH, Warehouse
 
 MOST = 1000
 """Windows of an outlet that are listed; all are counted."""
@@ -89,6 +89,8 @@ class Erased:
         places: the tables.
         sent: what is beyond reach.
         removed: tables beside an asset's, which are gone.
+        swept: how many folders that killed processes had set rows aside in are gone.
+        unswept: those that stay, by name, as a living process has them or they can't be removed.
     """
 
     source: str
@@ -103,6 +105,8 @@ class Erased:
     places: list[Place] = field(default_factory=list[Place])
     sent: list[Sent] = field(default_factory=list[Sent])
     removed: list[str] = field(default_factory=list[str])
+    swept: int = 0
+    unswept: list[str] = field(default_factory=list[str])
 
 
 def erase(
@@ -174,17 +178,21 @@ def erase(
             sent=[s for d in definitions if (s := _sent(log, d, events, erasure)) is not None],
             removed=[t for name in erasure.windows for t in _beside(warehouse, name)],
         )
-        if dry_run or nothing:
+        if dry_run:
             return found
-        erasures.note(warehouse, erasure, BEGUN)
-        reach("erasure")
-        tell("delete the events from the log")
-        _empty(log, erasure, letters, place)
-        reach("letters")
-        _leave(log, erasure, events, place)
-        reach("erased")
-    _end(log, counted, rolled, erasure, then, tell)
-    return found
+        if not nothing:
+            erasures.note(warehouse, erasure, BEGUN)
+            reach("erasure")
+            tell("delete the events from the log")
+            _empty(log, erasure, letters, place)
+            reach("letters")
+            _leave(log, erasure, events, place)
+            reach("erased")
+    if not nothing:
+        _end(log, counted, rolled, erasure, then, tell)
+    # At the end: the engine goes on for a moment with what a killed process had asked of it.
+    swept = claims.sweep(warehouse.path(SCRATCH))
+    return replace(found, swept=swept.gone, unswept=swept.left)
 
 
 def tables(source: Source, definitions: Sequence[Definition]) -> list[str]:

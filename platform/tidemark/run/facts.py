@@ -19,13 +19,14 @@ def of_commit(
     quarantined: int,
     warned: int = 0,
     reported: bool = False,
+    limited_by: str | None = None,
     ended: Mapping[str, int] | None = None,
 ) -> RunFacts:
     """The facts of a commit that has ended just now.
 
     Args:
         counts: events by the codes of their verdicts.
-        windows, quarantined, warned, reported: as `RunFacts` has them.
+        windows, quarantined, warned, reported, limited_by: as `RunFacts` has them.
         ended: when its steps ended, as the ledger names it.
     """
     assert asset.life is not None
@@ -50,5 +51,6 @@ def of_commit(
         warned=warned,
         **{word: counts[code] for code, word in judge.VERDICTS.items()},
         reported=reported,
+        limited_by=limited_by,
         **(ended or {}),
     )

@@ -17,6 +17,8 @@ from tidemark.compute.lifecycle.fragments import cells
 from tidemark.compute.replayed import reached
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
+from tidemark.engine.planning import Planning
+from tidemark.run.admission import Admission
 from tidemark.store.arrival import Arrival
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
@@ -33,8 +35,10 @@ class Plan:
     Args:
         marker: the commit.
         few: whether its events are few.
+        again: how the engine goes about counting them, where such are counted again and again.
         stored: whether the state has it already, so that it is only to be published.
         counts: its events by verdict, where they are known before it is computed.
+        limited_by: which limit leaves arrivals to the next run; None where none does.
         taken_up: whether another run began it, so that nobody can tell how long its steps took.
         ended: when the run's steps ended so far, in microseconds, as the ledger names it.
     """
@@ -44,7 +48,14 @@ class Plan:
     stored: bool = False
     counts: Counter[int] | None = None
     taken_up: bool = False
+    again: Planning | None = None
+    limited_by: str | None = None
     ended: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def counting(self) -> Planning:
+        """How the engine goes about counting its events."""
+        return self.again or Planning.of(self.few)
 
     def after(self, step: str) -> "Plan":
         """The plan now that a step has ended, one of those that the ledger tells of."""
@@ -62,13 +73,13 @@ def left_behind(asset: Asset, last: Marker) -> Plan | None:
 
 
 def increment(
-    asset: Asset, last: Marker, through: int | None, limit: int | None, known: Sequence[Arrival]
+    asset: Asset, last: Marker, through: int | None, admission: Admission, known: Sequence[Arrival]
 ) -> Plan | None:
     """The arrivals that came since the newest commit.
 
     Args:
         through: the last arrival to take; all there are by default.
-        limit: how many arrivals to take at most.
+        admission: how much to take at most.
         known: arrivals that the caller has read already, in order.
     """
     if asset.rolls_up:
@@ -81,7 +92,7 @@ def increment(
     arrivals = [a for a in known if a.arrival > seen]
     if not known or (arrivals and arrivals[0].arrival > seen + 1):
         arrivals = asset.log.timeline(seen, through)
-    arrivals = arrivals[:limit]
+    arrivals, limited_by = admission.admit(arrivals)
     if not arrivals:
         return None
     after = last.after.advance(_position(arrivals[-1]))
@@ -94,7 +105,11 @@ def increment(
         # Another definition may have had other sessions.
         changing_from=last.open_from if same else None,
     )
-    return Plan(_begun(asset, marker, last), sum(a.rows for a in arrivals) <= FEW)
+    rows = sum(a.rows for a in arrivals)
+    # Who has read arrivals already goes on with the next ones.
+    again = Planning.again(rows) if known else None
+    begun = _begun(asset, marker, last)
+    return Plan(begun, rows <= FEW, again=again, limited_by=limited_by)
 
 
 def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, answer: str) -> Plan:
@@ -121,8 +136,7 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
         ranges=ranges,
         answer=answer,
     )
-    rows = sum(a.rows for a in asset.log.timeline(-1, newest.arrival))
-    return Plan(_begun(asset, marker, last), rows <= FEW)
+    return Plan(_begun(asset, marker, last), asset.log.few(newest.arrival))
 
 
 def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None:
@@ -150,8 +164,7 @@ def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None
         after=Coverage(_position(newest)),
         ranges=ranges,
     )
-    rows = sum(a.rows for a in asset.log.timeline(-1, newest.arrival))
-    return Plan(_begun(asset, marker, last), rows <= FEW)
+    return Plan(_begun(asset, marker, last), asset.log.few(newest.arrival))
 
 
 def correction(asset: Asset, last: Marker) -> Plan | None:
@@ -202,8 +215,7 @@ def _in_place(
         open_from=last.open_from if part and answer == "as_streamed" else None,
         merges=part,
     )
-    rows = sum(a.rows for a in asset.log.timeline(-1, stands.through))
-    return Plan(_begun(asset, marker, last), rows <= FEW)
+    return Plan(_begun(asset, marker, last), asset.log.few(stands.through))
 
 
 def _begun(asset: Asset, marker: Marker, last: Marker | None = None) -> Marker:

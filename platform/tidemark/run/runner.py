@@ -26,6 +26,7 @@ from tidemark.quality import quarantine, results
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
 from tidemark.run import commit, compute, plan, rebase, sessions, swap, takeover
+from tidemark.run.admission import Admission
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.run.traced import trace
@@ -39,6 +40,9 @@ from tidemark.store.warehouse import Warehouse
 
 ATTEMPTS = 12
 
+LISTED = 1000
+"""Changes of a correction that are listed, if nobody says otherwise."""
+
 _Planner = Callable[[Asset, Marker], Plan | None]
 
 
@@ -47,21 +51,24 @@ def incremental(
     transform: Definition,
     *,
     through: int | None = None,
-    limit: int | None = None,
+    limit: int | Admission | None = None,
     recent: Recent = NOTHING,
     standing: bool = False,
+    reported: bool = False,
 ) -> RunFacts | None:
     """Take in the arrivals that the asset has not seen, and publish what they fire.
 
     Args:
         through: the last arrival to take; all there are by default.
-        limit: how many arrivals to take at most.
+        limit: how much to take at most; a number is of arrivals.
         recent: arrivals that the caller has in memory.
         standing: whether the asset was run by this very definition before: one that a newer
             definition has run meanwhile is not gone on with.
+        reported: whether the caller tells the orchestrator what it did.
 
     Returns:
-        The run's facts; None where there was nothing to do.
+        The run's facts; None where there was nothing to do. They say whether the caller is to
+        report: not where another run has ended this one.
 
     Raises:
         DataError: the source was never ingested.
@@ -69,16 +76,17 @@ def incremental(
         DefinitionChanged: another definition has run the asset since, and `standing`.
         DefinitionError: the definition has changed so that what is stored can't be gone on with.
     """
-    if transform.follows is not None and (through is not None or limit is not None):
+    admission = Admission.of(limit)
+    if transform.follows is not None and (through is not None or admission):
         raise DefinitionError(
             f"'{transform.name}' is a roll-up, which follows all that its base has taken in: "
             f"limit the runs of '{transform.follows}' instead."
         )
 
     def planned(asset: Asset, last: Marker) -> Plan | None:
-        return plan.increment(asset, last, through, limit, recent.arrivals)
+        return plan.increment(asset, last, through, admission, recent.arrivals)
 
-    return _run(warehouse, transform, planned, recent=recent, standing=standing)
+    return _run(warehouse, transform, planned, recent=recent, reported=reported, standing=standing)
 
 
 def backfill(
@@ -149,11 +157,14 @@ def replay(
     )
 
 
-def correct(warehouse: Warehouse, transform: Definition, *, most: int = 1000) -> Correction | None:
+def correct(
+    warehouse: Warehouse, transform: Definition, *, most: int = LISTED, reported: bool = False
+) -> Correction | None:
     """Compute anew just the windows that lack too-late events, with these, and replace them.
 
     Args:
         most: how many of the changes to list.
+        reported: whether the caller tells the orchestrator what it did.
 
     Returns:
         What it changed; None where no window lacks an event.
@@ -170,7 +181,7 @@ def correct(warehouse: Warehouse, transform: Definition, *, most: int = 1000) ->
         since = warehouse.version(transform.table)
         return plan.correction(asset, last)
 
-    facts = _run(warehouse, transform, planned)
+    facts = _run(warehouse, transform, planned, reported=reported)
     return None if facts is None else told(warehouse, transform, facts, since, most)
 
 
@@ -274,11 +285,12 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
     few, planning = compute.merging(asset, todo)
-    small = planning is Planning.FEW
+    small = few and todo.few
+    counting = Planning.MANY if todo.few and not few else todo.counting
     with (
         scratch(warehouse) as place,
-        warehouse.planning(Planning.of(small)),
-        Batch(asset, marker, place, small, small).ahead() as batch,
+        warehouse.planning(counting),
+        Batch(asset, marker, place, small, small, counting).ahead() as batch,
         ExitStack() as rest,
     ):
         new = None

@@ -19,13 +19,17 @@ from tidemark.store.rows import Rows, frame
 
 
 def merging(
-    asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool
+    asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool, few: bool
 ) -> DataFrame:
-    """The sessions near to the ranges as they stand now, and those near to them that left."""
+    """The sessions near to the ranges as they stand now, and those near to them that left.
+
+    Args:
+        few: whether those that stand now fit into memory.
+    """
     warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
     at = as_of(marker.after)
     found = session.finished(rows, transform, asset.log, at, all_plain=all_plain, near=near)
-    standing = scratch.keep(found)
+    standing = scratch.keep(found, few=few)
     earlier = quarantine.computed(warehouse, transform, ())
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     earlier = earlier.where(clusters.touching(start, end, transform, near))

@@ -28,11 +28,12 @@ TIMELINE = pa.schema(
         "references": pa.string(),
         "dead_letters": pa.int64(),
         "schema_version": pa.int64(),
+        "undeclared": pa.string(),
     }
 )
 _REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
 
-_LATER = {"dead_letters": 0, "schema_version": 1}
+_LATER = {"dead_letters": 0, "schema_version": 1, "undeclared": None}
 """Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
 
 
@@ -57,6 +58,8 @@ class Arrival:
         references: the versions that the source's references had, as JSON.
         dead_letters: how many rows it brought beside its events that could not be decoded.
         schema_version: that of the log when it came.
+        undeclared: fields that its rows had beside the source's columns, as far as the feed looked,
+            as a JSON array; None where it saw none.
     """
 
     arrival: int
@@ -72,6 +75,7 @@ class Arrival:
     references: str = "{}"
     dead_letters: int = 0
     schema_version: int = 1
+    undeclared: str | None = None
 
     @property
     def ends(self) -> bool:
@@ -85,9 +89,10 @@ def arrivals(rows: Rows) -> list[Arrival]:
     for name, usual in _LATER.items():
         if name not in table.column_names:
             # No ingest has opened it since.
-            table = table.append_column(name, pa.nulls(table.num_rows, pa.int64()))
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, pc.fill_null(table[name], usual))
+            table = table.append_column(name, pa.nulls(table.num_rows, TIMELINE.field(name).type))
+        if usual is not None:
+            place = table.column_names.index(name)
+            table = table.set_column(place, name, pc.fill_null(table[name], usual))
     plain = [pc.cast(table[f.name], pa.int64() if f.type == INSTANT else f.type) for f in TIMELINE]
     return sorted(
         (Arrival(*row) for row in zip(*(c.to_pylist() for c in plain), strict=True)),

@@ -9,6 +9,9 @@ from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
+HELD = 50_000
+"""Partials, or rows of windows, up to which the rows of their windows are held in memory."""
+
 
 class Asset:
     """A transform in a warehouse.
@@ -56,6 +59,13 @@ class Asset:
         if self.life is None:
             return -1
         return ledger.published(self.warehouse, self.transform.name, self.life)
+
+    def few(self) -> bool:
+        """Whether its source's events are few, and so are the rows that they came to, which may be
+        many for each: few enough for memory. Not where that is not told without asking."""
+        tables = (self.transform.table, self.state.table)
+        most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
+        return self.log.few() and all(n is not None and n <= HELD for n in most)
 
     @property
     def app(self) -> str:

@@ -57,6 +57,8 @@ class RunFacts:
         stored_at: when its partials were in the state: of a run that replaces windows before
             these are computed, of others after they are judged.
             These four are None of a run that a later one ended, and of one that computes nothing.
+        limited_by: which limit of a run (`arrivals`, `rows`, `bytes`) left others to the next one;
+            None where it took in all that had come, and of one that a later run ended.
     """
 
     run: str
@@ -85,6 +87,7 @@ class RunFacts:
     computed_at: int | None = None
     judged_at: int | None = None
     stored_at: int | None = None
+    limited_by: str | None = None
 
     @property
     def events(self) -> int:
@@ -104,7 +107,11 @@ class RunFacts:
 
 
 _INSTANTS = ("window_from", "window_to", "started_at", "watermark", *ENDED.values())
-_TYPES = {int: pa.int64(), int | None: pa.int64(), str: pa.string(), bool: pa.bool_()}
+_TYPES = {
+    **dict.fromkeys((int, int | None), pa.int64()),
+    **dict.fromkeys((str, str | None), pa.string()),
+    bool: pa.bool_(),
+}
 _SCHEMA = pa.schema(
     [
         (name, INSTANT if name in _INSTANTS else _TYPES[kind])

@@ -30,8 +30,11 @@ from tidemark.store.conditions import Within
 from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
 from tidemark.store.fence import Fence
 from tidemark.store.log_columns import ddl, follow, protection
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import FEW, Rows, frame
+from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
+
+_FEW_ARRIVALS = 16
 
 
 class Log:
@@ -99,6 +102,13 @@ class Log:
         rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
         return arrivals(rows)
 
+    def few(self, through: int | None = None) -> bool:
+        """Whether the events of all arrivals, or of those up to one, are few."""
+        end = INFINITY if through is None else through + 1
+        bound = _numbers(0, end)
+        rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
+        return (pc.sum(rows).as_py() or 0) <= FEW
+
     def last(self) -> Arrival | None:
         """The newest arrival, `None` when nothing has arrived yet."""
         newest = self.warehouse.greatest(self.source.timeline_table, "arrival")
@@ -157,6 +167,14 @@ class Log:
         bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
         timeline = self.warehouse.read(self.source.timeline_table, *bounds)
         return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
+
+    def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
+        """The same in memory, where the arrivals are few: their numbers and the watermarks."""
+        if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
+            return None
+        if (found := self._recent.reached(*self._span)) is not None:
+            return list(zip(*found.to_pydict().values(), strict=True))
+        return [(a.arrival, a.after) for a in self.timeline(*self._span)]
 
     def ticks(self, interval: int) -> DataFrame:
         """When the processing clock reached the multiples of an interval for which events waited.

@@ -39,6 +39,13 @@ def history_gone(table: str, version: int) -> HistoryGone:
     return HistoryGone(f"What changed in table '{table}' since version {version} is gone.")
 
 
+def unwritable(what: str, error: Exception) -> DataError | None:
+    """The sentence for a place that can't be written; None where an error says something else."""
+    text = str(error)
+    reason = next((reason for sign, reason in _UNWRITABLE.items() if sign in text), None)
+    return None if reason is None else DataError(f"Can't {what}: {reason}.")
+
+
 @contextmanager
 def translated(what: str) -> Iterator[None]:
     """Turn refusals that a user can mend into one sentence."""
@@ -46,9 +53,8 @@ def translated(what: str) -> Iterator[None]:
         yield
     except (PySparkException, DeltaError, OSError) as error:
         text = str(error)
-        for sign, reason in _UNWRITABLE.items():
-            if sign in text:
-                raise DataError(f"Can't {what}: {reason}.") from error
+        if refused := unwritable(what, error):
+            raise refused from error
         if any(sign in text for sign in _CONFLICT):
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:

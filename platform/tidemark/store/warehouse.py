@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DataError
 from tidemark.engine.planning import Planner, Planning
+from tidemark.store import claims
 from tidemark.store.catalog import Catalog
 from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
 from tidemark.store.committers.staged import file_system
@@ -46,6 +47,9 @@ class Place(NamedTuple):
 
 class Warehouse:
     """Tidemark's tables in one database.
+
+    To read them is for everybody; to write to them is for Tidemark. A session comes from
+    `tidemark.engine`, as in `Warehouse(engine.session(settings), settings.warehouse)`.
 
     Args:
         spark: a session of the engine.
@@ -311,13 +315,18 @@ class Warehouse:
         if self.committer.head(table) is None:
             return False
         system, path = file_system(self.path(table))
-        if isinstance(system, LocalFileSystem):
-            # At once: a table of which some files are gone could still be opened.
-            away, _, name = path.rpartition("/")
-            path = f"{away}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
-            system.create_dir(f"{away}/{SCRATCH}")
-            system.move(f"{away}/{name}", path)
-        system.delete_dir(path)
+        # Who sweeps the scratch leaves it to this process.
+        handle = claims.claim(self.path(table))
+        try:
+            if isinstance(system, LocalFileSystem):
+                # At once: a table of which some files are gone could still be opened.
+                away, _, name = path.rpartition("/")
+                path = f"{away}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
+                system.create_dir(f"{away}/{SCRATCH}")
+                system.move(f"{away}/{name}", path)
+            system.delete_dir(path)
+        finally:
+            claims.release(handle)
         return True
 
     def remove(self, folder: str) -> None:

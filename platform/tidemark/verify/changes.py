@@ -25,6 +25,7 @@ from tidemark.define import parts
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.parts import AGGREGATE, Change, Effect
+from tidemark.engine.planning import Planning
 from tidemark.engine.requests import fetch
 from tidemark.run import takeover
 from tidemark.store.asset import Asset
@@ -125,13 +126,14 @@ def changes(
             its definition.
     """
     asset = _counting(warehouse, transform)
-    with scratch(warehouse) as place:
-        published, commit = _settled(asset, between(start, end), place)
+    ranges, few = between(start, end), asset.few()
+    with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
+        published, commit = _settled(asset, ranges, place, few=few)
         told = _differing(asset, commit)
         if told.effect is Effect.NONE and told.earlier_through is None:
             return told
         check(asset.log, asset.counting)
-        return _counted(asset, commit, told, published, between(start, end), place, most)
+        return _counted(asset, commit, told, published, ranges, place, most, few=few)
 
 
 def differences(warehouse: Warehouse, transform: Definition) -> Changes:
@@ -184,7 +186,9 @@ def _earlier(asset: Asset, commit: Marker) -> int | None:
     return None if renewed else first.before.at.arrival
 
 
-def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, Marker]:
+def _settled(
+    asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
+) -> tuple[DataFrame, Marker]:
     """The rows that an asset has computed, published or withheld, with their keys as JSON, and the
     commit that they are of. Their columns are those of the definition that made them."""
     warehouse, transform = asset.warehouse, asset.transform
@@ -204,7 +208,7 @@ def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, M
             same = reduce(and_, (F.col(f"p.{c}").eqNullSafe(F.col(f"w.{c}")) for c in _BY))
             good = rows.alias("p").join(withheld.alias("w"), same, "left_anti").drop(*_JUDGED)
             rows = good.unionByName(withheld, allowMissingColumns=True)
-        rows = place.keep(rows)
+        rows = place.keep(rows, few=few)
         if versions == [warehouse.version(table) for table in tables]:
             return rows, commit
 
@@ -226,12 +230,15 @@ def _counted(
     ranges: Ranges,
     place: Scratch,
     most: int,
+    *,
+    few: bool,
 ) -> Changes:
     """What was found, with the windows that would change."""
     transform, coverage = asset.transform, commit.after
     # A session may reach across any bound.
     bounds = () if transform.window.merges else ranges
-    stored = place.keep(rolling.counted(asset.warehouse, transform, coverage, bounds))
+    counted = rolling.counted(asset.warehouse, transform, coverage, bounds)
+    stored = place.keep(counted, few=few)
 
     def computed(partials: DataFrame) -> DataFrame:
         rows = finished(partials, transform, asset.log, as_of(coverage))
@@ -243,7 +250,8 @@ def _counted(
     here = {f.name: f.dataType for f in streamed.schema.fields}
     both = [c for c in here if there.get(c) == here[c] and c not in _BY and c not in _UNTOLD]
     other = (c for c in (*transform.aggregates, *_aggregates(told)) if c not in both)
-    rows = place.keep(compared(published, streamed, complete, _BY, both, F.col("key.keys")))
+    rows = compared(published, streamed, complete, _BY, both, F.col("key.keys"))
+    rows = place.keep(rows, few=few)
     windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
     counts = {r[0]: int(r[1]) for r in windows.groupBy("kind").count().collect()}
     found = rows.where(F.col("kind").isin(list(_KINDS)))

@@ -19,6 +19,7 @@ from tidemark.compute.held import Scratch, scratch
 from tidemark.compute.pane import as_of, finished
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
+from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import Within, started
@@ -101,13 +102,15 @@ def parity(
     """
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
-    with scratch(warehouse) as place:
-        published, held, commit = _settled(asset, ranges, place)
+    # What was never ingested is told below.
+    few = warehouse.exists(transform.source.timeline_table) and asset.few()
+    with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
+        published, held, commit = _settled(asset, ranges, place, few=few)
         coverage = rolling.covered_by(transform, commit)
         # A session may reach across any bound.
         bounds = () if transform.window.merges else ranges
         counted = rolling.counted(warehouse, transform, coverage, bounds)
-        stored = place.keep(counted)
+        stored = place.keep(counted, few=few)
 
         def computed(partials: DataFrame) -> DataFrame:
             rows = rolling.placed(warehouse, transform, partials, coverage)
@@ -121,7 +124,7 @@ def parity(
         columns = [*transform.aggregates, *FACTS]
         keys = named(transform.keys, "key")
         rows = compared(published, streamed, complete, transform.by_window, columns, keys)
-        both = place.keep(rows)
+        both = place.keep(rows, few=few)
         found = both.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = found.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
@@ -149,7 +152,9 @@ class _Held(NamedTuple):
     by_expectation: dict[str, int]
 
 
-def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, _Held, Marker]:
+def _settled(
+    asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
+) -> tuple[DataFrame, _Held, Marker]:
     """The rows as they were computed, how many of them are withheld, and the commit that they are
     of: a stream may publish meanwhile, so they are read until nothing moved."""
     warehouse, transform = asset.warehouse, asset.transform
@@ -157,7 +162,7 @@ def _settled(asset: Asset, ranges: Ranges, place: Scratch) -> tuple[DataFrame, _
     while True:
         versions = [warehouse.version(table) for table in tables]
         # A withheld row is what it should be as well: its values are at fault, not its computation.
-        rows = place.keep(quarantine.computed(warehouse, transform, ranges))
+        rows = place.keep(quarantine.computed(warehouse, transform, ranges), few=few)
         held = _Held(
             _count(warehouse, transform, ranges), quarantine.reasons(warehouse, transform, ranges)
         )

@@ -17,6 +17,7 @@ from tidemark.base.project import find_project
 from tidemark_streaming.cli import (
     compute,
     correct,
+    dbt_sources,
     dead_letters,
     demo,
     emit,
@@ -29,6 +30,7 @@ from tidemark_streaming.cli import (
     maintain,
     marts,
     new,
+    play,
     quarantine,
     replay,
     services,
@@ -43,9 +45,24 @@ from tidemark_streaming.cli.console import complain
 
 INTERRUPTED = 130
 
+PANELS = {
+    "Begin": ("new", "demo", "up", "status", "down"),
+    "Bring events in": ("ingest", "play", "end", "dead-letters", "kafka", "lane"),
+    "Run": ("run", "stream", "backfill", "correct", "replay", "emit"),
+    "Look and verify": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
+    "Marts": ("marts", "dbt", "dbt-sources"),
+    "Operate": ("changes", "rebuild", "maintain", "erase", "drop"),
+}
+"""The commands as the help groups them, in that order."""
+
 
 class Commands(TyperGroup):
     """The commands, and what becomes of an error in one of them."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Their names as the help groups them; one that no panel has is the last."""
+        grouped = [name for names in PANELS.values() for name in names]
+        return [*grouped, *(name for name in self.commands if name not in grouped)]
 
     # Typer overrides it with a class of its own copy of click, which it does not export.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -95,10 +112,27 @@ def options(
 
 modules = (
     *(demo, services, ingest, end, compute, correct, stream, emit, verify, quarantine, marts),
-    *(maintain, dead_letters, erase, evolve, kafka, lane, new, replay, show, simulate, tap, trace),
+    *(
+        dbt_sources,
+        maintain,
+        dead_letters,
+        erase,
+        evolve,
+        kafka,
+        lane,
+        new,
+        play,
+        replay,
+        show,
+        simulate,
+        tap,
+        trace,
+    ),
 )
 for module in modules:
     module.register(app)
+for info in (*app.registered_commands, *app.registered_groups):
+    info.rich_help_panel = next((p for p, names in PANELS.items() if info.name in names), None)
 
 
 def _engine_failure(error: Exception) -> EngineError | None:

@@ -9,7 +9,16 @@ import typer
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
-from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse, windows
+from tidemark_streaming.cli.context import (
+    Asset,
+    BytesPerRun,
+    From,
+    RowsPerRun,
+    To,
+    bounds,
+    warehouse,
+    windows,
+)
 
 if TYPE_CHECKING:
     from tidemark.store.ledger import RunFacts
@@ -33,6 +42,8 @@ def register(app: typer.Typer) -> None:
 def run(
     asset: Asset,
     limit: Annotated[int | None, typer.Option(min=1, help="Take at most so many arrivals.")] = None,
+    rows_per_run: RowsPerRun = None,
+    bytes_per_run: BytesPerRun = None,
     json: Json = False,
 ) -> None:
     """Take in the arrivals that came since the last run, publish what they fire, and stop.
@@ -40,9 +51,10 @@ def run(
     This is the incremental run: what a schedule calls every few minutes. `tidemark stream` does
     the same again and again.
 
-    Example: `tidemark run departures_hourly`
+    Example: `tidemark run orders_hourly`
     """
     from tidemark.quality import gx
+    from tidemark.run.admission import Admission
     from tidemark.run.runner import incremental
     from tidemark_streaming import domains
 
@@ -50,10 +62,13 @@ def run(
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.prepare)
     with step(f"run {asset}") as work:
-        done = incremental(store, transform, limit=limit)
+        admission = Admission(limit, rows_per_run, bytes_per_run)
+        done = incremental(store, transform, limit=admission)
         work.note = f"{done.events:,} events" if done else "nothing new"
     if done is not None:
         show(done, json)
+        if done.limited_by is not None and not json:
+            err().print(f"More has arrived, and waits: this run was limited by {done.limited_by}.")
     elif json:
         emit(None)
     else:
@@ -77,7 +92,7 @@ def backfill(
 
     It may run while a stream works on the same windows: each event counts once.
 
-    Example: `tidemark backfill departures_hourly --from 2013-01-01 --to 2013-02-01`
+    Example: `tidemark backfill orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
     from tidemark.quality import gx
     from tidemark.run import runner as runs

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import (
     BarColumn,
     Progress,
@@ -24,14 +24,21 @@ from tidemark_streaming import logs
 NONE = "-"
 """Where there is no value."""
 
+_ENDLESS = 100_000
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON on stdout, for scripts.")
 ]
 
 
 def out() -> Console:
-    """Where results go."""
-    return Console(soft_wrap=False)
+    """Where results go: as wide as the terminal, and what is no terminal wraps nothing."""
+    console = Console(soft_wrap=False)
+    # Not what rich takes for one: colours that are asked for, as of a CI's log, and a width that
+    # comes from another terminal's shell make no terminal of a file. Both sizes, or 80 it is.
+    if not console.file.isatty():
+        console.size = ConsoleDimensions(_ENDLESS, 25)
+    return console
 
 
 def err() -> Console:

@@ -24,6 +24,18 @@ To = Annotated[
     str | None,
     typer.Option("--to", metavar="DATE", help="End of the window starts, exclusive."),
 ]
+ArrivalsPerRun = Annotated[
+    int | None,
+    typer.Option(min=1, help="Take at most so many arrivals a run; all there are if omitted."),
+]
+RowsPerRun = Annotated[
+    int | None,
+    typer.Option(min=1, help="Take at most so many events a run, but always an arrival."),
+]
+BytesPerRun = Annotated[
+    int | None,
+    typer.Option(min=1, help="Take at most so many bytes a run, as they came; as above."),
+]
 Range = tuple[int, int] | None
 
 
@@ -47,8 +59,10 @@ def warehouse(
     return Warehouse(spark, settings.warehouse, settings.database)
 
 
-def bounds(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
-    """What `--from` and `--to` say, in microseconds.
+def bounds(
+    begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
+) -> tuple[int | None, int | None]:
+    """What two options say, in microseconds.
 
     Raises:
         DefinitionError: one is no date, or no time lies between them.
@@ -56,8 +70,9 @@ def bounds(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
     first = None if begin is None else instant(begin)
     last = None if end is None else instant(end)
     if first is not None and last is not None and last <= first:
+        before, after = options
         raise DefinitionError(
-            f"The range from {iso(first)} to {iso(last)} is empty: --to must be after --from."
+            f"The range from {iso(first)} to {iso(last)} is empty: {after} must be after {before}."
         )
     return first, last
 

@@ -37,7 +37,7 @@ def correct(
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.prepare)
     with step(f"correct {asset}") as work:
-        done = run.correct(store, transform, **({} if json else {"most": show}))
+        done = run.correct(store, transform, most=run.LISTED if json else show)
         work.note = f"{done.windows:,} windows" if done else "nothing to correct"
     if json:
         emit(done and {**asdict(done), "facts": plain(done.facts)})

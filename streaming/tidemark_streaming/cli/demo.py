@@ -134,7 +134,7 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
     """The first days in bulk, unless they are in the log."""
     from tidemark.store.log import Log
     from tidemark_streaming.feed import Excerpt
-    from tidemark_streaming.ingest import replay
+    from tidemark_streaming.play import play
 
     log = Log(store, inlet.source)
     log.create()
@@ -148,7 +148,7 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
     with step(f"ingest {days} days of {SOURCE} in bulk") as work:
         place = settings.landing / SOURCE
         part = Excerpt(days=days, span=SPAN)
-        commits = list(replay(store, inlet, place, part, batch=None))
+        commits = list(play(store, inlet, place, part, batch=None))
         arrivals = [a for c in commits for a in c.arrivals]
         work.note = f"{sum(a.rows for a in arrivals):,} flights in {len(arrivals)} arrivals"
 
@@ -156,12 +156,12 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
 def _follow(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
     """Another source, as far as the flights."""
     from tidemark_streaming.feed import Excerpt
-    from tidemark_streaming.ingest import replay
+    from tidemark_streaming.play import play
 
     name = inlet.source.name
     with step(f"ingest the {name} until then") as work:
         part = Excerpt(end=iso(until), span=SPAN)
-        commits = list(replay(store, inlet, settings.landing / name, part, batch=None))
+        commits = list(play(store, inlet, settings.landing / name, part, batch=None))
         work.note = f"{sum(a.rows for c in commits for a in c.arrivals):,} readings"
 
 
@@ -183,9 +183,9 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
 
 def _by_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
     """Plays an excerpt as files that land in a folder."""
-    from tidemark_streaming.ingest import replay
+    from tidemark_streaming.play import play
 
-    return lambda part: replay(store, inlet, settings.landing / SOURCE, part)
+    return lambda part: play(store, inlet, settings.landing / SOURCE, part)
 
 
 def _by_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
@@ -198,7 +198,7 @@ def _by_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
             broker.start(settings, work.tell)
             work.note = settings.kafka_servers
     stage = play.Stage(settings.kafka_servers, topic=SOURCE, key=KEY)
-    return lambda part: play.replay(store, inlet, stage, part)
+    return lambda part: play.play(store, inlet, stage, part)
 
 
 def _stream(

@@ -43,7 +43,7 @@ def command(
 
     Example: `tidemark emit clicks_by_minute`
     """
-    from tidemark_streaming import domains
+    from tidemark_streaming import domains, foreground
     from tidemark_streaming.outbox import Emitted, Outbox
     from tidemark_streaming.outbox.follow import follow
     from tidemark_streaming.outbox.outbox import topic_of
@@ -62,8 +62,9 @@ def command(
             until_terminated()
 
             def told(more: "Emitted") -> None:
-                nonlocal done
-                done = done.and_then(more)
+                nonlocal done, said
+                done, said = done.and_then(more), ""
+                entry.goes_on()
                 work.tell(f"follow {asset}: {done.records:,} records")
                 at = more.position
                 logs.tell(
@@ -80,11 +81,13 @@ def command(
                 nonlocal said
                 if not error.passing and not isinstance(error, ConflictError):
                     raise error
+                entry.waits(error)
                 if str(error) != said:
                     said = str(error)
                     warn(said)
 
-            with suppress(KeyboardInterrupt):
+            keeps = foreground.running(settings, foreground.EMIT, asset)
+            with suppress(KeyboardInterrupt), keeps as entry:
                 follow(store, transform, threading.Event(), told, failed)
         else:
             done = Outbox(store, transform).emit(anew=anew)

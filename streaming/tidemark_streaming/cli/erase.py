@@ -107,6 +107,8 @@ def _show(report: "Report", wanted: "Wanted") -> None:
         out().print("No such event is in the log.")
     if done.resumed:
         out().print(f"Ended first: {done.resumed} erasures that had been killed.")
+    if done.swept:
+        out().print(f"Removed: what {done.swept} processes that were killed had set aside.")
     if report.vacuumed:
         files = sum(each.removed for each in report.vacuumed)
         out().print(f"{files:,} old files were removed: no earlier version can be read.")

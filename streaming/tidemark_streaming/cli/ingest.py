@@ -1,32 +1,35 @@
 """`tidemark ingest`: bring arrivals into a source's log."""
 
-import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import iso
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, say, seconds, step, warn
-from tidemark_streaming.cli.context import SourceName, bounds, warehouse
-from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.arrivals import bring_in
+from tidemark_streaming.cli.console import Json, err, seconds, warn
+from tidemark_streaming.cli.context import (
+    ArrivalsPerRun,
+    BytesPerRun,
+    RowsPerRun,
+    SourceName,
+    warehouse,
+)
 
 if TYPE_CHECKING:
-    from tidemark.define.source import Source
-    from tidemark.store.arrival import Arrival
-    from tidemark.store.warehouse import Warehouse
+    from tidemark.run.admission import Admission
+    from tidemark.store.ledger import RunFacts
     from tidemark_streaming.direct import Direct
     from tidemark_streaming.feed import Feed
 
-SPAN = "6 hours"
-
-LETTERS = 20
-"""Dead letters of a commit that are logged one by one."""
+_PLAYS = ("--days", "--arrived-from", "--arrived-to", "--speed", "--span")
+"""Options that this command had before there was `tidemark play`, as they are called there."""
+_Former = Annotated[str | None, typer.Option(hidden=True)]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,24 +39,6 @@ def register(app: typer.Typer) -> None:
 
 def command(
     source: SourceName,
-    days: Annotated[
-        int | None, typer.Option(min=1, help="Play so many days of the recording.")
-    ] = None,
-    begin: Annotated[
-        str | None,
-        typer.Option("--from", metavar="DATE", help="Play what arrived from here on (ISO 8601)."),
-    ] = None,
-    end: Annotated[
-        str | None, typer.Option("--to", metavar="DATE", help="Play what arrived before this.")
-    ] = None,
-    speed: Annotated[
-        float | None,
-        typer.Option(help="Seconds of the recording for each second; as fast as possible if left."),
-    ] = None,
-    span: Annotated[
-        str | None,
-        typer.Option(help="How much recorded time makes one arrival.", show_default=SPAN),
-    ] = None,
     bulk: Annotated[
         bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
     ] = False,
@@ -68,149 +53,151 @@ def command(
             help="With --follow: run this asset on each commit, in this process. Repeatable.",
         ),
     ] = None,
+    arrivals_per_run: ArrivalsPerRun = None,
+    rows_per_run: RowsPerRun = None,
+    bytes_per_run: BytesPerRun = None,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Go on after what Kafka or a Delta table has no more."),
+        typer.Option(
+            "--accept-loss",
+            help="Go on after what Kafka or a Delta table has no more by now; what goes later ends "
+            "the ingest again.",
+        ),
     ] = False,
+    accept_change: Annotated[
+        bool,
+        typer.Option(
+            "--accept-change",
+            help="Take rows as dead letters also where all that came fail on one column.",
+        ),
+    ] = False,
+    days: _Former = None,
+    begin: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
+    end: Annotated[str | None, typer.Option("--to", hidden=True)] = None,
+    speed: _Former = None,
+    span: _Former = None,
     json: Json = False,
 ) -> None:
-    """Bring a source's arrivals into its log, exactly once.
+    """Bring what has come for a source into its log, exactly once.
 
-    A source that has recorded data plays it into its landing folder, in the order in which its
-    records *arrived*; then whatever lies in the folder and is not in the log is ingested. A source
-    of Kafka takes what its topics have, and one of a Delta table its versions. Killed and
-    started again, it goes on where the log ends.
+    Whatever lies in its landing folder, in its Kafka topics or in its Delta table, and is not in
+    the log, is ingested. Killed and started again, it goes on where the log ends. (A recording,
+    such as the flights, is played: `tidemark play`.)
 
-    Example: `tidemark ingest flights --days 60 --bulk`
+    Example: `tidemark ingest orders --follow`
     """
-    from tidemark_streaming import domains
-    from tidemark_streaming.feed import Excerpt
-    from tidemark_streaming.glance import Glance
-    from tidemark_streaming.ingest import follow, furnish, ingest, replay
+    from tidemark.run.admission import Admission
+    from tidemark_streaming import domains, foreground
+    from tidemark_streaming.ingest import follow, furnish, ingest
 
-    bounds(begin, end)
-    if days is not None and end is not None:
-        raise DefinitionError("Give --days or --to, not both.")
-    if bulk and speed is not None:
-        raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
-    settings = Settings()
-    if following:
-        logs.begin(settings, "ingest")
-    inlet = domains.inlet(settings, source)
-    given = {"--days": days, "--from": begin, "--to": end, "--speed": speed, "--span": span}
-    asked = [option for option, value in given.items() if value is not None]
-    if following and asked:
-        raise DefinitionError(f"--follow takes what comes: leave {', '.join(asked)}.")
+    former = dict(zip(_PLAYS, (days, begin, end, speed, span), strict=True))
+    if plays := [f"{name} {quote(given)}" for name, given in former.items() if given is not None]:
+        options = " ".join([*plays, *(["--bulk"] if bulk else [])])
+        raise DefinitionError(
+            f"A recording is played by a command of its own: `tidemark play {source} {options}`; "
+            "`tidemark ingest` takes what has come."
+        )
     if run and not following:
         raise DefinitionError(
             "--run goes with --follow: to run an asset once, `tidemark run ASSET` after the ingest."
         )
-    if inlet.play is None and asked:
+    if bulk and following:
         raise DefinitionError(
-            f"Source '{source}' has no recorded data to play, so {', '.join(asked)} can't be "
-            f"heeded: without, `tidemark ingest {source}` takes what lies in its landing folder."
+            "--follow commits what is there at once, and then what comes: leave --bulk."
         )
-    place, store = settings.landing / source, warehouse(settings)
-    batch = None if bulk else 1
-    feed = _accepting(inlet.feed(place)) if accept_loss else inlet.feed(place)
-    if following or inlet.play is None:
-        furnish(store, inlet)
-        then = _direct(settings, source, run) if run else None
-        commits = (
-            follow(store, feed, then=then, again=lambda: warehouse(settings), tell=warn)
-            if following
-            else ingest(store, feed, batch=batch)
+    admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
+    if admission and not run:
+        raise DefinitionError(
+            "--arrivals-per-run, --rows-per-run and --bytes-per-run limit the runs of --run ASSET."
         )
-    else:
-        part = Excerpt(start=begin, end=end, days=days, span=span or SPAN, speed=speed)
-        if end is None and days is None:
-            err().print("All that is recorded is played: --days or --to plays a part.")
-        commits = replay(store, inlet, place, part, batch=batch)
-    began, count, events, dead = time.monotonic(), 0, 0, 0
-    first: Arrival | None = None
-    last: Arrival | None = None
+    settings = Settings()
     if following:
-        until_terminated()
-    with step(f"ingest {source}") as work, suppress(*([KeyboardInterrupt] if following else [])):
-        for commit in commits:
-            # Only what is told in the end: who follows does so for days.
-            first, last = first or commit.arrivals[0], commit.arrivals[-1]
-            count += len(commit.arrivals)
-            events += sum(a.rows for a in commit.arrivals)
-            dead += sum(a.dead_letters for a in commit.arrivals)
-            if logs.structured():
-                _log(store, inlet.source, commit.arrivals)
-            work.at(commit.done, commit.pending)
-            letters = f", {dead:,} dead letters" if dead else ""
-            work.note = f"{count:,} arrivals, {events:,} events{letters}"
-            if following:
-                work.tell(f"follow {source}: {work.note}")
-    ended = last or next(reversed(Glance(settings).timeline(source)), None)
-    if ended is not None and ended.ends:
-        say(f"The stream '{source}' has ended with arrival {ended.arrival}: it takes nothing more.")
-    elif not count and not json:
-        say(f"Nothing new has arrived for '{source}'.")
-    result: dict[str, object] = {
-        "source": source,
-        "arrivals": count,
-        "events": events,
-        "dead_letters": dead,
-        "first_arrival": None if first is None else first.arrival,
-        "last_arrival": None if last is None else last.arrival,
-        "watermark": None if last is None else iso(last.after),
-        "seconds": round(time.monotonic() - began, 1),
-    }
-    if json:
-        emit(result)
-    elif count:
-        shown = {**result, "seconds": seconds(time.monotonic() - began)}
-        out().print(facts("", shown))
-
-
-def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
-    """Log what has arrived, and which rows of it could not be decoded."""
-    from tidemark.store.conditions import Within
-
-    for a in arrivals:
-        logs.tell(
-            "arrived",
-            source=source.name,
-            arrival=a.arrival,
-            events=a.rows,
-            dead_letters=a.dead_letters,
-            bytes=a.bytes,
-            watermark=iso(a.after),
+        logs.begin(settings, "ingest")
+    inlet = domains.inlet(settings, source)
+    place = settings.landing / source
+    feed = inlet.feed(place)
+    for what, asked in (("loss", accept_loss), ("change", accept_change)):
+        feed = _accepting(feed, what) if asked else feed
+    if inlet.play is not None and not place.is_dir():
+        raise DataError(
+            f"Nothing has landed for '{source}' yet: `tidemark play {source}` plays its recording."
         )
-    if not any(a.dead_letters for a in arrivals):
-        return
-    within = Within("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
-    columns = ("arrival", "position", "read_from", "correlation_id", "reason")
-    letters = store.take(source.dead_letters_table, within, columns=columns)
-    order = [("arrival", "ascending"), ("position", "ascending")]
-    for letter in letters.sort_by(order).slice(0, LETTERS).to_pylist():
-        logs.warn("dead letter", source=source.name, **letter)
-    if letters.num_rows > LETTERS:
-        logs.warn("more dead letters", source=source.name, letters=letters.num_rows - LETTERS)
+    store = warehouse(settings)
+    furnish(store, inlet)
+    made: dict[str, RunFacts] = {}
+    then = _direct(settings, source, run, made, admission) if run else None
+    commits = (
+        follow(store, feed, then=then, again=lambda: warehouse(settings), tell=warn)
+        if following
+        else ingest(store, feed, batch=None if bulk else 1)
+    )
+    keeps = (
+        foreground.running(settings, foreground.INGEST, source, tuple(run or ()))
+        if following
+        else nullcontext()
+    )
+    with keeps:
+        bring_in(
+            "ingest",
+            store,
+            inlet.source,
+            commits,
+            settings,
+            following=following,
+            also=lambda: "".join(f"; {_line(facts)}" for facts in made.values()),
+            json=json,
+        )
 
 
-def _direct(settings: Settings, source: str, assets: Sequence[str]) -> "Direct":
-    """The runs of assets that follow each commit."""
+def _direct(
+    settings: Settings,
+    source: str,
+    assets: Sequence[str],
+    made: "dict[str, RunFacts]",
+    admission: "Admission",
+) -> "Direct":
+    """The runs of assets that follow each commit.
+
+    Args:
+        made: takes the newest run of each.
+    """
     from tidemark_streaming import domains
     from tidemark_streaming.direct import Direct, check
 
     transforms = [domains.transform(settings, asset) for asset in dict.fromkeys(assets)]
     check(settings, source, transforms)
-    return Direct(transforms, lambda: warehouse(settings))
+
+    def told(facts: "RunFacts") -> None:
+        made[facts.asset] = facts
+        if logs.structured():
+            logs.tell("ran", **logs.of_run(asdict(facts)))
+        elif not err().is_terminal:
+            err().print(_line(facts), soft_wrap=True)
+
+    return Direct(transforms, lambda: warehouse(settings), told, admission)
 
 
-def _accepting(feed: "Feed") -> "Feed":
-    """The feed, as one that goes on after what is gone."""
+def _line(facts: "RunFacts") -> str:
+    """A run as one line."""
+    return (
+        f"{facts.asset} through arrival {facts.through_arrival:,}  windows {facts.windows:,}  "
+        f"late {facts.late:,}  too late {facts.too_late:,}  {seconds(facts.seconds)}"
+    )
+
+
+def _accepting(feed: "Feed", what: str) -> "Feed":
+    """The feed, as one that goes on after what is gone, or takes as dead letters what fails on a
+    column that was changed."""
     from tidemark_streaming.delta import DeltaFeed
+    from tidemark_streaming.feed import FileFeed
     from tidemark_streaming.kafka import KafkaFeed
 
-    if not isinstance(feed, KafkaFeed | DeltaFeed):
+    kinds, elsewhere = {
+        "loss": ((KafkaFeed, DeltaFeed), "neither from Kafka nor from a Delta table"),
+        "change": ((KafkaFeed, FileFeed), "neither from Kafka nor as files"),
+    }[what]
+    if not isinstance(feed, kinds):
         raise DefinitionError(
-            f"Source '{feed.source.name}' comes neither from Kafka nor from a Delta table: leave "
-            "--accept-loss."
+            f"Source '{feed.source.name}' comes {elsewhere}: leave --accept-{what}."
         )
-    return replace(feed, accept_loss=True)
+    return replace(feed, **{f"accept_{what}": True})

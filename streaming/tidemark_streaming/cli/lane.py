@@ -2,16 +2,19 @@
 
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, out, step, warn
+from tidemark_streaming import logs
+from tidemark_streaming.cli.console import Json, emit, err, out, say, step, warn
 from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
+    from tidemark_streaming.foreground import Entry
     from tidemark_streaming.lane import Lane
     from tidemark_streaming.lane.query import Queries, Trigger
 
@@ -46,7 +49,7 @@ def command(
 
     Example: `tidemark lane clicks_clean`
     """
-    from tidemark_streaming import domains
+    from tidemark_streaming import domains, foreground
     from tidemark_streaming.lane import home
 
     settings = Settings()
@@ -55,23 +58,29 @@ def command(
         return
     if trigger not in _TRIGGERS:
         raise DefinitionError(f"The trigger is {' or '.join(_TRIGGERS)}, not '{trigger}'.")
+    if not stop:
+        logs.begin(settings, "lane")
     lane = domains.lane(settings, name)
     if stop:
         with step(f"stop {lane}"):
-            if not home.stop(settings, name):
+            expected = foreground.forget(settings, foreground.LANE, name)
+            if not (home.stop(settings, name) or expected):
                 raise EngineError(f"{lane} does not run.")
         return
-    queries = _start(settings, lane, trigger)
     if detach:
+        _start(settings, lane, trigger)
+        foreground.forget(settings, foreground.LANE, name)
         out().print(f"{lane} runs; `tidemark lane {name} --stop` ends it.", soft_wrap=True)
         return
-    until_terminated()
-    try:
-        with suppress(KeyboardInterrupt):
-            _attend(settings, lane, trigger, queries)
-    finally:
-        home.stop(settings, name)
-        err().print(f"{lane} has stopped.")
+    with foreground.running(settings, foreground.LANE, name) as entry:
+        queries = _start(settings, lane, trigger)
+        until_terminated()
+        try:
+            with suppress(KeyboardInterrupt):
+                _attend(settings, lane, trigger, queries, entry)
+        finally:
+            home.stop(settings, name)
+            say(f"{lane} has stopped.")
 
 
 def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
@@ -86,23 +95,57 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
     return found
 
 
-def _attend(settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries") -> None:
+def _attend(
+    settings: Settings, lane: "Lane", trigger: "Trigger", queries: "Queries", entry: "Entry"
+) -> None:
     """Look after a lane for ever: where its Spark is gone, or brokers don't answer, start it again.
 
     Raises:
         TidemarkError: what a person must decide.
     """
+    from tidemark_streaming.lane import home
     from tidemark_streaming.outage import ERRORS, Outage
 
-    outage = Outage(warn)
+    outage, told = Outage(warn), _Told(lane, home.place(settings, lane.name))
     while True:
         try:
             if fault := queries.fault():
                 raise fault
             outage.over()
+            if logs.structured():
+                told.look(queries)
             time.sleep(LOOK_EVERY)
         except ERRORS as error:
+            entry.waits(error)
             queries = outage.again(error, lambda: _start(settings, lane, trigger))
+            entry.goes_on(again=True)
+
+
+class _Told:
+    """What is logged of a lane: its checkpoints, and what went to its dead letters."""
+
+    def __init__(self, lane: "Lane", place: Path) -> None:
+        from tidemark_streaming.lane.checkpoints import newest
+
+        self._lane, self._place = lane, place
+        self._newest, self._letters = newest(place), -1
+
+    def look(self, queries: "Queries") -> None:
+        """Log what is new."""
+        from tidemark_streaming.lane.checkpoints import newest
+
+        name, now, before = self._lane.name, newest(self._place), self._newest
+        if now is not None and now != before:
+            carried = None if before is None else now.since(before)
+            ends = {f"{topic}-{n}": end for (topic, n), end in sorted(now.ends.items())}
+            logs.tell("carried", lane=name, batch=now.batch, offsets=carried, through=ends)
+            self._newest = now
+        letters = queries.letters.lastProgress
+        if letters is None or letters.batchId == self._letters or not letters.numInputRows:
+            return
+        self._letters = letters.batchId
+        if (count := letters.sink.numOutputRows) > 0:
+            logs.warn("dead letters", lane=name, topic=self._lane.letters.name, letters=count)
 
 
 def _list(settings: Settings, *, json: bool) -> None:

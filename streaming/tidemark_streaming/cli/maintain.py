@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def maintain(
     tables: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TABLE", help="Tables to maintain; all, if left."),
+        typer.Argument(metavar="TABLE", help="Tables to maintain; all, if omitted."),
     ] = None,
     retention: Annotated[
         float,

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def marts(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Marts to build; all that can be, if left.")
+        list[str] | None, typer.Argument(help="Marts to build; all that can be, if omitted.")
     ] = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Compute them whole, not just what changed.")
@@ -36,7 +36,7 @@ def marts(
 
     Without names, marts whose tables are not there yet are passed over, and named.
 
-    Example: `tidemark marts daily_punctuality`
+    Example: `tidemark marts orders_daily`
     """
     from tidemark import engine
     from tidemark.base import extras

@@ -86,9 +86,13 @@ def command(
         day = sample.first_day(choices.time)
         choices = replace(choices, columns=sample.columns, begins=day)
     place = write(choices, Path.cwd(), like)
-    out().print(f"made: {place.name}/\n")
     begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
-    out().print(begin, markup=False, highlight=False, soft_wrap=True, end="")
+    lines = [f"made: {place.name}/"]
+    if sample is not None:
+        told = f"{choices.value} by {choices.key} and hour of {choices.time}"
+        lines.append(f"windows: {told}; --value, --key and --time choose other columns")
+    lines += ["", f"cd {place.name}", begin]
+    out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
 
 
 def _default(field: str, sample: "Sample | None") -> str:
@@ -101,12 +105,12 @@ def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
     from tidemark_streaming.starter.choices import check_column
 
     def check(column: str) -> None:
+        check_column(column)
         there = None if sample is None else getattr(sample, field)
         if there is not None and column not in there:
             raise DefinitionError(
                 f"The file has no such column '{column}': for --{field} it has {', '.join(there)}."
             )
-        check_column(column)
 
     return check
 

@@ -29,7 +29,7 @@ def command(
     begin: Annotated[
         str | None,
         typer.Option(
-            "--from",
+            "--since",
             metavar="INSTANT",
             help="The first arrival at this instant of the processing clock, or later (ISO 8601).",
         ),
@@ -41,6 +41,7 @@ def command(
     discard: Annotated[
         bool, typer.Option("--discard", help="Remove the tables that --into made.")
     ] = False,
+    former: Annotated[str | None, typer.Option("--from", hidden=True)] = None,
     json: Json = False,
 ) -> None:
     """Count what arrived from some arrival on anew, by the definition in the code.
@@ -49,7 +50,7 @@ def command(
     commit; or, with **--into**, put into tables beside, which are made anew each time. It may run
     while a stream works on the same windows: each event counts once.
 
-    Example: `tidemark replay departures_hourly --from 2013-02-01T06:00 --into tried`
+    Example: `tidemark replay departures_hourly --since 2013-02-01T06:00 --into tried`
     """
     from tidemark.quality import gx
     from tidemark.run import replay as run
@@ -57,10 +58,15 @@ def command(
     from tidemark.store.log import Log
     from tidemark_streaming import domains
 
+    if former is not None:
+        raise DefinitionError(
+            "--from is the first window of a range, and a replay begins with an arrival: say "
+            f"--since {former}, or --from-arrival."
+        )
     if discard and (into is None or arrival is not None or begin is not None):
         raise DefinitionError("--discard removes the tables of --into NAME: give that alone.")
     if not discard and (arrival is None) == (begin is None):
-        raise DefinitionError("Say --from-arrival or --from, one of them.")
+        raise DefinitionError("Say --from-arrival or --since, one of them.")
     moment = None if begin is None else instant(begin)
     settings = Settings()
     transform = domains.transform(settings, asset)

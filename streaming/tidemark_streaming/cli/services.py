@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from tidemark.engine.process import Record
     from tidemark_streaming.standing_faults import StandingFault
 
-_HIDDEN = ("source", "as_of", "arrived_at", "dead_letters")
+_HIDDEN = (
+    "source",
+    "as_of",
+    "arrived_at",
+    "dead_letters",
+    "undeclared",
+    "rows_waiting",
+    "limited_by",
+)
 """What the JSON has and the tables leave out."""
 
 NAMES = {
@@ -145,6 +153,20 @@ def status(json: Json = False) -> None:
                 f"`tidemark dead-letters list {name}` says why.[/]",
                 soft_wrap=True,
             )
+        if unknown := source["undeclared"]:
+            fields = ", ".join(f"{name} (arrival {last})" for name, last in unknown.items())
+            out().print(
+                f"[yellow]What came of [bold]{source['name']}[/] had fields that it does not "
+                f"declare, and they were passed over; the newest arrivals with them: "
+                f"{escape(fields)}.[/]",
+                soft_wrap=True,
+            )
+    from tidemark_streaming.glance import Waiting
+
+    for asset in assets:
+        if asset["limited_by"] is not None:
+            waiting = Waiting(asset["behind"], asset["rows_waiting"], asset["limited_by"])
+            out().print(f"[bold]{asset['asset']}[/]: {waiting}.")
     for asset in streams:
         out().print(
             f"The stream of [bold]{asset}[/] runs; `tidemark stream {asset} --stop` ends it."
@@ -219,12 +241,18 @@ def _sources(settings: Settings) -> list[dict[str, Any]]:
 
     glance = Glance(settings)
     instants = ("arrived_at", "watermark", "newest_event")
-    found = [asdict(glance.source(name)) for name in domains.load(settings.domains).inlets]
+    inlets = domains.load(settings.domains).inlets
+    found = [asdict(glance.source(name)) for name in inlets]
     return [
         {
             "name": (name := s.pop("source")),
             **{k: iso(v) if k in instants else v for k, v in s.items()},
             "dead_letters": waiting(glance, name),
+            "undeclared": {
+                field: last
+                for field, last in glance.undeclared(name).items()
+                if field not in inlets[name].source.columns
+            },
         }
         for s in found
     ]
@@ -237,8 +265,13 @@ def _assets(settings: Settings) -> list[dict[str, Any]]:
     glance, rows = Glance(settings), []
     for t in domains.load(settings.domains).transforms.values():
         asset = glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
-        behind = glance.source(t.source.name).arrivals - 1 - asset.as_of
-        rows.append({**asdict(asset), "watermark": iso(asset.watermark), "behind": behind})
+        waiting = glance.waiting(asset)
+        told = {
+            "behind": waiting.arrivals,
+            "rows_waiting": waiting.rows,
+            "limited_by": waiting.limited_by,
+        }
+        rows.append({**asdict(asset), "watermark": iso(asset.watermark), **told})
     return rows
 
 

@@ -49,7 +49,7 @@ def command(
 ) -> None:
     """Show the windows that an asset has published, the newest first.
 
-    Example: `tidemark show departures_hourly --from 2013-02-01 --key origin=JFK`
+    Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
     from tidemark_streaming import domains
     from tidemark_streaming.glance import Glance

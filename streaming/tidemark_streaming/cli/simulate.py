@@ -58,7 +58,7 @@ def command(
     Each runs through the code that runs everything else, on tables that are then removed. Exit
     code 1 if batch and stream differ or `expect` is missed, 2 if a file is no scenario.
 
-    Example: `tidemark simulate scenario.yaml --arrivals-per-run 3 --draw`
+    Example: `tidemark simulate scenarios/late.yaml --draw`
     """
     from tidemark_streaming.scenario.draw import text
     from tidemark_streaming.scenario.parse import load

@@ -12,7 +12,13 @@ from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.cli.console import err, out, say, step, warn
-from tidemark_streaming.cli.context import Asset, warehouse
+from tidemark_streaming.cli.context import (
+    ArrivalsPerRun,
+    Asset,
+    BytesPerRun,
+    RowsPerRun,
+    warehouse,
+)
 from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
@@ -32,10 +38,9 @@ def register(app: typer.Typer) -> None:
 
 def command(
     asset: Asset,
-    arrivals_per_run: Annotated[
-        int | None,
-        typer.Option(min=1, help="Take at most so many arrivals a run; all there are if left."),
-    ] = None,
+    arrivals_per_run: ArrivalsPerRun = None,
+    rows_per_run: RowsPerRun = None,
+    bytes_per_run: BytesPerRun = None,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="Stop when nothing is left to take in.")
     ] = False,
@@ -51,46 +56,49 @@ def command(
     One whose engine or worker was killed is started again, and one that another `tidemark stream`
     left behind when it was killed is replaced.
 
-    Example: `tidemark stream departures_hourly`, and in another terminal
-    `tidemark ingest flights --days 70 --speed 20000`
+    Example: `tidemark stream orders_hourly`, and in another terminal
+    `tidemark ingest orders --follow`
     """
-    from tidemark_streaming import continuous, domains, wishes
+    from tidemark.run.admission import Admission
+    from tidemark_streaming import continuous, domains, foreground, wishes
     from tidemark_streaming.live import View
     from tidemark_streaming.outage import ERRORS, Outage
 
-    settings = Settings()
+    settings, admission = Settings(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if not stop:
         logs.begin(settings, "stream")
     transform = domains.transform(settings, asset)
     store = connect(settings, asset)
     if stop:
         wished = wishes.withdraw(settings, asset)
+        expected = foreground.forget(settings, foreground.STREAM, asset)
         with step(f"stop the stream of {asset}"):
             stopped = continuous.stop(store, transform)
-        if not (stopped or wished):
+        if not (stopped or wished or expected):
             raise EngineError(f"No stream of '{asset}' is running.")
         return
 
     def start(store: "Warehouse") -> "StreamingQuery":
         with step(f"start the stream of {asset}"):
-            return continuous.start(
-                store, transform, arrivals_per_run=arrivals_per_run, watched=not detach
-            )
+            return continuous.start(store, transform, admission=admission, watched=not detach)
 
-    if not detach:
-        until_terminated()
+    def tell_unfed() -> None:
+        told = None if until_caught_up else unfed(settings, transform.source.name)
+        if told is not None:
+            warn(told)
+
+    if detach:
+        start(store)
+        tell_unfed()
+        wishes.wish(settings, asset, admission)
+        foreground.forget(settings, foreground.STREAM, asset)
+        out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
+        return
+    until_terminated()
     view, outage = View(settings, transform), Outage(warn)
     if logs.structured():
         # What ran before is no news.
         view.fresh()
-    query = start(store)
-    told = None if until_caught_up else unfed(settings, transform.source.name)
-    if told is not None:
-        warn(told)
-    if detach:
-        wishes.wish(settings, asset, arrivals_per_run)
-        out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
-        return
 
     def anew() -> "tuple[Warehouse, StreamingQuery]":
         store = connect(settings, asset)
@@ -101,18 +109,23 @@ def command(
         outage.over()
         return ended
 
-    try:
-        while True:
-            try:
-                watch(view, done)
-                return
-            except ERRORS as error:
-                store, query = outage.again(error, anew)
-    finally:
-        with suppress(*ERRORS):
-            # An engine that is gone has no stream to stop.
-            continuous.stop(store, transform)
-        say(f"The stream of '{asset}' has stopped.")
+    with foreground.running(settings, foreground.STREAM, asset) as entry:
+        query = start(store)
+        tell_unfed()
+        try:
+            while True:
+                try:
+                    watch(view, done)
+                    return
+                except ERRORS as error:
+                    entry.waits(error)
+                    store, query = outage.again(error, anew)
+                    entry.goes_on(again=True)
+        finally:
+            with suppress(*ERRORS):
+                # An engine that is gone has no stream to stop.
+                continuous.stop(store, transform)
+            say(f"The stream of '{asset}' has stopped.")
 
 
 def unfed(settings: Settings, source: str) -> str | None:

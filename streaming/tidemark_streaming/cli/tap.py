@@ -36,7 +36,8 @@ def register(app: typer.Typer) -> None:
 def command(
     asset: Asset,
     name: Annotated[
-        str | None, typer.Option("--step", metavar="NAME", help="Which rows; lists them, if left.")
+        str | None,
+        typer.Option("--step", metavar="NAME", help="Which rows; lists all, if omitted."),
     ] = None,
     run: Annotated[
         int | None,

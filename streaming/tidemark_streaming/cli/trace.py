@@ -38,7 +38,7 @@ def command(
         str, typer.Argument(help="As the log and the late tables have it in `correlation_id`.")
     ],
     source: Annotated[
-        str | None, typer.Option(help="Look in this source's log alone; in all, if left.")
+        str | None, typer.Option(help="Look in this source's log alone; in all, if omitted.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -48,7 +48,7 @@ def command(
     and for each asset on its source how it was judged and which rows hold it. An id that several
     events bear is followed for each of them.
 
-    Example: `tidemark trace flights:0:17`
+    Example: `tidemark trace orders:0:17`
     """
     from tidemark.verify import trace
     from tidemark_streaming import domains

@@ -52,7 +52,7 @@ def parity(
     window is compared as if it were published, and told: equal does not say that all is published.
     What was found also appears on the asset's page in Dagster.
 
-    Example: `tidemark parity departures_hourly --from 2013-02-01 --to 2013-02-08`
+    Example: `tidemark parity orders_hourly --from 2026-01-01 --to 2026-02-01`
     """
     from tidemark.verify import record
     from tidemark.verify.parity import parity as compare
@@ -129,7 +129,7 @@ def lateness(
     A window that is still open takes an event behind the watermark, and so does one within its
     allowed lateness: what is shown as lost is the most that can be.
 
-    Example: `tidemark lateness flights --target 0.01`
+    Example: `tidemark lateness orders --target 0.01`
     """
     from tidemark.verify.bounds import observe
     from tidemark_streaming import domains

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from itertools import count, takewhile
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -16,9 +18,11 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.committers import listed
-from tidemark.store.rows import FEW, INSTANT, frame, spark_schema
+from tidemark.store.rows import FEW, INSTANT, Rows, frame, spark_schema
+from tidemark_streaming.accepted import Acceptance, recorded
 from tidemark_streaming.delta.versions import Commit, Of, Piece, commit, frame_of, rows_of
 from tidemark_streaming.feed import Chunk
+from tidemark_streaming.guarded import check, kept
 
 CHANGE = {
     "_change_type": "STRING",
@@ -49,6 +53,12 @@ class DeltaFeed:
     is said what becomes of it. Versions of which the table has no record or no files any more stop
     it as well, until that loss is accepted.
 
+    Of a source with protected columns the rows of a version are in the memory of this process,
+    where they are protected; the engine has none of them before.
+
+    Example:
+        DeltaFeed(visits, "/srv/lake/visits", start=12)
+
     Args:
         source: whose events they are. The table may have columns besides.
         path: the table, which the engine must see under the same path.
@@ -56,7 +66,8 @@ class DeltaFeed:
         change_feed: read the table's change data feed: each change of a row is an event, which
             `CHANGE` tells. An update is two, the row as it was and as it is.
         skip_change_commits: versions that update or delete rows bring nothing.
-        accept_loss: go on after what is gone.
+        accept_loss: go on after what is gone at the first look. The arrival that does tells of it;
+            what goes later is an error again.
 
     Raises:
         DefinitionError: a start before 0; both ways to take changes.
@@ -68,9 +79,11 @@ class DeltaFeed:
     change_feed: bool = False
     skip_change_commits: bool = False
     accept_loss: bool = False
+    protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         what = f"The feed of source '{self.source.name}'"
+        check(self.source, what)
         if self.start < 0:
             raise DefinitionError(f"{what} starts with version 0 or a later one, not {self.start}.")
         if self.change_feed and self.skip_change_commits:
@@ -83,45 +96,52 @@ class DeltaFeed:
         told = (json.loads(arrival.position) for arrival in reversed(timeline))
         # A source may have come from elsewhere before.
         at = next((p for p in told if "table" in p), None)
+        lost: list[str] = []
         if at is not None and at["table"] != identity:
-            if not self.accept_loss:
-                raise DataError(
-                    f"{self._what} is not the one that was read before: it was made anew under "
-                    f"its path after version {at['version']}. --accept-loss takes the new one from "
-                    f"version {self.start} on."
-                )
+            lost.append(f"it was made anew under its path after version {at['version']}")
             at = None
         first = self.start if at is None else at["version"] + 1
+        whole = first if at is None and first > 0 else None
+        commits = {v: self._commit(v, whole=v == whole) for v in range(first, head + 1)}
+        gone = [version for version, done in commits.items() if done is None]
+        refused = self._acceptance.refused([*lost, *(_which([version]) for version in gone)])
+        if lost and lost[0] in refused:
+            raise DataError(
+                f"{self._what} is not the one that was read before: {lost[0]}. --accept-loss "
+                f"takes the new one from version {self.start} on."
+            )
         if at is None and first > head:
             raise DataError(f"{self._what} has no version {first} yet: its newest is {head}.")
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
-        gone: list[int] = []
-        for version in range(first, head + 1):
-            whole = at is None and version == self.start > 0
-            done = self._commit(version, whole=whole)
-            if done is None:
-                gone.append(version)
-                continue
-            if gone and not self.accept_loss:
-                break
-            if done.changes and not (whole or self.change_feed or self.skip_change_commits):
+        passed: list[int] = []
+        for version, done in commits.items():
+            if done is None and _which([version]) in refused:
                 if chunks:
                     # What came before it is brought in first.
+                    return chunks
+                raise self._lost(list(takewhile(gone.__contains__, count(version))), head)
+            if done is None:
+                passed.append(version)
+                continue
+            if done.changes and not (
+                version == whole or self.change_feed or self.skip_change_commits
+            ):
+                if chunks:
                     return chunks
                 raise self._refused(version)
             clock = done.at if clock is None else max(clock, done.at)
             position: dict[str, Any] = {"table": identity, "version": version}
-            position |= {"whole": True} if whole else {}
+            position |= {"whole": True} if version == whole else {}
             size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
-            chunks.append(Chunk(json.dumps(position), clock, size, rows))
-        if gone and not self.accept_loss and not chunks:
-            raise self._lost(gone, head)
+            lost += [f"{_which(passed)}, there no more"] if passed else []
+            chunks.append(Chunk(recorded(json.dumps(position), lost), clock, size, rows))
+            lost, passed = [], []
         return chunks
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         many = sum(c.rows for c in chunks) > FEW or sum(c.bytes for c in chunks) > FEW_BYTES
-        if many and not self.change_feed:
+        if many and not self.change_feed and not self.source.protect:
             return self._by_engine(spark, chunks)
         table, found = self._open(), list[pa.Table]()
         for number, chunk in enumerate(chunks):
@@ -137,7 +157,8 @@ class DeltaFeed:
                 .append_column("position", pa.array(range(len(rows)), pa.int64()))
                 .append_column("read_from", _places(version, len(rows)))
             )
-        return frame(spark, pa.concat_tables(found))
+        read = pa.concat_tables(found)
+        return read if self.source.protect else frame(spark, read)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """That the engine does not see a file, when that is what it complains of."""
@@ -204,20 +225,21 @@ class DeltaFeed:
                 f"{self._what} has no change feed of version {version}: it was not turned on yet. "
                 f"Begin with a later one: start={version + 1} takes the table as it was then."
             ) from None
-        # Who reads a feed twice has its rows in one order.
+        rows = self._own(rows, {"_commit_timestamp": _moment(done)})
+        # Who reads a feed twice has its rows in one order; of protected values, none of their own.
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
-        rows = rows.sort_by([(name, "ascending") for name in plain])
-        return self._own(rows, {"_commit_timestamp": _moment(done)})
+        return rows.sort_by([(name, "ascending") for name in plain])
 
     def _own(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
-        """The source's columns of these rows."""
+        """The source's columns of these rows, protected."""
         columns = {
             name: pa.repeat(told[name], len(rows)) if name in told else rows[name]
             for name in self.source.columns
         }
         found = pa.table(columns)
         instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
-        return found.cast(pa.schema(instants))
+        found = found.cast(pa.schema(instants))
+        return pa.table(kept(found, self.source)) if self.source.protect else found
 
     def _commit(self, version: int, *, whole: bool) -> Commit | None:
         changed = Of.CHANGES if self.change_feed else Of.ADDED
@@ -251,6 +273,12 @@ class DeltaFeed:
                 f"{self._what} keeps no change feed: ALTER TABLE … SET TBLPROPERTIES ({_FEED} = "
                 f"true), and begin with the version that this makes."
             )
+        by = [n for n in table.metadata().partition_columns if n in self.source.protect]
+        if by:
+            raise DefinitionError(
+                f"{self._what} is partitioned by the protected column '{by[0]}', so the names of "
+                "its files, which errors tell, have its values: read a copy that is not."
+            )
         there = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         there |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
         for name, kind in self.source.columns.items():
@@ -273,18 +301,26 @@ class DeltaFeed:
         )
 
     def _lost(self, versions: Sequence[int], head: int) -> DataError:
-        first, last = versions[0], versions[-1]
-        which = f"version {first}" if first == last else f"versions {first} to {last}"
+        last = versions[-1]
         later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
         begin = "" if later is None else f", or begin anew with start={later}"
         return DataError(
-            f"{self._what} has {which} no more: VACUUM or its retention took the files. "
+            f"{self._what} has {_which(versions)} no more: VACUUM or its retention took the files. "
             f"--accept-loss goes on after that without these rows{begin}."
         )
+
+    @cached_property
+    def _acceptance(self) -> Acceptance:
+        return Acceptance(given=self.accept_loss)
 
     @property
     def _what(self) -> str:
         return f"Delta table '{self.path}' of source '{self.source.name}'"
+
+
+def _which(versions: Sequence[int]) -> str:
+    first, last = versions[0], versions[-1]
+    return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
 def _moment(done: Commit) -> pa.Scalar:

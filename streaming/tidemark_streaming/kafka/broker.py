@@ -61,7 +61,7 @@ def start(
             )
         java = find_java()
         tell("fetching the broker's jars" if not FOLDER.exists() else "starting")
-        paths = jars.ensure(java, FOLDER, _pinned(), settings.maven_repository)
+        paths = jars.ensure(java, FOLDER, pinned(), settings.maven_repository)
         command = [
             *(java.command, f"-Xmx{MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             f"-Dlog4j2.configurationFile={HERE / 'broker.log4j2.properties'}",
@@ -75,8 +75,8 @@ def start(
     broker.await_ready("broker", lambda: _answers(settings, patience=1.0), START_DEADLINE)
 
 
-def _pinned() -> list[jars.Jar]:
-    """The lines of the lock: `group:artifact:version sha256`."""
+def pinned() -> list[jars.Jar]:
+    """Its jars, as the lock has them in lines: `group:artifact:version sha256`."""
     lines = (HERE / "broker.lock").read_text().splitlines()
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 

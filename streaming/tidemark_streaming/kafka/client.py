@@ -26,8 +26,9 @@ LENIENCE = 60.0
 """Seconds for which a refusal may pass of a client that was let in before: brokers that have just
 started may not know their users yet."""
 
-_SECRET = re.compile(r"password|passphrase|secret|key\.pem$")
+_SECRET = re.compile(r"password|passphrase|secret|key\.pem$|oauthbearer\.config$")
 _PRIVATE = ("ssl.key.location", "ssl.keystore.location")
+_UNVOUCHED = re.compile(r"alert (bad certificate|certificate required|unknown ca)")
 _COUNTS = re.compile(r" \(after .*?\)$")
 _WHERE = "in the feed's client"
 T = TypeVar("T")
@@ -137,7 +138,7 @@ class Brokers:
         """That this client may not read a topic, which for the brokers is the same as that there is
         none."""
         return self._unread(
-            f"topic '{topic}' is not there, or {self._user} may not read it. Create it, allow "
+            f"topic '{topic}' is not there, or {self.user} may not read it. Create it, allow "
             "that user READ on it (kafka-acls --add --operation Read --topic), or correct the "
             "feed's topics"
         )
@@ -146,7 +147,7 @@ class Brokers:
         told = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
         if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
             return (
-                f"it refuses {self._user}. Correct sasl.username or sasl.password {_WHERE}, or "
+                f"it refuses {self.user}. Correct sasl.username or sasl.password {_WHERE}, or "
                 "make that user"
             )
         if code == KafkaError._AUTHENTICATION:
@@ -156,6 +157,12 @@ class Brokers:
             return (
                 f"its certificate is another host's, or none that {trusted} can vouch for. Set "
                 f"ssl.ca.location {_WHERE} to the file of the authority's certificate"
+            )
+        if _UNVOUCHED.search(reason):
+            return (
+                "it takes clients by their certificates, and this one's it can't vouch for, or "
+                f"there is none. Set ssl.certificate.location and ssl.key.location {_WHERE} to "
+                "those of an authority that it trusts"
             )
         if "PLAINTEXT broker listener" in reason:
             return (
@@ -191,7 +198,8 @@ class Brokers:
         return str(self._client.get("security.protocol", "PLAINTEXT")).upper()
 
     @property
-    def _user(self) -> str:
+    def user(self) -> str:
+        """Who this client is, as a sentence says it."""
         name = self._client.get("sasl.username")
         return f"the user '{name}'" if isinstance(name, str) else "this client's user"
 

@@ -1,6 +1,6 @@
 """What becomes of a record: a source's columns, from its value and from what Kafka says of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,7 +10,8 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop, Tokenise
 from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
-from tidemark_streaming.payloads import Payload
+from tidemark_streaming.payloads import InMemory, Payload
+from tidemark_streaming.payloads.payload import decoded as decoded_here
 
 RECORD = {
     "kafka_topic": "STRING",
@@ -27,6 +28,13 @@ RECORD = {
 `kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
 `CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
 """
+
+PLACES: Mapping[str, Callable[[str, int], str]] = {
+    "kafka_topic": lambda topic, _: topic,
+    "kafka_partition": lambda _, partition: str(partition),
+    "kafka_topic_partition": lambda topic, partition: f"{topic}-{partition}",
+}
+"""What those columns of `RECORD` have, as text, that go by a record's place."""
 
 KEPT = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers")
 """What a dead letter keeps of a record, beside its value."""
@@ -74,7 +82,11 @@ def decoded(
         correlation: the header that holds an event's correlation id.
     """
     columns = {n: t for n, t in source.columns.items() if n not in RECORD}
-    rows = payload.decode(spark, records, columns)
+    rows = (
+        decoded_here(spark, records, columns, payload.event, source.protect)
+        if isinstance(payload, InMemory)
+        else payload.decode(spark, records, columns)
+    )
     place = F.concat_ws("-", "topic", "partition", "offset")
     kept = [name for name in KEPT if not source.protect or name not in ("key", "headers")]
     content = F.lit(None) if source.protect else F.col("value")

@@ -18,19 +18,34 @@ from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import Rows
+from tidemark_streaming.accepted import Acceptance, recorded
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import losses, plain, position
 from tidemark_streaming.kafka.ahead import Ahead
 from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
-from tidemark_streaming.kafka.decode import check, decoded
+from tidemark_streaming.kafka.decode import PLACES, check, decoded
+from tidemark_streaming.kafka.intake import PlainIntake
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.kafka.protected import protected
 from tidemark_streaming.kafka.records import SCHEMA, Reader
-from tidemark_streaming.payloads import Json, Payload
+from tidemark_streaming.payloads import InMemory, Json, Payload, undeclared
 
 BYTES = 16 << 20
 """The size of an arrival, about: its records are in memory once."""
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a log is behind its topics.
+
+    Args:
+        waiting: by topic and partition, how many offsets are there that were not brought in.
+        lost: what is there no more, and was not brought in.
+    """
+
+    waiting: Mapping[tuple[str, int], int]
+    lost: Sequence[losses.Loss]
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,11 @@ class KafkaFeed:
     Only records of committed transactions are read. Offsets without a record, which compaction
     removed, are passed over. A record without a value, a tombstone, is an event whose columns are
     null. One that can't be decoded is a dead letter. What an arrival could not bring because it is
-    gone is an error that says which offsets, until that loss is accepted.
+    gone is an error that says which offsets, until that loss is accepted. What goes before the
+    first look is not missed: that look is an arrival, also without records.
+
+    Example:
+        KafkaFeed(visits, topics=["visits"], servers="broker.example:9092")
 
     Args:
         source: whose events they are. Its columns that are in `RECORD` are what Kafka says of the
@@ -62,7 +81,10 @@ class KafkaFeed:
             `secret("env:NAME")` or a `secret("file:PATH")`, which is read when it connects.
         rows: offsets that one arrival brings at most, fewer where the records before were large
             (16 MB in all, by their mean); a backlog becomes many arrivals.
-        accept_loss: go on after what is gone.
+        accept_loss: go on after what is gone at the first look. The arrival that does tells of it;
+            what goes later is an error again.
+        accept_change: take records as dead letters also where all of an arrival's fail on one
+            column, which stops the source otherwise.
 
     Raises:
         DefinitionError: no topic, a start that is none, a column of `RECORD` of another type, a
@@ -79,6 +101,7 @@ class KafkaFeed:
     client: Properties = field(default_factory=dict[str, str | Secret])
     rows: int = 50_000
     accept_loss: bool = False
+    accept_change: bool = False
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -95,9 +118,10 @@ class KafkaFeed:
             instant(self.start)
         check_secrets(self.client, what)
         check(self.source, what)
-        if self.source.protect and not isinstance(self._payload, Json):
+        if self.source.protect and not isinstance(self._payload, Json | InMemory):
             raise DefinitionError(
-                f"{what} has columns to protect: that can be done in values that are JSON alone."
+                f"{what} has columns to protect: that can be done in values that are JSON, Avro or "
+                "Protobuf alone."
             )
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
@@ -105,26 +129,34 @@ class KafkaFeed:
         # A source may have come from elsewhere before.
         at = next((p for a in reversed(timeline) if (p := position.read(a.position))), None)
         there = self._cluster.topics(self.topics)
+        lost = self._lost(at, there)
         ranges = self._ranges(at, there)
         clock = time.time_ns() // 1000
         clock = clock if last is None else max(clock, last.arrived_at)
         pieces = position.cut(ranges, self._most(timeline))
-        chunks = [Chunk(position.written(p), clock, rows=position.count(p)) for p in pieces]
-        if position.count(ranges):
-            return chunks
-        # The first look may have to be remembered, and time alone may move the watermark.
-        begins = at is None and bool(ranges) and self.start != "earliest"
-        return chunks if begins or (last is not None and self._moves(last, clock)) else []
+        chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
+        chunks[0] = replace(chunks[0], position=recorded(chunks[0].position, lost))
+        # A loss and the first look are remembered though nothing came, so that what goes from then
+        # on is missed; and time alone may move the watermark.
+        told = bool(lost) or (at is None and bool(ranges))
+        moves = last is not None and self._moves(last, clock)
+        return chunks if position.count(ranges) or told or moves else []
 
     def ahead(self, chunks: Sequence[Chunk]) -> None:
         self._ahead.begin([c.position for c in chunks])
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         records, rows = self._ahead.take([c.position for c in chunks])
+        self._noticed.clear()
+        if isinstance(self._payload, Json):
+            self._noticed.update(undeclared.fields(records, self.source.columns))
         return self._decoded(spark, records) if rows is None else rows
 
-    def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
-        """By topic and partition, how many offsets are there that were not brought in.
+    def undeclared(self) -> Mapping[int, tuple[str, ...]]:
+        return self._noticed
+
+    def lag(self, stands: str | None, patience: float = PATIENCE) -> Lag:
+        """How far the log is behind the topics.
 
         Args:
             stands: the position of the newest arrival; None before the first.
@@ -135,13 +167,18 @@ class KafkaFeed:
         """
         at = None if stands is None else position.read(stands)
         there = Cluster(self.at, self.client, patience).topics(self.topics)
-        ranges = replace(self, accept_loss=True)._ranges(at, there)
-        return {
+        ranges = self._ranges(at, there)
+        waiting = {
             (name, partition): end - start
             for name, topic in ranges.items()
             if name in there
             for partition, (start, end) in topic.offsets.items()
         }
+        return Lag(waiting, losses.between(self._asked(at), there))
+
+    def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
+        """By topic and partition, how many offsets are there that were not brought in: of `lag`."""
+        return {**self.lag(stands, patience).waiting}
 
     def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
         values = {f.name: letters["bytes" if f.name == "value" else f.name] for f in SCHEMA}
@@ -155,9 +192,13 @@ class KafkaFeed:
     def _in_memory(
         self, positions: Sequence[str], enough: Event
     ) -> tuple[pa.Table, pa.Table | None]:
-        """The records that positions tell, and their rows, where the engine is not needed."""
+        """The records that positions tell, and their rows, where the engine is not needed; then
+        the records may be left out."""
+        if self._payload == Json() and not self.source.protect:
+            return self._intake.read(positions, enough)
         pieces = [position.read(p) for p in positions]
-        records = self._protected(self._reader.read(pieces, enough))
+        records = pa.concat_tables([SCHEMA.empty_table(), *self._reader.read(pieces, enough)])
+        records = self._protected(records)
         if self._payload != Json():
             return records, None
         return records, plain.decoded(records, self.source, self.correlation)
@@ -165,22 +206,30 @@ class KafkaFeed:
     def _protected(self, records: pa.Table) -> pa.Table:
         if not self.source.protect:
             return records
-        return protected(records, self.source, self.correlation)
+        is_json = isinstance(self._payload, Json)
+        return protected(records, self.source, self.correlation, is_json=is_json)
 
     def _decoded(self, spark: SparkSession, records: pa.Table) -> DataFrame:
         return decoded(spark, records, self.source, self._payload, self.correlation)
 
+    def _lost(self, at: Position | None, there: Position) -> list[str]:
+        """What is gone, in words, and accepted to be.
+
+        Raises:
+            DataError: something is gone that is not.
+        """
+        lost = losses.between(self._asked(at), there)
+        words = [loss.said for loss in lost]
+        if refused := self._acceptance.refused(words):
+            told = [loss for loss in lost if loss.said in refused]
+            raise DataError(losses.sentence(self.source.name, told))
+        return words
+
     def _ranges(self, at: Position | None, there: Position) -> Position:
         """What is to be brought: of each partition the offsets after those in `at`."""
-        begun = self._begin(there) if at is None else {}
-        asked, left = dict[str, Topic](), dict[str, Topic]()
-        for name, topic in (at or {}).items():
-            mine = any(matches(one, name) for one in self.topics)
-            (asked if mine else left)[name] = topic
-        lost = losses.between(asked, there)
-        if lost and not self.accept_loss:
-            raise DataError(losses.sentence(self.source.name, lost))
+        begun, asked = self._begin(there) if at is None else {}, self._asked(at)
         # A topic that is asked for no more is remembered: it may be again.
+        left = {name: topic for name, topic in (at or {}).items() if name not in asked}
         ranges = dict(position.standing(left))
         for name, topic in there.items():
             known = asked[name].offsets if name in asked and asked[name].id == topic.id else {}
@@ -191,6 +240,19 @@ class KafkaFeed:
                 offsets[partition] = (min(max(start, low), end), end)
             ranges[name] = Topic(topic.id, offsets)
         return ranges
+
+    def _asked(self, at: Position | None) -> Position:
+        """What a position has of the topics that are asked for."""
+        known = (at or {}).items()
+        return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
+
+    def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
+        # The pieces of one look share its clock, by which a partition may have been silent for long
+        # though its records wait.
+        place = PLACES.get(self.source.watermark.by or "")
+        waiting = dict.fromkeys(place(*of) for of in position.unfinished(piece, ranges) if place)
+        rows = position.count(piece)
+        return Chunk(position.written(piece), clock, rows=rows, waiting=tuple(waiting))
 
     def _most(self, timeline: Sequence[Arrival]) -> int:
         """How many offsets an arrival may bring, as far as the size of the last records tells."""
@@ -225,8 +287,20 @@ class KafkaFeed:
         return Cluster(self.at, self.client)
 
     @cached_property
+    def _noticed(self) -> dict[int, tuple[str, ...]]:
+        return {}
+
+    @cached_property
+    def _acceptance(self) -> Acceptance:
+        return Acceptance(given=self.accept_loss)
+
+    @cached_property
     def _ahead(self) -> Ahead[tuple[pa.Table, pa.Table | None]]:
         return Ahead(self._in_memory)
+
+    @cached_property
+    def _intake(self) -> PlainIntake:
+        return PlainIntake(self._reader, self.source, self.correlation)
 
     @cached_property
     def _reader(self) -> Reader:

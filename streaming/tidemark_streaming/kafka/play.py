@@ -7,7 +7,7 @@ not committed has no records.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -23,6 +23,7 @@ from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
 from tidemark_streaming.ingest import Ingested, furnish, ingest_each
+from tidemark_streaming.kafka import position
 from tidemark_streaming.kafka.client import PATIENCE, configured, unreachable
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.feed import KafkaFeed
@@ -49,9 +50,9 @@ class Played:
         return self.feed.source
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        position = timeline[-1].position if timeline else "{}"
-        found = self.feed.pending(timeline) or [Chunk(position, 0)]
-        return [Chunk(c.position, self.clock, rows=c.rows) for c in found]
+        stands = position.standing(position.read(timeline[-1].position)) if timeline else {}
+        found = self.feed.pending(timeline) or [Chunk(position.written(stands), 0)]
+        return [replace(chunk, arrived_at=self.clock) for chunk in found]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         return self.feed.read(spark, chunks)
@@ -75,9 +76,7 @@ class Stage:
     key: str
 
 
-def replay(
-    warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt
-) -> Iterator[Ingested]:
+def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> Iterator[Ingested]:
     """Play recorded data through a topic into the log. A record is JSON with the source's columns.
 
     Args:

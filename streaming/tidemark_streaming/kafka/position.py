@@ -64,7 +64,8 @@ def count(position: Position) -> int:
 def cut(position: Position, rows: int) -> list[Position]:
     """The ranges in successive pieces of at most about `rows` offsets.
 
-    Of each partition a piece takes its share, so that all get on at the same pace.
+    Of each partition a piece takes its share, so that all get on at the same pace. The first piece
+    has something of each that has anything: all are heard of at once.
     """
     pieces = max(-(-count(position) // rows), 1)
     return [
@@ -78,7 +79,16 @@ def cut(position: Position, rows: int) -> list[Position]:
 
 def _part(whole: Range, n: int, pieces: int) -> Range:
     start, length = whole[0], whole[1] - whole[0]
-    return start + length * n // pieces, start + length * (n + 1) // pieces
+    # Rounded up: a short range is in the first pieces, a long one in all.
+    return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)
+
+
+def unfinished(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
+    """Topic and partition of the ranges that go on after a piece of them."""
+    for name, topic in piece.items():
+        for partition, (_, end) in topic.offsets.items():
+            if end < whole[name].offsets[partition][1]:
+                yield name, partition
 
 
 def spans(pieces: Sequence[Position]) -> Iterator[tuple[str, int, list[Range]]]:

@@ -23,12 +23,16 @@ _SPACE = " \t\n\r"
 _value = json.JSONDecoder().raw_decode
 
 
-def protected(records: pa.Table, source: Source, correlation: str | None) -> pa.Table:
+def protected(
+    records: pa.Table, source: Source, correlation: str | None, *, is_json: bool
+) -> pa.Table:
     """Records, as `records.SCHEMA` has them, protected as their source declares; and `size`, their
     bytes as they came.
 
     Args:
         correlation: the header that holds an event's correlation id.
+        is_json: whether their values are; of another format they are protected when they are
+            decoded, and stay here as they came.
 
     Raises:
         DefinitionError: the key of tokens is not there.
@@ -37,7 +41,9 @@ def protected(records: pa.Table, source: Source, correlation: str | None) -> pa.
     ways = {name: way.change() for name, way in source.protect.items()}
     columns: dict[str, Any] = {
         "key": _key(records["key"], source),
-        "value": [_object(value, fields, ways) for value in records["value"].to_pylist()],
+        "value": [_object(value, fields, ways) for value in records["value"].to_pylist()]
+        if is_json
+        else records["value"],
         "headers": [
             _headers(each, "kafka_headers" in source.columns, correlation, ways)
             for each in records["headers"].to_pylist()

@@ -1,12 +1,14 @@
 """Records of Kafka, read by their offsets into memory."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
@@ -17,6 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tidemark.base.errors import DataError
 from tidemark.store.rows import INSTANT, compute
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
@@ -44,6 +47,8 @@ _TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAp
 
 _Of = tuple[str, int]
 """Topic and partition."""
+
+_Numbers = npt.NDArray[np.int64]
 
 
 class _Record(Protocol):
@@ -79,62 +84,38 @@ class Reader:
             auto_offset_reset="error",
         )
 
-    def read(self, pieces: Sequence[Position], enough: Event) -> pa.Table:
-        """The records of the pieces of a position, with the index of theirs in `chunk`.
+    def read(
+        self, pieces: Sequence[Position], enough: Event, wanted: Collection[str] = SCHEMA.names
+    ) -> Iterator[pa.Table]:
+        """The records of the pieces of a position, some at a time, with the index of theirs in
+        `chunk`.
 
         Offsets that hold no record (a transaction's marks, what compaction removed) are passed
         over. `position` is the record's place in its chunk, by partition and offset.
 
+        Args:
+            wanted: the columns that are asked for; of the others those are null that cost time.
+
         Raises:
             CancelledError: it was `enough` before they were there.
-            DataError: the brokers don't answer, or have the offsets no more.
+            DataError: the brokers don't answer, or have the offsets no more, which they had.
         """
         asked = {(topic, partition): r for topic, partition, r in spans(pieces)}
         asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
-        index = {of: n for n, of in enumerate(asked)}
-        found = [message for batch in self._fetched(asked, enough) for message in batch]
-        which = _numbers(map(index.__getitem__, map(_of, found)))
-        offsets = _numbers(m.offset() for m in found)
-        ends = np.array([ranges[-1][1] for ranges in asked.values()])
-        mine = offsets < ends[which] if found else np.zeros(0, bool)
-        if not mine.all():
-            found = [m for m, is_mine in zip(found, mine, strict=True) if is_mine]
-            which, offsets = which[mine], offsets[mine]
-        chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
-        for of, begins in _places(pieces).items():
-            if of in index:
-                mine = which == index[of]
-                starts = np.array([start for start, _ in asked[of]])
-                chunk[mine] = np.searchsorted(starts, offsets[mine], side="right") - 1
-                place[mine] = np.array(begins)[chunk[mine]] + offsets[mine] - starts[chunk[mine]]
-        of_partition = list(asked)
-        columns = {
-            "chunk": chunk,
-            "position": place,
-            "topic": _taken([topic for topic, _ in of_partition], which, pa.string()),
-            "partition": _taken([number for _, number in of_partition], which, pa.int32()),
-            "offset": offsets,
-            **_times(found),
-            "key": [m.key() for m in found],
-            "value": [m.value() for m in found],
-            "headers": _headers(found),
-        }
-        arrays = [
-            c if isinstance(c := columns[field.name], pa.Array) else pa.array(c, field.type)
-            for field in SCHEMA
-        ]
-        return pa.table(arrays, schema=SCHEMA)
+        places = {of: begins for of, begins in _places(pieces).items() if of in asked}
+        for batch in self._fetched(asked, enough):
+            yield _table(batch, asked, places, wanted)
 
-    def _fetched(
-        self, asked: Mapping[_Of, Sequence[Range]], enough: Event
-    ) -> Iterator[list[_Record]]:
-        """The records of these ranges, and some that come after them."""
-        ends = {of: ranges[-1][1] for of, ranges in asked.items()}
+    def _fetched(self, asked: Mapping[_Of, Sequence[Range]], enough: Event) -> Iterator["_Batch"]:
+        """The records of these ranges."""
+        of_partition = list(asked)
+        ends = np.array([ranges[-1][1] for ranges in asked.values()], np.int64)
+        open_ = dict(enumerate(ends.tolist()))
         self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
         self._brokers.listen()
         heard = time.monotonic()
         try:
-            while ends:
+            while open_:
                 if enough.is_set():
                     raise CancelledError
                 first = self._consumer.poll(0.5)
@@ -150,17 +131,23 @@ class Reader:
                 came: list[Any] = [first, *self._consumer.consume(_AT_ONCE, timeout=0)]
                 told = [message for message in came if message.error() is not None]
                 records = came if not told else [m for m in came if m.error() is None]
-                yield records
+                batch = _Batch.of(records, of_partition)
+                # What comes after the ranges is not asked for.
+                yield batch.where(batch.offsets < ends[batch.which])
                 for message in told:
                     self._check(message)
                 # A partition's end may be before the range's for a moment, when another broker has
                 # come to lead it: what is missing is still to come.
-                reached = {_of(m): m.offset() for m in told}
-                reached |= {_of(m): m.offset() + 1 for m in records}
-                for of, after in reached.items():
-                    if of in ends and after >= ends[of]:
-                        del ends[of]
-                        self._consumer.incremental_unassign([TopicPartition(*of)])
+                reached = batch.reached()
+                for message in told:
+                    if (of := _of(message)) in asked:
+                        number = of_partition.index(of)
+                        reached[number] = max(reached.get(number, 0), message.offset())
+                for number, after in reached.items():
+                    if number in open_ and after >= open_[number]:
+                        del open_[number]
+                        done = TopicPartition(*of_partition[number])
+                        self._consumer.incremental_unassign([done])
         finally:
             self._consumer.unassign()
 
@@ -169,16 +156,92 @@ class Reader:
         code = message.error().code()
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden(message.topic())
+        if code == KafkaError._AUTO_OFFSET_RESET:
+            place = f"{message.topic()}-{message.partition()}"
+            raise DataError(
+                f"Records of {place} went while they were read: retention, or somebody, removed "
+                "them. Begin the ingest again: it says which are gone."
+            )
         # The client looks for its group, which nothing here goes by.
         if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF):
             raise self._brokers.unreachable(KafkaException(message.error()))
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Some records.
+
+    Args:
+        which: of which of the partitions that were asked for each is.
+    """
+
+    records: Sequence[_Record]
+    which: _Numbers
+    offsets: _Numbers
+
+    @classmethod
+    def of(cls, records: Sequence[_Record], asked: Sequence[_Of]) -> "_Batch":
+        if len(asked) == 1:
+            # Each question to a record takes as long as to copy some hundred bytes of it.
+            which = np.zeros(len(records), np.int64)
+        else:
+            index = {of: n for n, of in enumerate(asked)}
+            which = _numbers(map(index.__getitem__, map(_of, records)))
+        return cls(records, which, _numbers(m.offset() for m in records))
+
+    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "_Batch":
+        if mask.all():
+            return self
+        records = [m for m, is_one in zip(self.records, mask, strict=True) if is_one]
+        return _Batch(records, self.which[mask], self.offsets[mask])
+
+    def reached(self) -> dict[int, int]:
+        """By partition, the offset after the last of its records."""
+        every = np.unique(self.which).tolist()
+        return {n: int(self.offsets[self.which == n][-1]) + 1 for n in every}
+
+
+def _table(
+    batch: _Batch,
+    asked: Mapping[_Of, Sequence[Range]],
+    places: Mapping[_Of, Sequence[int]],
+    wanted: Collection[str],
+) -> pa.Table:
+    """Records as a table, each in its chunk."""
+    which, offsets, found = batch.which, batch.offsets, batch.records
+    chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
+    for number, (of, ranges) in enumerate(asked.items()):
+        mine = which == number
+        starts = np.array([start for start, _ in ranges])
+        chunk[mine] = np.searchsorted(starts, offsets[mine], side="right") - 1
+        begins = np.array(places[of])
+        place[mine] = begins[chunk[mine]] + offsets[mine] - starts[chunk[mine]]
+    columns: dict[str, Any] = {
+        "chunk": chunk,
+        "position": place,
+        "topic": _taken([topic for topic, _ in asked], which, pa.string()),
+        "partition": _taken([number for _, number in asked], which, pa.int32()),
+        "offset": offsets,
+        "key": [m.key() for m in found],
+        "value": [m.value() for m in found],
+    }
+    if "timestamp" in wanted or "timestamp_type" in wanted:
+        columns |= _times(found)
+    if "headers" in wanted:
+        columns["headers"] = _headers(found)
+    nothing = [None] * len(found)
+    arrays = [
+        c if isinstance(c := columns.get(f.name, nothing), pa.Array) else pa.array(c, f.type)
+        for f in SCHEMA
+    ]
+    return pa.table(arrays, schema=SCHEMA)
 
 
 def _of(record: _Record) -> _Of:
     return record.topic(), record.partition()
 
 
-def _numbers(values: Iterable[int]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def _numbers(values: Iterable[int]) -> _Numbers:
     return np.fromiter(values, np.int64)
 
 

@@ -20,6 +20,9 @@ class KafkaTopic(Outlet):
     Where there is no such topic, it is made, and keeps its records for ever: who reads it from its
     beginning has the published table. Beside it there is one of positions, `<name>_positions`.
 
+    Example:
+        KafkaTopic("visits_by_minute", partitions=2)
+
     Args:
         name: the topic's.
         servers: `host:port`, several separated by commas; by default the setting kafka_servers.

@@ -38,6 +38,14 @@ class Lane:
     checkpoint are written again. The header `read_from` tells by which record of the feed each was
     made, so that who reads may pass over what comes again.
 
+    Example:
+        Lane(
+            name="visits_seen",
+            feed=KafkaFeed(visits, topics=["visits"]),
+            prepare=visits_hourly.function,
+            to=KafkaTopic("visits_seen"),
+        )
+
     Args:
         name: lower-case letters, digits and underscores.
         feed: where records come from, how they are decoded, and what of them is protected.

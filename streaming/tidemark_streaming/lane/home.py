@@ -24,9 +24,14 @@ from tidemark_streaming.lane.options import secrets
 MEMORY = "1g"
 
 
+def place(settings: Settings, name: str) -> Path:
+    """The folder of a lane."""
+    return _folder(settings) / name
+
+
 def settings_of(settings: Settings, name: str) -> Settings:
     """The settings by which a lane's Spark is found: those of the home, with its own place."""
-    home = _folder(settings) / name
+    home = place(settings, name)
     record = engine.Managed(home, "engine").running()
     port = free_port() if record is None else record.port
     own = {"home": home, "engine_port": port, "engine_memory": MEMORY, "remote": None}
@@ -54,14 +59,20 @@ def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
     return own
 
 
+def started(settings: Settings, name: str) -> bool:
+    """Whether somebody has started a lane's Spark and nobody has stopped it, whether or not it
+    runs."""
+    return engine.Managed(_folder(settings) / name, "engine").recorded() is not None
+
+
 def runs(settings: Settings, name: str) -> bool:
     """Whether a lane's Spark runs."""
-    return engine.Managed(_folder(settings) / name, "engine").running() is not None
+    return engine.Managed(place(settings, name), "engine").running() is not None
 
 
 def running(settings: Settings) -> list[str]:
     """The lanes whose Spark runs, by name."""
-    names = sorted(place.name for place in _folder(settings).glob("*"))
+    names = sorted(folder.name for folder in _folder(settings).glob("*"))
     return [name for name in names if runs(settings, name)]
 
 
@@ -77,6 +88,18 @@ def session(own: Settings) -> SparkSession:
         own: what `ensure` gave.
     """
     return engine.session(own, _session_id(own))
+
+
+@contextmanager
+def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
+    """The session in which the queries of a lane live that runs, for the length of a block.
+
+    Raises:
+        EngineError: its Spark does not answer.
+    """
+    own = settings_of(settings, name)
+    with engine.visit(own, _session_id(own)) as spark:
+        yield spark
 
 
 def _folder(settings: Settings) -> Path:

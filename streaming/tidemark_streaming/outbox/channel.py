@@ -40,6 +40,12 @@ _FENCED = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_TXN_STATE,
 )
+_UNRIGHTED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 _COMMIT = 60.0
 """Seconds for the brokers to finish a transaction."""
@@ -205,8 +211,12 @@ class Channel:
         if not missing:
             return
         admin = self._brokers.connect(AdminClient)
-        for made in admin.create_topics(missing, request_timeout=PATIENCE).values():
-            self._ask(lambda made=made: made.result(PATIENCE + 1), KafkaError.TOPIC_ALREADY_EXISTS)
+        for name, made in admin.create_topics(missing, request_timeout=PATIENCE).items():
+            self._ask(
+                lambda made=made: made.result(PATIENCE + 1),
+                KafkaError.TOPIC_ALREADY_EXISTS,
+                making=name,
+            )
         deadline = time.monotonic() + PATIENCE
         while not all(cluster.has(topic.topic) for topic in missing):
             if time.monotonic() > deadline:
@@ -243,6 +253,11 @@ class Channel:
                 if error is None:
                     own = message.key() == self._asset.encode()
                     found = message.value() if own else found
+                elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    # The client looks for its group, which nothing here goes by.
+                    continue
+                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise self._forbidden("read from", "Read", self.topic.positions)
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise self._unwritable(error.str())
                 if error is not None or (message.offset() or 0) >= end - 1:
@@ -250,13 +265,17 @@ class Channel:
         finally:
             consumer.close()
 
-    def _ask(self, question: Callable[[], T], *passed_over: int) -> T | None:
+    def _ask(
+        self, question: Callable[[], T], *passed_over: int, making: str | None = None
+    ) -> T | None:
         try:
             return question()
         except KafkaException as failure:
             error: Any = failure.args[0]
             if error.code() in passed_over:
                 return None
+            if error.code() in _UNRIGHTED:
+                raise self._unrighted(error, making) from None
             if error.code() in _FENCED:
                 raise ConflictError(
                     f"Another process brings '{self._asset}' out to {self.topic} by now."
@@ -264,6 +283,32 @@ class Channel:
             raise self._unwritable(error.str()) from None
         except TimeoutError:
             raise self._unwritable("no answer") from None
+
+    def _unrighted(self, error: KafkaError, making: str | None) -> DataError:
+        """That this client may not do what it asked for."""
+        user = self._brokers.user
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return self._forbidden("write by", "Write", self._name, "transactional-id")
+        if making is not None:
+            return self._refused(
+                f"topic '{making}' is not there, or {user} may not see it; and that user may not "
+                "make it. Make it, or allow that user Create on it; and allow Write, if that is "
+                "what it lacks (kafka-acls --add --operation Write --topic)"
+            )
+        return self._refused(
+            f"{user} may not write to '{self.topic.name}', or not to '{self.topic.positions}'. "
+            "Allow that user Write on both (kafka-acls --add --operation Write --topic)"
+        )
+
+    def _forbidden(self, doing: str, operation: str, name: str, kind: str = "topic") -> DataError:
+        what = kind.replace("-", " ")
+        return self._refused(
+            f"{self._brokers.user} may not {doing} the {what} '{name}'. Allow that user "
+            f"{operation} on it (kafka-acls --add --operation {operation} --{kind} '{name}')"
+        )
+
+    def _refused(self, sentence: str) -> DataError:
+        return DataError(f"{self.topic} at {self.topic.at} can't be written: {sentence}.")
 
     def _unwritable(self, reason: str) -> DataError:
         refused = self._brokers.refusal()

@@ -37,10 +37,10 @@ def follow(
     """Bring out what is published until `ended` is set.
 
     Args:
-        told: what was brought out, whenever something was.
+        told: what was brought out, whenever something was, and when all is well after a failure.
         failed: why something could not be, whenever that is.
     """
-    outbox, wait, done = Outbox(warehouse, transform), EVERY, None
+    outbox, wait, done, fails = Outbox(warehouse, transform), EVERY, None, False
     while not ended.is_set():
         head = warehouse.head(transform.table)
         if head is not None and head != done:
@@ -48,14 +48,14 @@ def follow(
                 emitted = outbox.emit()
             except ConflictError as error:
                 failed(error)
-                wait = ELSEWHERE
+                wait, fails = ELSEWHERE, True
             except TidemarkError as error:
                 failed(error)
-                wait = min(wait * 2, LONGEST)
+                wait, fails = min(wait * 2, LONGEST), True
             else:
-                done, wait = head, EVERY
-                if emitted.transactions:
+                if emitted.transactions or fails:
                     told(emitted)
+                done, wait, fails = head, EVERY, False
         ended.wait(wait)
 
 

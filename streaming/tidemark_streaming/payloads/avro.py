@@ -29,6 +29,9 @@ class Avro:
     record names its schema by an id, it is read as that one wrote it, and resolved to `schema`,
     where one is given: fields that the writer did not know have the defaults of `schema` then.
 
+    Example:
+        Avro(registry="schemas")  # each value names its schema by an id
+
     Args:
         schema: a file with a schema, or its text.
         by_id: whether each value begins with its schema's id, as Confluent's serializers write it;
@@ -59,8 +62,11 @@ class Avro:
     def decode(
         self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
     ) -> DataFrame:
+        return decoded(spark, records, columns, self.event)
+
+    def event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id
-        return decoded(spark, records, columns, self._named if named else self._bare)
+        return self._named(value) if named else self._bare(value)
 
     def _bare(self, value: bytes) -> Event:
         return _read(value, self._reader, None, "the schema that is given")

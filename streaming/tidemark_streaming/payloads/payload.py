@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.compute.protect import protect
+from tidemark.define.protection import Drop, Protection
 from tidemark.engine.requests import as_fetched
 from tidemark.store.rows import SENT, frame
 
@@ -44,6 +47,24 @@ Event = Mapping[str, Any]
 """An event's fields, by their names."""
 
 
+@runtime_checkable
+class InMemory(Protocol):
+    """A format that is decoded in this process, so that events can be protected before anything of
+    them is sent."""
+
+    def event(self, value: bytes) -> Event:
+        """The fields of a value.
+
+        Raises:
+            UndecodableError: it has none.
+            DataError: what is needed to decode can't be had at the moment.
+        """
+        ...
+
+
+_AS_IT_COMES: Mapping[str, Protection] = MappingProxyType({})
+
+
 def given(spark: SparkSession, records: pa.Table) -> DataFrame:
     """Records, for the engine to work on with all its cores."""
     rows = frame(spark, records)
@@ -56,11 +77,17 @@ def decoded(
     records: pa.Table,
     columns: Mapping[str, str],
     decode: Callable[[bytes], Event],
+    ways: Mapping[str, Protection] = _AS_IT_COMES,
 ) -> DataFrame:
     """The same as `Payload.decode`, of a format that is decoded in this process.
 
     Args:
-        decode: the fields of a value; raises UndecodableError.
+        decode: the fields of a value, as `InMemory.event`.
+        ways: how columns are protected. If any is, the engine is sent no value as it came.
+
+    Raises:
+        DataError: what is needed to decode can't be had at the moment.
+        DefinitionError: the key of tokens is not there.
     """
     events, reasons = list[Event](), list[str | None]()
     for value in records["value"].to_pylist():
@@ -75,10 +102,27 @@ def decoded(
     if columns:
         ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
         schema = as_fetched(spark.createDataFrame([], ddl).schema)
-        arrays = [_column(events, field, columns[field.name], reasons) for field in schema]
+        arrays = [_protected(events, f, columns[f.name], reasons, ways.get(f.name)) for f in schema]
         struct = pa.StructArray.from_arrays(arrays, fields=list(schema))
         records = records.append_column("event", struct)
+    if ways:
+        values = records.column_names.index("value")
+        records = records.set_column(values, "value", pa.nulls(len(records), pa.binary()))
     return given(spark, records.append_column("reason", pa.array(reasons, pa.string())))
+
+
+def _protected(
+    events: Sequence[Event],
+    field: pa.Field,
+    kind: str,
+    reasons: list[str | None],
+    way: Protection | None,
+) -> pa.Array:
+    """The values of a column, protected; of one that is dropped nobody asks whether they fit."""
+    if isinstance(way, Drop):
+        return pa.nulls(len(events), field.type)
+    values = _column(events, field, kind, reasons)
+    return values if way is None else protect(values, way)
 
 
 def _column(

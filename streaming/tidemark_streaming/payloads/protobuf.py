@@ -49,9 +49,9 @@ class Protobuf:
     def decode(
         self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
     ) -> DataFrame:
-        return decoded(spark, records, columns, self._read)
+        return decoded(spark, records, columns, self.event)
 
-    def _read(self, value: bytes) -> Event:
+    def event(self, value: bytes) -> Event:
         content = _after_place(split(value)[1]) if self.by_id else value
         try:
             return _fields(self._class.FromString(content))

@@ -12,7 +12,7 @@ from typing import Any
 from tidemark.base.errors import DataError
 from tidemark.base.instants import instant, iso
 from tidemark.define.transform import WindowedTransform
-from tidemark_streaming.glance import whole
+from tidemark_streaming.scan import whole
 
 Rows = list[dict[str, Any]]
 _WINDOW = ("window_start", "window_end")

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
+from tidemark.run.admission import Admission
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
@@ -98,7 +99,7 @@ def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:
         return
     # A query's Python worker has ten seconds to come up, which several at once may not.
     with _STARTING:
-        query = continuous.start(warehouse, transform, arrivals_per_run=way, available_now=True)
+        query = continuous.start(warehouse, transform, admission=Admission(way), available_now=True)
     query.awaitTermination()
 
 

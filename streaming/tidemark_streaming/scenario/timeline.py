@@ -91,7 +91,7 @@ def _about(scenario: Scenario) -> str:
             f"watermark {scenario.source.watermark}",
             f"lateness {describe(t.allowed_lateness)}",
             f"fires {t.trigger}",
-            f"{t.accumulation}",
+            *([t.accumulation] if t.accumulation else []),
             *([f"unique {t.unique}"] if t.unique else []),
         ]
     )

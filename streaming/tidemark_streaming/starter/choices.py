@@ -10,6 +10,7 @@ from typing import Literal
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import RESERVED
+from tidemark.define.source import RUN_COLUMNS
 
 Kind = Literal["files", "kafka"]
 
@@ -25,7 +26,7 @@ FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "te
 """What a package beside them can't be called; `marts` is a code location of Dagster."""
 TAKEN = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
 """What the project's modules have for names already."""
-COLUMNS = ("counted", "day", "highest", "mean", "total", *RESERVED)
+COLUMNS = ("counted", "day", "highest", "mean", "total", *RESERVED, *RUN_COLUMNS)
 """What the project's tables have for columns already."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
@@ -103,10 +104,18 @@ def check_column(name: str) -> None:
     Raises:
         DefinitionError: why not.
     """
-    if not _COLUMN.fullmatch(name):
-        raise _wrong("column", name, "use letters, digits and '_', no digit first")
-    if name.lower() in COLUMNS:
-        raise _wrong("column", name, "the project's tables have a column of that name already")
+    reason = why_unfit(name)
+    if reason is not None:
+        raise _wrong("column", name, reason)
+
+
+def why_unfit(column: str) -> str | None:
+    """Why a column can't be one of the three that are chosen; nothing where it can."""
+    if not _COLUMN.fullmatch(column):
+        return "use letters, digits and '_', no digit first"
+    if column.lower() in COLUMNS:
+        return "the project's tables have a column of that name already"
+    return None
 
 
 def _check_name(what: str, name: str) -> None:

@@ -1,5 +1,6 @@
 """A user's own file, as the first events of a new project: its columns, and their kinds."""
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,6 +8,11 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tidemark.base.errors import DataError
+from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
+from tidemark_streaming.starter.choices import why_unfit
+
+_ID = re.compile(r"(?i:(.*[_\W])?(id|uuid|guid|key|no|nr|number))|.*[a-z0-9]I[dD]")
+"""A column that probably tells one event, or one thing, from another."""
 
 
 class Sample(NamedTuple):
@@ -14,9 +20,9 @@ class Sample(NamedTuple):
 
     Args:
         columns: their types, as a source has them, in their order.
-        time: the columns that can say when an event happened.
-        key: those by which windows can be computed.
-        value: those of numbers.
+        time: the columns that can say when an event happened, first that which does it probably.
+        key: those by which windows can be computed, in that order too.
+        value: those of numbers, likewise.
         table: all of it.
     """
 
@@ -35,33 +41,61 @@ def look(path: Path) -> Sample:
     """Read a file of CSV with a header.
 
     Raises:
-        DataError: it can't be read, or has no column of time, of text or of numbers.
+        DataError: it can't be read, has a column that no source can have, or has none of time, of
+            text or of numbers.
     """
     try:
         table = csv.read_csv(path)
     except (OSError, pa.ArrowInvalid) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"'{path}' can't be read as CSV with a header: {reason}.") from None
+    _check_columns(path, table.column_names)
     kinds = {name: _kind(table.schema.field(name).type) for name in table.column_names}
-    found = Sample(
-        kinds,
-        _of(kinds, "TIMESTAMP"),
-        _of(kinds, "STRING"),
-        # Whole numbers are numbers of something more often than amounts of it.
-        [*_of(kinds, "DOUBLE"), *_of(kinds, "BIGINT")],
-        table,
-    )
-    for what, names, example in (
-        ("times", found.time, "2026-01-31T09:30:00Z"),
-        ("texts", found.key, "york"),
-        ("numbers", found.value, "12.5"),
-    ):
-        if not names:
+
+    def choice(what: str, example: str, *wanted: str) -> list[str]:
+        there = [name for kind in wanted for name in kinds if kinds[name] == kind]
+        fit = [name for name in there if why_unfit(name) is None]
+        if not there:
             raise DataError(
                 f"'{path}' has no column of {what} such as {example}, which the project's windows "
                 f"need; its columns are {', '.join(f'{n} ({k})' for n, k in kinds.items())}."
             )
-    return found
+        if not fit:
+            raise DataError(
+                f"'{path}' has a column of {what}, '{there[0]}', whose name the project can't "
+                f"use ({why_unfit(there[0])}): rename it in the header."
+            )
+        # What an id comes to says nothing, and windows by it have an event each.
+        return sorted(fit, key=lambda name: _ID.fullmatch(name) is not None)
+
+    return Sample(
+        kinds,
+        choice("times", "2026-01-31T09:30:00Z", "TIMESTAMP"),
+        choice("texts", "york", "STRING"),
+        # Whole numbers are numbers of something more often than amounts of it.
+        choice("numbers", "12.5", "DOUBLE", "BIGINT"),
+        table,
+    )
+
+
+def _check_columns(path: Path, names: list[str]) -> None:
+    """Refuse columns that no source can have."""
+    lower = [name.lower() for name in names]
+    for name in names:
+        if not name.strip():
+            reason = "has no name"
+        elif "`" in name or not name.isprintable():
+            reason = "has a character in its name that no column can have"
+        elif lower.count(name.lower()) > 1:
+            reason = "is there twice, as capitals make no difference"
+        elif name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):
+            reason = "has a name that Tidemark's own columns have"
+        else:
+            continue
+        raise DataError(
+            f"The column '{name}', number {names.index(name) + 1} of '{path}', {reason}: rename it "
+            "in the header."
+        )
 
 
 def _kind(of: pa.DataType) -> str:
@@ -74,7 +108,3 @@ def _kind(of: pa.DataType) -> str:
     if pa.types.is_boolean(of):
         return "BOOLEAN"
     return "DATE" if pa.types.is_date(of) else "STRING"
-
-
-def _of(kinds: dict[str, str], wanted: str) -> list[str]:
-    return [name for name, kind in kinds.items() if kind == wanted]

@@ -1,5 +1,6 @@
 """A project is written: the template's files, under the names that were chosen."""
 
+import json
 import re
 import shutil
 import tempfile
@@ -58,7 +59,8 @@ def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
     if sample is not None:
         to = place / "landing" / choices.events
         to.mkdir(parents=True)
-        shutil.copyfile(sample, to / sample.name)
+        # Files whose names begin with these are no arrivals.
+        shutil.copyfile(sample, to / (sample.name.lstrip("._") or "1.csv"))
 
 
 def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
@@ -84,8 +86,17 @@ def _completed(name: Path, text: str, choices: Choices) -> str:
     if name.name == "sources.py" and choices.columns is not None:
         # A value that happens to be whole in the first file need not be so in the next.
         kinds = {**choices.columns, choices.value: "DOUBLE"}
-        lines = "".join(f'        "{column}": "{kind}",\n' for column, kind in kinds.items())
-        return re.sub(r"(columns=\{\n).*?(    \},\n)", rf"\g<1>{lines}\g<2>", text, flags=re.S)
+        # The header's own words, which become text of Python and nothing else.
+        lines = "".join(
+            f'        {json.dumps(column, ensure_ascii=False)}: "{kind}",\n'
+            for column, kind in kinds.items()
+        )
+        return re.sub(
+            r"(columns=\{\n).*?(    \},\n)",
+            lambda found: f"{found[1]}{lines}{found[2]}",
+            text,
+            flags=re.DOTALL,
+        )
     if name.name == "definitions.py":
         return text.replace('start_date="2026-01-01"', f'start_date="{choices.begins}"')
     return text

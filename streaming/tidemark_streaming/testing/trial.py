@@ -28,6 +28,8 @@ from tidemark_streaming.scenario.simulate import Result, simulate
 from tidemark_streaming.testing.cuts import cuts
 from tidemark_streaming.testing.written import Row, items, write
 
+__all__ = ["Trial", "Trials"]
+
 _WIDTH = 100
 
 

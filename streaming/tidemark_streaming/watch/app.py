@@ -7,7 +7,9 @@ import asyncio
 import json
 import time
 import zlib
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -18,6 +20,7 @@ from starlette.routing import Route
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
 from tidemark_streaming.watch import metrics, page
+from tidemark_streaming.watch.backlogs import EVERY
 from tidemark_streaming.watch.sight import Sight, Watcher
 
 FRESH = 0.9
@@ -73,6 +76,21 @@ def application(settings: Settings, watcher: Watcher) -> Starlette:
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="application/json", headers=headers)
 
+    @asynccontextmanager
+    async def looking(_: Starlette) -> AsyncIterator[None]:
+        """Look also when nobody asks: what waits in Kafka is known from then on."""
+
+        async def look() -> None:
+            while True:
+                with suppress(Exception):
+                    # Who asks is told of it.
+                    await sights.now()
+                await asyncio.sleep(EVERY)
+
+        task = asyncio.create_task(look())
+        yield
+        task.cancel()
+
     async def ready(_: Request) -> Response:
         await sights.now()
         return PlainTextResponse("ready\n")
@@ -88,5 +106,6 @@ def application(settings: Settings, watcher: Watcher) -> Starlette:
             Route("/state", state),
             Route("/metrics", exposed),
             Route("/ready", ready),
-        ]
+        ],
+        lifespan=looking,
     )

@@ -1,18 +1,23 @@
 """What waits in Kafka: asked in the background, as brokers that don't answer hold nobody up."""
 
 import time
+from collections import defaultdict, deque
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 
 from tidemark.base.errors import TidemarkError
 from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.watch.answers import Answers
 
 EVERY = 5.0
 """Seconds between two questions to the brokers of a source."""
 
 PATIENCE = 2.0
 """Seconds that they have to answer."""
+
+KEPT = 20_000
+"""Answers that are kept of a source: those of a day."""
 
 
 @dataclass(frozen=True)
@@ -21,20 +26,32 @@ class Backlog:
 
     Args:
         waiting: records, by topic and partition: offsets that the timeline is not through yet.
-        trouble: why that is not known: the brokers don't answer, or have no such topic.
+        trouble: why that is not known: the brokers don't answer, refuse the client, or have no such
+            topic.
+        passing: whether the trouble may pass by itself: they don't answer just now.
     """
 
     waiting: Mapping[tuple[str, int], int]
     trouble: str | None = None
+    passing: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether the brokers don't answer."""
+        return self.trouble is not None and self.passing
+
+    @property
+    def refused(self) -> bool:
+        """Whether they answer, and what waits can't be told until somebody mends it."""
+        return self.trouble is not None and not self.passing
 
 
 class Backlogs:
     """Asks the brokers of Kafka's sources."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="brokers")
-        self._asked = dict[str, tuple[float, Future[Backlog]]]()
-        self._known = dict[str, Backlog]()
+        self._answers = Answers[Backlog](EVERY)
+        self._past = defaultdict[str, deque[tuple[int, int]]](lambda: deque(maxlen=KEPT))
 
     def backlog(self, feed: KafkaFeed, position: str | None) -> Backlog:
         """What waited when the brokers were asked last, some seconds ago at most; the first time
@@ -43,23 +60,23 @@ class Backlogs:
         Args:
             position: of the source's newest arrival, as the timeline has it.
         """
-        name = feed.source.name
-        asked = self._asked.get(name)
-        if asked is not None and asked[1].done():
-            self._known[name] = asked[1].result()
-        if asked is None or (asked[1].done() and time.monotonic() - asked[0] > EVERY):
-            asked = (time.monotonic(), self._pool.submit(_ask, feed, position))
-            self._asked[name] = asked
-        if name not in self._known:
-            wait([asked[1]], 2 * PATIENCE)
-            if asked[1].done():
-                self._known[name] = asked[1].result()
-        nothing = Backlog({}, f"Kafka at {feed.servers or 'kafka_servers'} has not answered yet.")
-        return self._known.get(name, nothing)
+        found = self._answers.newest(
+            feed.source.name, partial(self._ask, feed, position), 2 * PATIENCE
+        )
+        where = feed.servers or "kafka_servers"
+        nothing = Backlog({}, f"Kafka at {where} has not answered yet.", passing=True)
+        return nothing if found is None else found
 
+    def past(self, source: str) -> list[tuple[int, int]]:
+        """When the brokers of a source answered, in microseconds, and how many records waited
+        then, in all."""
+        return list(self._past[source])
 
-def _ask(feed: KafkaFeed, position: str | None) -> Backlog:
-    try:
-        return Backlog(feed.waiting(position, PATIENCE))
-    except TidemarkError as error:
-        return Backlog({}, str(error))
+    def _ask(self, feed: KafkaFeed, position: str | None) -> Backlog:
+        try:
+            found = Backlog(feed.waiting(position, PATIENCE))
+        except TidemarkError as error:
+            return Backlog({}, str(error), passing=error.passing)
+        total = sum(found.waiting.values())
+        self._past[feed.source.name].append((time.time_ns() // 1000, total))
+        return found

@@ -4,10 +4,11 @@ Timeline and ledger only grow, so each row is read once. What the counts say is 
 say, from their first row on: they do not begin anew with this process.
 """
 
+import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,13 @@ from tidemark_streaming.watch.tables import Tables
 BOUNDS = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
 )
-"""Upper bounds of the histograms' buckets, in seconds."""
+"""Upper bounds of the buckets of what runs and their steps take, in seconds."""
+
+LATENCIES = (
+    *(0.05, 0.1, 0.25, 0.5, 0.6, 0.75, 0.9, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0),
+    *(3.5, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0),
+)
+"""The same of latencies: fine where a stream's lie, as a quantile is told by its bucket."""
 
 RECENT = 20_000
 """Runs of an asset that the page can look back to."""
@@ -30,29 +37,36 @@ VERDICTS = ("on_time", "late", "too_late", "no_event_time", "duplicate")
 
 _ARRIVALS = (
     *("arrival", "arrived_at", "watermark_after", "rows", "max_event_time", "bytes"),
-    *("position", "dead_letters"),
+    *("position", "dead_letters", "undeclared"),
 )
 _RUNS = (
     *("asset", "life", "mode", "seq", "from_arrival", "through_arrival", "window_from"),
     *("started_at", "watermark", "windows", "quarantined", *VERDICTS, *ledger.ENDED.values()),
+    "limited_by",
 )
 
 
 class Histogram:
-    """How often which duration was seen, in seconds."""
+    """How often which duration was seen, in seconds.
 
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS) + 1)
+    Args:
+        bounds: upper ones, of its buckets.
+    """
+
+    def __init__(self, bounds: Sequence[float] = BOUNDS) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
         """Count a duration."""
-        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self._counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
     def buckets(self) -> list[tuple[str, int]]:
         """For each bound, as text, how many were not above it."""
-        names, total, found = [*(f"{b:g}" for b in BOUNDS), "+Inf"], 0, list[tuple[str, int]]()
+        names, total = [*(f"{b:g}" for b in self._bounds), "+Inf"], 0
+        found = list[tuple[str, int]]()
         for name, count in zip(names, self._counts, strict=True):
             total += count
             found.append((name, total))
@@ -75,6 +89,7 @@ class Arrivals:
         self.watermark: int | None = None
         self.newest_event: int | None = None
         self.position: str | None = None
+        self.undeclared = set[str]()
 
     @property
     def count(self) -> int:
@@ -112,6 +127,7 @@ class Arrivals:
             self.bytes += row["bytes"]
             self._letters += row["dead_letters"] or 0
             self._returned.update(returned(row["position"]))
+            self.undeclared.update(json.loads(row["undeclared"] or "[]"))
             self.watermark = row["watermark_after"]
             # What came by other ways says nothing of topics, as a replay of dead letters.
             if position.read(row["position"]):
@@ -127,6 +143,8 @@ class Run:
         seconds: how long it took.
         rows: events that came new: of an increment those of its arrivals, each once; of a roll-up
             those that it merged; of others none.
+        latency: from the newest event of an arrival until it ended, in seconds, of that of its
+            arrivals for which this is longest; None where it took in none, and of recordings.
         watermark: the one that it has reached.
         steps: how long each of its steps took, in seconds, in their order; none where the ledger
             does not tell of them.
@@ -141,6 +159,11 @@ class Run:
     too_late: int
     watermark: int | None
     steps: Mapping[str, float]
+    latency: float | None = None
+
+
+def _latencies() -> Histogram:
+    return Histogram(LATENCIES)
 
 
 @dataclass
@@ -154,6 +177,8 @@ class Runs:
         watermark: the one after that arrival.
         seconds: how long they took, by mode.
         steps: how long their steps took, by mode and step.
+        limited: how many were limited, by which limit.
+        limited_by: the limit of the newest one; None where it took in all that had come.
         from_arrival, from_event: how long after an arrival, and after its newest event, the run
             ended that had taken it in. Not of recordings.
     """
@@ -163,12 +188,14 @@ class Runs:
     ended: Counter[str] = field(default_factory=Counter)
     counted: Counter[tuple[str, str]] = field(default_factory=Counter)
     withheld: int = 0
+    limited: Counter[str] = field(default_factory=Counter)
+    limited_by: str | None = None
     as_of: int = -1
     watermark: int | None = None
     seconds: dict[str, Histogram] = field(default_factory=dict)
     steps: dict[tuple[str, str], Histogram] = field(default_factory=dict)
-    from_arrival: Histogram = field(default_factory=Histogram)
-    from_event: Histogram = field(default_factory=Histogram)
+    from_arrival: Histogram = field(default_factory=_latencies)
+    from_event: Histogram = field(default_factory=_latencies)
     recent: deque[Run] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def add(self, row: Mapping[str, Any], arrivals: Arrivals, *, played: bool) -> None:
@@ -183,6 +210,9 @@ class Runs:
         self.seq, self.ended_at = row["seq"], ended
         self.ended[mode] += 1
         self.withheld += row["quarantined"]
+        self.limited_by = row["limited_by"]
+        if self.limited_by is not None:
+            self.limited[self.limited_by] += 1
         self.seconds.setdefault(mode, Histogram()).observe(took)
         steps = {step: (end - start) / 1e6 for step, start, end in ledger.spans(row)}
         for step, lasted in steps.items():
@@ -193,11 +223,13 @@ class Runs:
         if whole and through >= self.as_of:
             self.as_of, self.watermark = through, row["watermark"]
         known = through < arrivals.count
-        after = row["from_arrival"]
+        after, latency = row["from_arrival"], None
         if mode == "incremental" and known and not played:
             for n in range(after + 1, through + 1):
                 self.from_arrival.observe(max(0, ended - arrivals.arrived_at[n]) / 1e6)
-                self.from_event.observe(max(0, ended - arrivals.event[n]) / 1e6)
+                since = max(0, ended - arrivals.event[n]) / 1e6
+                self.from_event.observe(since)
+                latency = max(latency or 0.0, since)
         events = sum(row[verdict] for verdict in VERDICTS)
         self.recent.append(
             Run(
@@ -210,6 +242,7 @@ class Runs:
                 too_late=row["too_late"],
                 watermark=row["watermark"],
                 steps=steps,
+                latency=latency,
             )
         )
 

@@ -19,8 +19,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from tidemark.base.instants import INFINITY
+from tidemark_streaming.supervisor import RUNNING
 from tidemark_streaming.watch.history import Histogram
 from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
+from tidemark_streaming.watch.ways_out import OutletSight
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
@@ -97,10 +99,28 @@ def _waiting(sight: Sight) -> Iterator[Sample]:
             yield (source.name, topic, str(partition)), count
 
 
-def _brokers(sight: Sight) -> Iterator[Sample]:
+def _up(sight: Sight) -> Iterator[Sample]:
     for source in sight.sources:
         if source.backlog is not None:
-            yield (source.name,), int(source.backlog.trouble is None)
+            yield (source.name,), int(not source.backlog.silent)
+
+
+def _refused(sight: Sight) -> Iterator[Sample]:
+    for source in sight.sources:
+        if source.backlog is not None:
+            yield (source.name,), int(source.backlog.refused)
+
+
+def _carried(sight: Sight) -> Iterator[Sample]:
+    for lane in sight.lanes:
+        for (topic, partition), count in sorted(lane.waiting.items()):
+            yield (lane.name, topic, str(partition)), count
+
+
+def _outlets(
+    value: Callable[[OutletSight, Sight], float | None],
+) -> Callable[[Sight], Iterable[Sample]]:
+    return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.outlets)
 
 
 def _seconds(instant: int | None) -> float | None:
@@ -118,6 +138,13 @@ METRICS: tuple[Told, ...] = (
         "those too that have come back.",
         # A series that begins with the first of them would not be seen to have risen.
         lambda s: s.dead_letters or 0,
+    ),
+    _source(
+        "undeclared_fields",
+        GAUGE,
+        "Fields of JSON from Kafka that are no columns of the source, and were passed over, as far "
+        "as was looked.",
+        lambda s: s.undeclared,
     ),
     _source(
         "last_arrival_timestamp_seconds",
@@ -149,14 +176,87 @@ METRICS: tuple[Told, ...] = (
         GAUGE,
         ("source",),
         "1 where the brokers of a Kafka source answer, else 0.",
-        _brokers,
+        _up,
+    ),
+    Told(
+        "tidemark_kafka_refused",
+        GAUGE,
+        ("source",),
+        "1 where they answer and a source can't be read all the same, else 0: no such topic, a "
+        "missing right, a wrong password, a certificate; the page says which.",
+        _refused,
     ),
     Told(
         "tidemark_kafka_consumer_lag",
         GAUGE,
         ("source", "topic", "partition"),
-        "Offsets that are in Kafka and not in the log yet; none while the brokers don't answer.",
+        "Offsets that are in Kafka and not in the log yet; none while that can't be asked.",
         _waiting,
+    ),
+    Told(
+        "tidemark_ingest_up",
+        GAUGE,
+        ("source",),
+        "1 while an ingest of the source is at work on this machine; 0 where `tidemark ingest "
+        "--follow` has ended and nobody ended it. Else none.",
+        lambda s: (
+            ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
+        ),
+    ),
+    Told(
+        "tidemark_source_stands",
+        GAUGE,
+        ("source",),
+        "1 where the newest ingest of the source was refused, until a person mends what it says: "
+        "an incompatible change, records that are gone; else 0.",
+        lambda s: (((n,), int(i.refused is not None)) for n, i in s.services.ingests.items()),
+    ),
+    Told(
+        "tidemark_outbox_up",
+        GAUGE,
+        ("asset", "topic"),
+        "Of each asset that publishes to a topic, 1 where it is known how far that is, else 0.",
+        _outlets(lambda o, _: int(o.trouble is None)),
+    ),
+    Told(
+        "tidemark_outbox_versions_behind",
+        GAUGE,
+        ("asset", "topic"),
+        "Versions of the published table that its topic has not; none while that is not known.",
+        _outlets(lambda o, _: o.behind),
+    ),
+    Told(
+        "tidemark_outbox_lag_seconds",
+        GAUGE,
+        ("asset", "topic"),
+        "How long the first of these has waited; 0 where none does.",
+        _outlets(lambda o, s: o.waits(s.at)),
+    ),
+    Told(
+        "tidemark_emit_up",
+        GAUGE,
+        ("asset",),
+        "Of each `tidemark emit --follow`, 1 while it brings out, 0 where it waits, or has ended "
+        "and nobody ended it. Else none.",
+        lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.emits.items()),
+    ),
+    Told(
+        "tidemark_lane_up",
+        GAUGE,
+        ("lane",),
+        "Of each lane that should run, 1 while its Spark does and nothing is waited for, else 0.",
+        lambda s: (
+            ((n,), None if lane.state is None else int(lane.state == RUNNING))
+            for n, lane in s.services.lanes.items()
+        ),
+    ),
+    Told(
+        "tidemark_lane_consumer_lag",
+        GAUGE,
+        ("lane", "topic", "partition"),
+        "Offsets that are in Kafka and not in the newest checkpoint of a lane, which is some time "
+        "old; none before the first, and while the brokers don't answer.",
+        _carried,
     ),
     _of_assets(
         "events_total",
@@ -211,6 +311,15 @@ METRICS: tuple[Told, ...] = (
         "Arrivals of its source that are not in the asset yet.",
         lambda a: a.behind,
     ),
+    _asset("rows_waiting", GAUGE, "The events of these.", lambda a: a.rows_waiting),
+    _of_assets(
+        "limited_runs_total",
+        COUNTER,
+        ("limit",),
+        "Runs that left arrivals to the next one, as they were limited: to so many arrivals, rows "
+        "or bytes a run.",
+        lambda a: {(limit,): count for limit, count in sorted(a.runs.limited.items())},
+    ),
     _asset(
         "watermark_timestamp_seconds",
         GAUGE,
@@ -249,8 +358,9 @@ METRICS: tuple[Told, ...] = (
         "tidemark_stream_running",
         GAUGE,
         ("asset",),
-        "Of each stream that should run, 1 where the supervisor saw it run in the last two "
-        "minutes, else 0.",
+        "Of each stream that should run, 1 while it does, else 0: of a detached one, where the "
+        "supervisor saw it run in the last two minutes; of one in a terminal, or of an asset that "
+        "`ingest --follow --run` runs, while that command works.",
         lambda s: (((n,), int(w.running)) for n, w in s.services.streams.items()),
     ),
     Told(
@@ -259,6 +369,14 @@ METRICS: tuple[Told, ...] = (
         ("asset",),
         "How often in a row it ended or could not be started.",
         lambda s: (((n,), w.failures) for n, w in s.services.streams.items()),
+    ),
+    Told(
+        "tidemark_stream_restarts_total",
+        COUNTER,
+        ("asset",),
+        "How often it was started again since it was asked for, also at once and without a "
+        "failure: as its worker or its engine was killed, or its definition has changed.",
+        lambda s: (((n,), w.restarts) for n, w in s.services.streams.items()),
     ),
     Told(
         "tidemark_process_up",

@@ -1,5 +1,6 @@
 """What the live page shows, as JSON: instants are milliseconds, as browsers count them."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,13 +8,18 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY, describe
 from tidemark.store import ledger
 from tidemark_streaming.watch.history import Run, lag
+from tidemark_streaming.watch.services import IngestState, Services, WayState
 from tidemark_streaming.watch.sight import AssetSight, Sight, SourceSight
+from tidemark_streaming.watch.ways_out import LaneSight, OutletSight
 
 SPANS = (300, 900, 3600, 21_600, 86_400, 604_800, 2_592_000)
 """Seconds that the charts look back, and may be asked for."""
 
 POINTS = 60
 """Points of a chart."""
+
+HELD = 20
+"""Seconds for which what was known last is drawn on."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +43,33 @@ class Axis:
         """The runs that ended in each of the spans, of runs in their order."""
         found: list[list[Run]] = [[] for _ in range(POINTS)]
         for run in reversed(runs):
-            back = (self.end * 1_000_000 - run.ended_at - 1) // (self.step * 1_000_000)
+            back = self._back(run.ended_at)
             if back >= POINTS:
                 break
             if back >= 0:
                 found[POINTS - 1 - back].append(run)
         return found
+
+    def levels(self, known: Sequence[tuple[int, int]]) -> list[int | None]:
+        """The highest level in each of the spans, of levels that were known at instants, in their
+        order. One holds until the next is known, for `HELD` seconds at most."""
+        found: list[int | None] = [None] * POINTS
+        first = bisect_left(known, ((self.end - POINTS * self.step) * 1_000_000,))
+        for at, level in known[first:]:
+            place = POINTS - 1 - self._back(at)
+            if place < POINTS:
+                found[place] = max(found[place] or 0, level)
+        last, left = None, 0
+        for place, level in enumerate(found):
+            if level is not None:
+                last, left = level, HELD // self.step
+            elif left:
+                found[place], left = last, left - 1
+        return found
+
+    def _back(self, at: int) -> int:
+        """How many spans before the last one an instant lies."""
+        return (self.end * 1_000_000 - at - 1) // (self.step * 1_000_000)
 
 
 def state(sight: Sight, database: str, dagster: int, span: int | None = None) -> dict[str, Any]:
@@ -50,7 +77,7 @@ def state(sight: Sight, database: str, dagster: int, span: int | None = None) ->
 
     Args:
         dagster: the port of its web interface.
-        span: one of `SPANS`; chosen by when runs ended last, if left.
+        span: one of `SPANS`; chosen by when runs ended last, if omitted.
     """
     axis = Axis.of(sight, span)
     services = sight.services
@@ -60,15 +87,50 @@ def state(sight: Sight, database: str, dagster: int, span: int | None = None) ->
         "dagster": dagster,
         "end": axis.end * 1000,
         "step": axis.step * 1000,
+        "span": axis.step * POINTS,
         "processes": dict(services.up),
         "disk": {"free": services.disk_free, "size": services.disk_size},
         "troubles": dict(sight.troubles),
-        "sources": [_source(source) for source in sight.sources],
+        "sources": [_source(source, services, axis) for source in sight.sources],
         "streams": [_stream(asset, sight, axis) for asset in sight.assets],
+        "outlets": [
+            _outlet(outlet, sight.at, services.emits.get(outlet.asset, WayState()))
+            for outlet in sight.outlets
+        ],
+        "lanes": [_lane(lane, services.lanes.get(lane.name)) for lane in sight.lanes],
     }
 
 
-def _source(source: SourceSight) -> dict[str, Any]:
+def _outlet(outlet: OutletSight, at: int, state: WayState) -> dict[str, Any]:
+    waits = outlet.waits(at)
+    return {
+        "asset": outlet.asset,
+        "topic": outlet.topic,
+        # Of `emit --follow`; none where a stream brings it out.
+        "state": state.state,
+        "error": state.error,
+        "behind": outlet.behind,
+        # What has just been published is no news each second.
+        "waits": None if waits is None else float(int(waits)),
+        "trouble": outlet.trouble,
+    }
+
+
+def _lane(lane: LaneSight, state: WayState | None) -> dict[str, Any]:
+    known = lane.batch is not None and lane.trouble is None
+    return {
+        "name": lane.name,
+        "come": list(lane.come),
+        "go": list(lane.go),
+        "state": None if state is None else state.state,
+        "error": None if state is None else state.error,
+        "waiting": _sum(lane.waiting.values()) if known else None,
+        "trouble": lane.trouble,
+    }
+
+
+def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, Any]:
+    ingest = services.ingests.get(source.name, IngestState())
     arrivals, backlog = source.arrivals, source.backlog
     waiting = {} if backlog is None else backlog.waiting
     return {
@@ -82,11 +144,22 @@ def _source(source: SourceSight) -> dict[str, Any]:
         "arrived": _millis(arrivals.arrived_at[-1]) if arrivals.count else None,
         "newest": _millis(arrivals.newest_event),
         "deadLetters": arrivals.dead_letters,
+        "atWork": ingest.at_work,
+        "refused": ingest.refused,
+        "following": None
+        if ingest.following is None
+        else {
+            "runs": ingest.following.runs,
+            "assets": list(ingest.following.assets),
+            "error": ingest.following.error,
+        },
         "kafka": None
         if backlog is None
         else {
             "trouble": backlog.trouble,
+            "silent": backlog.silent,
             "waiting": [[topic, n, count] for (topic, n), count in sorted(waiting.items())],
+            "waited": axis.levels(source.waited),
         },
     }
 
@@ -105,10 +178,14 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
         "state": None if wanted is None else wanted.state,
         "failures": 0 if wanted is None else wanted.failures,
         "error": None if wanted is None else wanted.error,
+        "restarts": 0 if wanted is None else wanted.restarts or 0,
+        "keptBy": None if wanted is None else wanted.kept_by,
         "watermark": mark,
         "ended": runs.watermark == INFINITY,
         "finalBefore": None if mark is None else mark - definition.allowed_lateness // 1000,
         "behind": asset.behind,
+        "rowsWaiting": asset.rows_waiting,
+        "limitedBy": runs.limited_by if asset.behind else None,
         "runs": sum(runs.ended.values()),
         "lastRun": _millis(runs.ended_at),
         "published": asset.published,
@@ -123,6 +200,7 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
             step: [None if run is None else run.steps.get(step, 0) for run in longest]
             for step in ledger.ENDED
         },
+        "latency": [_longest(p) for p in points],
         "lateShare": [_share(p, "late") for p in points],
         "tooLateShare": [_share(p, "too_late") for p in points],
         "lag": [_lag(p[0], asset.source) if p else None for p in points],
@@ -137,6 +215,11 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
             {"start": w.start // 1000, "keys": w.keys, "why": w.why} for w in asset.withheld
         ],
     }
+
+
+def _longest(runs: Sequence[Run]) -> float | None:
+    """The longest latency of some runs."""
+    return max((r.latency for r in runs if r.latency is not None), default=None)
 
 
 def _lag(run: Run, source: SourceSight) -> float | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -25,6 +25,7 @@ from tidemark_streaming.watch.backlogs import Backlog, Backlogs
 from tidemark_streaming.watch.history import Arrivals, Ledger, Runs, lag
 from tidemark_streaming.watch.services import Look, Services
 from tidemark_streaming.watch.tables import Listing, Tables, instant, total
+from tidemark_streaming.watch.ways_out import LaneSight, OutletSight, WaysOut
 
 SHOWN = 5
 """Withheld windows of an asset that are told one by one, the newest."""
@@ -41,6 +42,8 @@ class SourceSight:
         clock: what the watermark is measured against.
         dead_letters: rows of their table, those too that have come back; None where there is none.
         backlog: what waits in Kafka; None of a source of files.
+        waited: how many records waited in all, and when, in order.
+        undeclared: how many fields came that are no columns of the source.
     """
 
     name: str
@@ -49,6 +52,8 @@ class SourceSight:
     clock: int
     dead_letters: int | None
     backlog: Backlog | None
+    waited: Sequence[tuple[int, int]] = ()
+    undeclared: int = 0
 
     @property
     def lag(self) -> float | None:
@@ -130,6 +135,7 @@ class AssetSight:
 
     Args:
         behind: arrivals of its source that are not in it yet.
+        rows_waiting: the events of these.
         published, final: rows of its table, and those of them that nothing changes any more.
         open: rows under way, whose windows the watermark has not passed.
         held, discarded: rows that are withheld, and those that were left out by a person.
@@ -142,6 +148,7 @@ class AssetSight:
     source: SourceSight
     runs: Runs
     behind: int
+    rows_waiting: int
     published: int
     final: int
     open: int
@@ -167,6 +174,7 @@ class Sight:
     """What is seen at an instant, in microseconds.
 
     Args:
+        outlets: topics to which assets publish; those of which something is known.
         tables: by name, how large they are.
         troubles: what could not be read, and why, by the name of its source or asset.
         seconds: what looking took.
@@ -175,6 +183,8 @@ class Sight:
     at: int
     sources: tuple[SourceSight, ...]
     assets: tuple[AssetSight, ...]
+    outlets: tuple[OutletSight, ...]
+    lanes: tuple[LaneSight, ...]
     services: Services
     tables: Mapping[str, Listing]
     troubles: Mapping[str, str]
@@ -192,7 +202,8 @@ class Watcher:
         named |= {t.source.name: t.source for t in found.transforms.values()}
         self._sources = named
         self._tables = Tables(settings)
-        self._services = Look(settings)
+        self._services = Look(settings, named, found.lanes)
+        self._ways_out = WaysOut(settings, found.transforms.values(), found.lanes.values())
         self._backlogs = Backlogs()
         self._arrivals = {name: Arrivals(name) for name in named}
         self._ledger = Ledger()
@@ -226,6 +237,8 @@ class Watcher:
             at=now,
             sources=tuple(sources.values()),
             assets=tuple(a for a in assets if a is not None),
+            outlets=attempt("topics", self._ways_out.outlets) or (),
+            lanes=attempt("lanes", self._ways_out.lanes) or (),
             services=self._services.look(),
             tables={name: size for name, size in sized.items() if size is not None},
             troubles=troubles,
@@ -260,6 +273,8 @@ class Watcher:
             clock=clock,
             dead_letters=None if dead is None else dead.rows,
             backlog=None if feed is None else self._backlogs.backlog(feed, arrivals.position),
+            waited=() if feed is None else self._backlogs.past(name),
+            undeclared=len(arrivals.undeclared - source.columns.keys()),
         )
 
     def _read_ledger(self) -> None:
@@ -308,6 +323,7 @@ class Watcher:
             source=source,
             runs=runs,
             behind=max(0, source.arrivals.count - 1 - runs.as_of),
+            rows_waiting=source.arrivals.brought(runs.as_of, source.arrivals.count - 1),
             published=rows,
             final=final_rows,
             open=open_rows,

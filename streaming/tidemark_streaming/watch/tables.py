@@ -47,7 +47,7 @@ class Tables:
 
     def __init__(self, settings: Settings) -> None:
         self._root = f"{settings.warehouse}/{settings.database}"
-        self._open = OpenTables(self._root, None)
+        self._open = OpenTables(self._root)
         self._kept: dict[Hashable, tuple[object, float, Any]] = {}
 
     def stamp(self, table: str) -> Hashable:

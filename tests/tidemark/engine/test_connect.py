@@ -2,6 +2,8 @@
 
 import socket
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark import engine as spark_engine
@@ -62,6 +65,23 @@ def test_sessions_without_an_id_are_apart(engine: Settings) -> None:
     assert other.conf.get("tidemark.test", "unset") == "unset"
     one.stop()
     other.stop()
+
+
+def test_a_process_that_ends_gives_its_session_back_and_says_nothing(engine: Settings) -> None:
+    opens = (
+        "from tidemark import engine\n"
+        "from tidemark.base.settings import Settings\n"
+        f"session = engine.session(Settings(home={str(engine.home)!r}, "
+        f"engine_port={engine.engine_port}))\n"
+        "print(session.session_id, session.range(5).count(), end='')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", opens], capture_output=True, text=True)
+    name, count = done.stdout.split()
+    assert (done.returncode, done.stderr, count) == (0, "", "5")
+    again = SparkSession.builder.remote(f"{address(engine)};session_id={name}").create()
+    with pytest.raises(PySparkException, match=r"SESSION_CLOSED"):
+        again.range(1).count()
+    again.client.close()
 
 
 def test_any_address_serves_as_the_engine(engine: Settings, tmp_path: Path) -> None:

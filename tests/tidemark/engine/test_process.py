@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from clocks import shift_clock
 from tidemark.base.errors import EngineError
 from tidemark.engine.process import Managed, Record
 
@@ -100,13 +101,26 @@ def test_a_pid_that_now_belongs_to_another_process_is_left_alone(
     stranger = Managed(tmp_path, "stranger")
     record = start(stranger, SLEEP, tmp_path)
     file = tmp_path / "pids" / "sleeper.json"
-    file.write_text(json.dumps({**vars(record), "began": record.began - 3600}))
+    file.write_text(json.dumps({**vars(record), "birth": "another"}))
     try:
         assert managed.running() is None
         assert managed.stop() is False
         assert stranger.running() == record
     finally:
         stranger.stop()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_set_makes_no_process_another_one(
+    managed: Managed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """The system then tells another instant of the machine's start, and so of each process's."""
+    record = start(managed, SLEEP, tmp_path)
+    shift_clock(monkeypatch, hours)
+    assert abs(psutil.Process(record.pid).create_time() - record.began) > 3000
+    assert managed.running() == record
+    assert managed.stop() is True
+    assert gone(record.pid)
 
 
 def test_a_half_written_pid_file_names_no_process(managed: Managed, tmp_path: Path) -> None:

@@ -22,12 +22,17 @@ from tidemark.engine.java import find_java
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 
 ORPHAN = """
-import os, signal
+import os, signal, warnings
 from tidemark.engine import session
+from tidemark.engine.connect import listening
 from tidemark.engine.server import managed_of
 from tidemark.base.settings import Settings
 spark = session(Settings())
 os.kill(managed_of(Settings()).running().pid, signal.SIGKILL)
+while listening(Settings().engine_port):
+    pass
+# As in who runs tests, where filters do not last.
+warnings.filterwarnings("always", r"\\[RETRIES_EXCEEDED\\]")
 """
 
 ENSURE = """

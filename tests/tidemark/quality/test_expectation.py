@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from support import PER_MINUTE
 from tidemark import quality as q
 from tidemark.base.errors import DefinitionError
+from tidemark.define.fingerprint import fingerprint
 from tidemark.define.windows import Session
 from tidemark.quality import Expectation
 
@@ -61,3 +63,44 @@ def test_any_class_of_great_expectations_is_an_expectation(gxe: Any) -> None:  #
             PER_MINUTE,
             expectations=(gxe.ExpectColumnMeanToBeBetween(column="speed", max_value=1),),
         )
+
+
+def test_a_suite_of_great_expectations_brings_what_it_says_to_people(gxe: Any) -> None:  # noqa: ANN401
+    suite = import_module("great_expectations").ExpectationSuite(
+        name="ours",
+        expectations=[
+            gxe.ExpectColumnValuesToNotBeNull(
+                column="n",
+                description="Every minute counts.",
+                notes=["Ask **ops**.", "They know."],
+                meta={"owner": "ops"},
+            )
+        ],
+    )
+    (told,) = replace(PER_MINUTE, expectations=(*suite.expectations,)).expectations
+    assert told.description == "Every minute counts."
+    assert told.notes == "Ask **ops**.\n\nThey know."
+    assert told.meta == {"owner": "ops"}
+    short = q.not_null("n", description="Every minute counts.", meta={"owner": "ops"})
+    assert (short.description, short.meta) == (told.description, told.meta)
+
+
+def test_what_an_expectation_says_to_people_is_no_part_of_the_definition() -> None:
+    plain = replace(PER_MINUTE, expectations=(q.not_null("n"),))
+    told = replace(PER_MINUTE, expectations=(q.not_null("n", description="A minute.", notes="x"),))
+    other = replace(PER_MINUTE, expectations=(q.not_null("n", mostly=0.5),))
+    assert fingerprint(plain) == fingerprint(told)
+    assert fingerprint(plain) != fingerprint(other)
+
+
+def test_a_condition_that_only_rows_in_memory_understand_is_refused(gxe: Any) -> None:  # noqa: ANN401
+    with pytest.warns(DeprecationWarning, match="deprecated as of GX Core"):
+        given = gxe.ExpectColumnValuesToNotBeNull(
+            column="n", row_condition="n > 1", condition_parser="pandas"
+        )
+    for make in (
+        lambda: replace(PER_MINUTE, expectations=(given,)),
+        lambda: q.not_null("n", row_condition="n > 1", condition_parser="pandas"),
+    ):
+        with pytest.raises(DefinitionError, match="row_condition for pandas alone can't be asked"):
+            make()

@@ -13,7 +13,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.feed import CANCELLED_AFTER, DIVERTED_AFTER, inlet, recording
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.ingest import replay
+from tidemark_streaming.play import play
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_same_files_every_time_and_none_twice(year: Path, tmp_path: Path) ->
 
 
 def test_days_of_flights_come_in_with_their_disorder(warehouse: Warehouse, tmp_path: Path) -> None:
-    list(replay(warehouse, inlet, tmp_path, Excerpt(days=3), batch=None))
+    list(play(warehouse, inlet, tmp_path, Excerpt(days=3), batch=None))
     log = Log(warehouse, flights)
     timeline = log.timeline()
     assert len(timeline) == 12

@@ -12,7 +12,7 @@ from tidemark_assets.flights import transforms
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.ingest import replay
+from tidemark_streaming.play import play
 
 OTHER_WINDOWS = [
     transforms.congestion_rolling,
@@ -27,7 +27,7 @@ KEY = "window_start"
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A warehouse with what arrived in three days around the end of a month."""
     excerpt = Excerpt(start="2013-01-31", days=3)
-    list(replay(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    list(play(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 

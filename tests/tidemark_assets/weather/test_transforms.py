@@ -15,14 +15,14 @@ from tidemark_assets import nycflights13
 from tidemark_assets.weather.feed import inlet
 from tidemark_assets.weather.transforms import temperature_hourly, weather_days
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.ingest import replay
+from tidemark_streaming.play import play
 
 
 @pytest.fixture(scope="module")
 def days(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A warehouse with what was transmitted around the spring's change of the clock."""
     excerpt = Excerpt(start="2013-03-01", days=12)
-    list(replay(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
+    list(play(shared, inlet, tmp_path_factory.mktemp("landing"), excerpt, batch=None))
     return shared
 
 
@@ -66,7 +66,7 @@ def test_a_wind_that_can_t_be_is_withheld(
 ) -> None:
     warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}")
     excerpt = Excerpt(start="2013-02-12", days=1)
-    list(replay(warehouse, inlet, tmp_path, excerpt, batch=None))
+    list(play(warehouse, inlet, tmp_path, excerpt, batch=None))
     backfill(warehouse, temperature_hourly)
     (withheld,) = warehouse.read(temperature_hourly.quarantine_table).collect()
     assert (withheld["origin"], str(withheld["window_start"])) == ("EWR", "2013-02-12 08:00:00")

@@ -70,7 +70,7 @@ def refused(*arguments: str) -> str:
 def test_a_replay_touches_the_table_or_one_beside(store: Warehouse) -> None:
     version = store.version(PER_MINUTE.table)
     at = Log(store, READINGS).timeline()[2].arrived_at
-    beside = told("replay", "per_minute", "--from", str(iso(at)), "--into", "tried")
+    beside = told("replay", "per_minute", "--since", str(iso(at)), "--into", "tried")
     assert (beside["table"], beside["since"], beside["through"]) == ("per_minute__tried", 2, 3)
     assert len(store.take("per_minute__tried")) == beside["windows"] > 0
     assert store.version(PER_MINUTE.table) == version
@@ -111,9 +111,10 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["replay"], "Say --from-arrival or --from, one of them."),
-        (["replay", "--from-arrival", "1", "--from", "2013-01-01"], "Say --from-arrival or --from"),
-        (["replay", "--from", "soon"], "'soon' is not a date or time"),
+        (["replay"], "Say --from-arrival or --since, one of them."),
+        (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--from-arrival or --since"),
+        (["replay", "--from", "2013-01-01"], "with an arrival: say --since 2013-01-01, or"),
+        (["replay", "--since", "soon"], "'soon' is not a date or time"),
         (["replay", "--discard"], "--discard removes the tables of --into NAME: give that alone."),
         (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard removes the"),
         (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),

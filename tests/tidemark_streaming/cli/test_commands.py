@@ -1,4 +1,4 @@
-"""The commands one after another, as a user gives them: ingest, compute, verify, stream."""
+"""The commands one after another, as a user gives them: play, compute, verify, stream."""
 
 import json
 import os
@@ -12,7 +12,9 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
+from clocks import shift_clock
 from commands import call
+from pages import commands, fences
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
@@ -25,14 +27,14 @@ pytestmark = pytest.mark.usefixtures("here")
 ASSET = "departures_hourly"
 
 
-def test_ingest_brings_what_arrived_and_a_second_time_nothing() -> None:
-    first = call("ingest", "flights", "--days", "3", "--bulk", "--json")
+def test_play_brings_what_arrived_and_a_second_time_nothing() -> None:
+    first = call("play", "flights", "--days", "3", "--bulk", "--json")
     facts = json.loads(first.stdout)
     assert first.exit_code == 0
     assert facts["arrivals"] == 12
     assert facts["events"] > 2000
     assert facts["watermark"].startswith("2013-01-03T")
-    again = call("ingest", "flights", "--days", "3", "--bulk", "--json")
+    again = call("play", "flights", "--days", "3", "--bulk", "--json")
     assert json.loads(again.stdout)["arrivals"] == 0
 
 
@@ -74,7 +76,7 @@ def test_status_shows_how_far_all_is(here: Settings) -> None:
 
 
 def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
-    call("ingest", "flights", "--from", "2013-01-04", "--to", "2013-01-05")
+    call("play", "flights", "--arrived-from", "2013-01-04", "--arrived-to", "2013-01-05")
     result = call("stream", ASSET, "--arrivals-per-run", "1", "--until-caught-up")
     assert result.exit_code == 0
     assert "arrivals 16/16" in result.stderr
@@ -87,6 +89,38 @@ def test_parity_is_exit_code_0_when_all_is_equal() -> None:
     report = json.loads(result.stdout)
     assert report["equal"] is True
     assert report["windows"] > 100
+
+
+def test_the_commands_shown_of_the_flights_run() -> None:
+    """Those of README.md and domains.md, of the days that are here."""
+    ends = {"stream": ["--until-caught-up"]}
+    fewer = {"60": "3"}
+    done = list[str]()
+    for document in ("README.md", "docs/domains.md"):
+        for command, *words in commands(document):
+            given = [command, *(fewer.get(word, word) for word in words)]
+            result = call(*given, *ends.get(command, []))
+            assert result.exit_code == 0, result.stdout + result.stderr
+            done.append(command)
+    flights = ["backfill", "run", "stream", "parity"]
+    assert done == [*flights, "play", "backfill", "parity"]
+
+
+def test_the_deletion_shown_in_security_md_is_looked_at_and_done() -> None:
+    shown = commands("docs/security.md")
+    look, did = (json.loads(call(*words, "--yes", "--json").stdout)["erased"] for words in shown)
+    assert (look["done"], did["done"]) == (False, True)
+    assert look["events"] == did["events"] > 0
+    assert call("parity", ASSET).exit_code == 0
+
+
+def test_the_query_of_watching_md_tells_the_steps_of_runs(
+    here: Settings, spark: SparkSession
+) -> None:
+    (query,) = (block.text for block in fences("docs/watching.md") if block.language == "sql")
+    rows = spark.sql(query.replace("tidemark.runs", f"{here.database}.runs")).collect()
+    assert rows[0].seq > rows[-1].seq
+    assert rows[0].compute.total_seconds() > 0
 
 
 def test_parity_finds_a_planted_difference(here: Settings, spark: SparkSession) -> None:
@@ -147,12 +181,17 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
-def test_a_stream_whose_process_was_killed_is_replaced(here: Settings) -> None:
+def test_a_stream_whose_process_was_killed_is_replaced(
+    here: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = spark_engine.session(here, session_id(here, ASSET))
     store, runs = Warehouse(session, here.warehouse, here.database), list[str]()
     for _ in range(2):
         with streaming() as process:
             assert not abandoned(session)
+            with monkeypatch.context() as back:
+                shift_clock(back, -1)
+                assert not abandoned(session), "nor is it when the clock was set back"
             if not runs:
                 assert "running already" in call("stream", ASSET).stderr
             process.kill()

@@ -11,7 +11,7 @@ ASSET, DAILY = "departures_hourly", "departures_daily"
 
 
 def test_a_correction_says_what_it_changed_and_then_that_nothing_is_left() -> None:
-    assert call("ingest", "flights", "--days", "3", "--bulk").exit_code == 0
+    assert call("play", "flights", "--days", "3", "--bulk").exit_code == 0
     call("run", ASSET)
     done = json.loads(call("correct", ASSET, "--json").stdout)
     assert done["facts"]["mode"] == "correction"

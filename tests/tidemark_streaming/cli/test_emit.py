@@ -19,7 +19,7 @@ from support import READINGS, ingest, some_arrivals
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming import domains
+from tidemark_streaming import domains, foreground
 from topics import Topics
 
 TRANSFORMS = """
@@ -99,12 +99,15 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, (windows(topics, topic), now)
             time.sleep(0.2)
+        (running,) = foreground.commands(home)
+        assert (running.kind, running.name, running.runs) == (foreground.EMIT, "per_minute", True)
         process.terminate()
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     followed = json.loads(said)
     assert (followed["version"], followed["transactions"]) == (store.version(asset.table), 1)
     assert "Traceback" not in errors
+    assert foreground.commands(home) == [], "it was ended on purpose"
 
 
 def windows(topics: Topics, topic: str) -> int:

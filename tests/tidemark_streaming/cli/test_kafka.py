@@ -87,22 +87,34 @@ def test_what_is_gone_is_passed_over_when_a_person_says_so(
     refused = call("ingest", "clicks")
     assert refused.exit_code == 2
     assert f"offsets 1 to 1 of {topic}-0, 1 in all" in " ".join(refused.stderr.split())
-    assert call("ingest", "clicks", "--accept-loss").exit_code == 0
+    accepted = call("ingest", "clicks", "--accept-loss", "--accept-change")
+    assert accepted.exit_code == 0
+    said = " ".join(accepted.stderr.split())
+    assert (
+        f"Arrival 1 of 'clicks' passes over what is gone, as accepted: offsets 1 to 1 of {topic}"
+        in said
+    )
     assert count(here, warehouse, topic) == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--accept-loss"], "Source 'flights' comes neither from Kafka"),
-        (["--follow", "--days", "3"], "--follow takes what comes: leave --days."),
-    ],
-)
 @pytest.mark.usefixtures("here")
-def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
-    result = call("ingest", "flights", *arguments)
+def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, topic: str) -> None:
+    more = [value.replace(b"}", b', "battery": 1}') for value in clicks(0, 1)]
+    topics.send(topic, more)
+    said = " ".join(call("ingest", "clicks").stderr.split())
+    assert "has fields that it does not declare, and they are passed over: battery." in said
+    (source,) = json.loads(call("status", "--json").stdout)["sources"]
+    assert source["undeclared"] == {"battery": 0}
+    assert "newest arrivals with them: battery (arrival 0)." in " ".join(
+        call("status").stdout.split()
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
+    result = call("ingest", "flights", "--accept-loss")
     assert result.exit_code == 2
-    assert sentence in " ".join(result.stderr.split())
+    assert "Source 'flights' comes neither from Kafka" in " ".join(result.stderr.split())
 
 
 def test_a_broker_is_started_once_and_keeps_its_topics(

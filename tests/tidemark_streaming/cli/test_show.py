@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +16,7 @@ from support import READINGS, ingest
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.cli.console import out
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,6 +65,38 @@ def test_a_table_a_file_of_csv_and_what_came_too_late() -> None:
     assert (late["reason"], late["sensor"], late["ts"]) == ("too_late", "a", "2023-11-14T22:14:00Z")
     assert "too_late" in call("show", "gated", "--late").stdout
     assert "There are no such rows" in call("show", "gated", "--key", "sensor=z").stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"COLUMNS": "60"},
+        {"FORCE_COLOR": "1", "TERM": "dumb"},
+        {"TTY_COMPATIBLE": "1", "TERM": "unknown"},
+    ],
+    ids=lambda told: " ".join(told) or "plain",
+)
+def test_a_table_that_goes_to_no_terminal_is_as_wide_as_it_needs_to_be(
+    told: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    head, *rows = call("show", "gated", "--limit", "2").stdout.splitlines()
+    assert head.split()[:2] == ["window_start", "sensor"]
+    assert head.split()[-4:] == ["late_events", "revision", "timing", "final"]
+    assert [row[:19] for row in rows] == ["2023-11-16 22:14:00"] * 2
+
+
+def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    main, terminal = os.openpty()
+    with os.fdopen(main, "rb", buffering=0), os.fdopen(terminal, "w") as screen:
+        monkeypatch.setattr(sys, "stdout", screen)
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("COLUMNS", "60")
+        assert out().width == 60
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ ASSET = "departures_hourly"
 
 
 def test_an_event_is_followed_for_people_and_for_scripts() -> None:
-    assert call("ingest", "flights", "--days", "1", "--bulk").exit_code == 0
+    assert call("play", "flights", "--days", "1", "--bulk").exit_code == 0
     assert call("run", ASSET).exit_code == 0
     (told,) = json.loads(call("trace", "flights:2:5", "--source", "flights", "--json").stdout)
     assert (told["source"], told["arrival"], told["position"]) == ("flights", 2, 5)

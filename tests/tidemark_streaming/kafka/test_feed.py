@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
@@ -23,11 +24,15 @@ from tidemark.engine.connect import address
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.accepted import passed_over
+from tidemark_streaming.changed import MANY, ColumnChanged
 from tidemark_streaming.dead_letters import replay
 from tidemark_streaming.feed import FileFeed
-from tidemark_streaming.ingest import ingest
+from tidemark_streaming.ingest import follow, ingest
 from tidemark_streaming.kafka import RECORD, KafkaFeed
 from topics import CLICKS, T0, Topics, clicks
+
+REGISTERED = False
 
 
 def bring(warehouse: Warehouse, feed: KafkaFeed, batch: int | None = None) -> list[Arrival]:
@@ -183,11 +188,88 @@ def test_what_retention_took_is_told_and_passed_over_when_accepted(
     told = rf"offsets 2 to 4 of {name}-0, 3 in all, were removed .*--accept-loss"
     with pytest.raises(DataError, match=told):
         bring(warehouse, topics.feed(name))
-    bring(warehouse, topics.feed(name, accept_loss=True))
+    (arrival,) = bring(warehouse, topics.feed(name, accept_loss=True))
+    lost = f"offsets 2 to 4 of {name}-0, 3 in all, were removed by its retention"
+    assert passed_over(arrival.position) == [lost]
     assert numbers(warehouse) == [0, 1, 5]
     topics.send(name, clicks(6))
-    bring(warehouse, topics.feed(name))
+    (arrival,) = bring(warehouse, topics.feed(name))
+    assert passed_over(arrival.position) == []
     assert numbers(warehouse) == [0, 1, 5, 6]
+
+
+def test_a_loss_after_the_accepted_one_ends_who_follows(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    """Also where nothing came after the first one: that it was accepted is remembered."""
+    name = topics.create()
+    topics.send(name, clicks(0))
+    bring(warehouse, topics.feed(name))
+    topics.send(name, clicks(1, 2))
+    topics.forget(name, before=3)
+    following = follow(warehouse, topics.feed(name, accept_loss=True))
+    (first,) = next(following).arrivals
+    assert (first.rows, len(passed_over(first.position))) == (0, 1)
+    topics.send(name, clicks(3))
+    assert next(following).arrivals[0].rows == 1
+    topics.send(name, clicks(4, 5))
+    topics.forget(name, before=5)
+    with pytest.raises(DataError, match=rf"offsets 4 to 4 of {name}-0, 1 in all, were removed"):
+        next(following)
+    assert numbers(warehouse) == [0, 3]
+
+
+def test_what_is_accepted_is_so_until_it_is_in(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    topics.send(name, clicks(0))
+    timeline = bring(warehouse, topics.feed(name))
+    topics.send(name, clicks(1, 2, 3))
+    topics.forget(name, before=2)
+    feed = topics.feed(name, accept_loss=True)
+    assert feed.pending(timeline) == [replace(c, arrived_at=ANY) for c in feed.pending(timeline)]
+    topics.forget(name, before=3)
+    with pytest.raises(DataError, match=rf"offsets 1 to 2 of {name}-0"):
+        feed.pending(timeline)
+
+
+def test_what_goes_between_look_and_read_is_told(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    topics.send(name, clicks(0, 1, 2))
+    feed = topics.feed(name)
+    chunks = feed.pending([])
+    topics.forget(name, before=2)
+    with pytest.raises(DataError, match=f"Records of {name}-0 went while they were read: reten"):
+        feed.read(warehouse.spark, chunks)
+
+
+def test_what_goes_after_a_first_look_that_brought_nothing_is_told(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create()
+    (first,) = bring(warehouse, topics.feed(name))
+    assert first.rows == 0
+    assert bring(warehouse, topics.feed(name)) == []
+    topics.send(name, clicks(0, 1, 2))
+    topics.forget(name, before=2)
+    with pytest.raises(DataError, match=rf"offsets 0 to 1 of {name}-0, 2 in all, were removed"):
+        bring(warehouse, topics.feed(name))
+
+
+def test_a_partition_that_ends_before_its_position_is_told(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    """As after an election of a leader that lacked the newest records."""
+    name = topics.create()
+    topics.send(name, clicks(0, 1))
+    (arrival,) = bring(warehouse, topics.feed(name))
+    further = replace(arrival, position=arrival.position.replace("[0,2]", "[0,5]"))
+    told = f"{name}-0 ends at 2, before 5, up to which it was read"
+    with pytest.raises(DataError, match=told):
+        topics.feed(name).pending([further])
+    feed = topics.feed(name, accept_loss=True)
+    (chunk,) = feed.pending([further])
+    assert passed_over(chunk.position) == [told]
+    assert '"offsets": {"0": [2, 2]}' in chunk.position
 
 
 def test_what_was_read_may_go(warehouse: Warehouse, topics: Topics) -> None:
@@ -284,6 +366,36 @@ def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -
     assert numbers(warehouse) == [0, 1, 4, 5]
 
 
+def test_who_reads_what_is_not_committed_has_all(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    producer = topics.producer(transactional_id=f"t-{name}")
+    producer.init_transactions()
+    for n, ends in ((0, producer.abort_transaction), (1, lambda: None)):
+        producer.begin_transaction()
+        producer.produce(name, clicks(n)[0])
+        producer.flush()
+        ends()
+    feed = topics.feed(name, client={"isolation.level": "read_uncommitted"})
+    bring(warehouse, feed)
+    assert numbers(warehouse) == [0, 1]
+    assert feed.waiting(None) == {(name, 0): 3}
+    producer.abort_transaction()
+    bring(warehouse, feed)
+    assert numbers(warehouse) == [0, 1]
+
+
+def test_the_time_of_the_broker_is_told_from_that_of_the_producer(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    name = topics.create(message_timestamp_type="LogAppendTime")
+    begun = time.time()
+    topics.send(name, clicks(0), at=T0)
+    bring(warehouse, topics.feed(name))
+    (row,) = warehouse.read(CLICKS.log_table).collect()
+    assert row.kafka_timestamp_type == "LogAppendTime"
+    assert begun - 1 < row.kafka_timestamp.timestamp() < time.time() + 1
+
+
 def test_what_comes_after_the_look_is_not_of_its_arrival(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -357,6 +469,40 @@ def test_what_does_not_fit_is_a_dead_letter(warehouse: Warehouse, topics: Topics
     assert (last["read_from"], last["correlation_id"]) == (f"{name}-0-{len(BAD) - 1}", "t")
 
 
+def test_a_column_that_all_have_changed_stops_the_source_after_what_came_before(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    name, feed = topics.create(), topics.feed
+    topics.send(name, clicks(*range(MANY)))
+    changed = [value.replace(b'"n": ', b'"n": "a') for value in clicks(*range(MANY))]
+    changed = [value.replace(b"}", b'"}') for value in changed]
+    topics.send(name, changed)
+    told = rf"All {MANY} rows of .* source 'clicks' fail on one column: The field 'n' is no INT\. "
+    for _ in range(2):
+        with pytest.raises(ColumnChanged, match=told):
+            bring(warehouse, feed(name, rows=MANY))
+        assert numbers(warehouse) == list(range(MANY))
+        (arrival,) = Log(warehouse, CLICKS).timeline()
+        assert (arrival.rows, arrival.dead_letters) == (MANY, 0)
+    (arrival,) = bring(warehouse, feed(name, rows=MANY, accept_change=True))
+    assert (arrival.rows, arrival.dead_letters) == (0, MANY)
+    # Where one fits, the others are damaged.
+    topics.send(name, [*changed, *clicks(MANY)])
+    (arrival,) = bring(warehouse, feed(name))
+    assert (arrival.rows, arrival.dead_letters) == (1, MANY)
+
+
+def test_fields_that_are_not_declared_are_told(warehouse: Warehouse, topics: Topics) -> None:
+    name = topics.create()
+    more = [value.replace(b"}", b', "battery": 1, "kind": {"x": 2}}') for value in clicks(1)]
+    topics.send(name, [*clicks(0), *more, b"no JSON"])
+    bring(warehouse, topics.feed(name))
+    topics.send(name, clicks(2))
+    bring(warehouse, topics.feed(name))
+    told = [a.undeclared for a in Log(warehouse, CLICKS).timeline()]
+    assert told == ['["battery", "kind"]', None]
+
+
 def test_a_mended_letter_is_the_record_that_it_was(warehouse: Warehouse, topics: Topics) -> None:
     name = topics.create(partitions=2)
     topics.send(name, [b'{"n": "x"}'], 1, {"trace": b"t"}, key=b"k", at=T0)
@@ -414,6 +560,27 @@ def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(
     assert [(b.rows, b.after) for b in beats] == [(0, (T0 + 110 - 10) * 1_000_000)]
     time.sleep(3.2)
     assert bring(warehouse, feed) == [], "time moves nothing any more"
+
+
+def test_after_a_pause_a_partition_of_few_records_is_not_idle_while_they_wait(
+    warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first record is none that counts, and the other partition is far ahead."""
+    name, now = topics.create(partitions=2), time.time_ns()
+    topics.send(name, clicks(0), 0)
+    topics.send(name, clicks(0), 1)
+    bring(warehouse, topics.feed(name))
+    topics.send(name, clicks(*range(600, 640)), 0)
+    topics.send(name, [b"no JSON", *clicks(5, 6)], 1)
+    monkeypatch.setattr(time, "time_ns", lambda: now + 600 * 10**9)
+    arrivals = bring(warehouse, topics.feed(name, rows=10))
+    monkeypatch.undo()
+    assert [a.dead_letters for a in arrivals] == [1, 0, 0, 0, 0]
+    log = warehouse.read(CLICKS.log_table)
+    # Of the share in the first piece nothing counts: the next two have its events.
+    late = log.where("watermark > at").select("n").collect()
+    assert late == []
+    assert [a.after for a in arrivals] == [(T0 + n - 10) * 1_000_000 for n in (0, 5, 5, 6, 6)]
 
 
 def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> None:

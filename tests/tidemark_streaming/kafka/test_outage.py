@@ -1,16 +1,50 @@
-"""Brokers that are killed while an ingest follows, and a connection that is cut in a fetch."""
+"""Brokers that stand still for a minute while an ingest follows and panes go out, and a connection
+that is cut in a fetch."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from brokers import OwnBroker, own_broker
 from following import PATIENCE, Following
 from landing import log_rows
+from rebuilt import Table, records
 from relay import Relay
+from support import same
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import instant, iso
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import EachArrival, Trigger
+from tidemark.define.windows import Tumbling
 from tidemark.engine.connect import free_port
+from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from topics import CLICKS, Topics, clicks
+from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.outbox.follow import follow
+from tidemark_streaming.outbox.outbox import Emitted
+from topics import CLICKS, T0, Topics, clicks
+
+MINUTE = 65.0
+"""Seconds that the brokers are away: those within which clients give up, and some more."""
+
+BY_TEN = WindowedTransform(
+    name="clicks_by_ten",
+    description="Clicks by partition and ten seconds.",
+    source=CLICKS,
+    keys=("kafka_partition",),
+    window=Tumbling("10 seconds"),
+    allowed_lateness=0,
+    trigger=Trigger(early=EachArrival()),
+    accumulation="accumulating",
+    aggregates={"n": agg.count()},
+    function=same,
+)
 
 
 def numbers(warehouse: Warehouse) -> list[object]:
@@ -20,7 +54,7 @@ def numbers(warehouse: Warehouse) -> list[object]:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OwnBroker, Relay]]:
-    """A broker that can be killed, and the network by which clients reach it."""
+    """A broker that can stand still, and the network by which clients reach it."""
     port = free_port()
     with (
         Relay(port) as relay,
@@ -29,24 +63,86 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OwnBroke
         yield broker, relay
 
 
-def test_brokers_that_are_killed_are_waited_for(
-    warehouse: Warehouse, network: tuple[OwnBroker, Relay]
+def until(done: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def told(servers: str, topic: str) -> dict[tuple[str, int], int]:
+    """What a topic tells of each window: how many clicks it has, by its start and partition."""
+    table = Table("accumulating")
+    for record in records(servers, topic):
+        table.take(*record)
+    return {(w[0], w[2]): row["values"]["n"] for w, row in table.rows.items()}
+
+
+def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothing(
+    warehouse: Warehouse, network: tuple[OwnBroker, Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """They do so in the middle of a transaction, and keep all connections."""
     broker, relay = network
     topics = Topics(f"127.0.0.1:{relay.port}")
-    name = topics.create(partitions=2)
-    topics.send(name, clicks(0, 1))
+    name, panes = topics.create(partitions=2), topics.unused()
+    asset = replace(BY_TEN, publishes_to=KafkaTopic(panes, topics.servers))
     following = Following(warehouse, topics.feed(name))
+
+    def bring(numbers: tuple[int, ...], partition: int) -> None:
+        topics.send(name, clicks(*numbers), partition)
+        following.brings(len(numbers))
+
+    bring((0, 1), 0)
+    incremental(warehouse, asset)
+    ended, out, failures = threading.Event(), list[Emitted](), list[TidemarkError]()
+    way_out = threading.Thread(
+        target=follow, args=(warehouse, asset, ended, out.append, failures.append), daemon=True
+    )
+    way_out.start()
+    until(lambda: out)
+    bring((2, 30), 0)
+    still = threading.Event()
+
+    def stand_still(point: str) -> None:
+        if point == "emitted" and not still.is_set():
+            # What is of the transaction is with the brokers by then.
+            time.sleep(0.2)
+            broker.stand_still()
+            still.set()
+
+    monkeypatch.setattr("tidemark_streaming.outbox.channel.reach", stand_still)
+    try:
+        incremental(warehouse, asset)
+        assert still.wait(PATIENCE)
+        begun = time.monotonic()
+        producer = topics.producer(enable_idempotence="true", message_timeout_ms="0")
+        for event in clicks(40, 41):
+            producer.produce(name, event, partition=1)
+        assert "Kafka at" in (said := following.said.get(timeout=PATIENCE))
+        assert said.endswith("Waiting until it is back.")
+        until(lambda: failures)
+        time.sleep(max(0.0, begun + MINUTE - time.monotonic()))
+    finally:
+        broker.go_on()
+    assert f"{topics.servers} can't be written" in str(failures[0])
+    assert producer.flush(30) == 0
     following.brings(2)
-    broker.kill()
-    assert "Kafka at" in (told := following.said.get(timeout=PATIENCE))
-    assert told.endswith("Waiting until it is back.")
-    broker.start()
+    assert following.said.get(timeout=PATIENCE).startswith("It is back after")
     following.end()
-    topics.send(name, clicks(2, 3, 4), partition=1)
-    following.brings(3)
+    bring((50,), 0)
     following.join()
-    assert numbers(warehouse) == [0, 1, 2, 3, 4]
+    incremental(warehouse, asset)
+    head = warehouse.version(asset.table)
+    until(lambda: (p := out[-1].position) is not None and p.version >= head)
+    ended.set()
+    way_out.join(PATIENCE)
+
+    sent: dict[int, int] = {**dict.fromkeys((0, 1, 2, 30, 50), 0), 40: 1, 41: 1}
+    expected = Counter((iso((T0 + n // 10 * 10) * 1_000_000), p) for n, p in sent.items())
+    assert numbers(warehouse) == sorted(sent)
+    rows: list[dict[str, Any]] = warehouse.take(asset.table).to_pylist()
+    published = {(iso(instant(r["window_start"])), r["kafka_partition"]): r["n"] for r in rows}
+    assert published == told(topics.servers, panes) == expected
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["cut", "stopped"])

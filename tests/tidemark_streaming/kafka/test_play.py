@@ -14,8 +14,8 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
-from tidemark_streaming.ingest import replay
 from tidemark_streaming.kafka import play
+from tidemark_streaming.play import play as play_files
 from topics import Topics
 
 PART = Excerpt(days=2, span="3 hours")
@@ -41,14 +41,14 @@ def test_the_log_is_that_of_the_files_whatever_is_killed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    list(replay(shared, inlet, tmp_path, PART, batch=None))
+    list(play_files(shared, inlet, tmp_path, PART, batch=None))
     files, place = Log(shared, flights).timeline(), stage(topics)
     append = Log.append
 
     def fail(*_: object) -> None:
         raise ConflictError("killed")
 
-    begun = play.replay(warehouse, inlet, place, PART)
+    begun = play.play(warehouse, inlet, place, PART)
     list(islice(begun, 5))
     # The sixth span is in the topic, and not in the log.
     monkeypatch.setattr(Log, "append", fail)
@@ -58,7 +58,7 @@ def test_the_log_is_that_of_the_files_whatever_is_killed(
     log = Log(warehouse, flights)
     assert len(log.timeline()) == 5
     rest = Excerpt(start="2013-01-01T15:00:00Z", end="2013-01-03T00:00:00Z", span="3 hours")
-    assert [c.arrivals[0].arrival for c in play.replay(warehouse, inlet, place, rest)] == [
+    assert [c.arrivals[0].arrival for c in play.play(warehouse, inlet, place, rest)] == [
         *range(5, 16)
     ]
     assert [told(a) for a in log.timeline()] == [told(a) for a in files]
@@ -70,10 +70,10 @@ def test_the_log_is_that_of_the_files_whatever_is_killed(
 def test_what_came_by_kafka_is_not_played_as_files(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
-    list(play.replay(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
+    list(play.play(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
     sentence = "Arrival 1 of 'flights' came through Kafka: a recording that is played as files"
     with pytest.raises(DataError, match=sentence):
-        list(replay(warehouse, inlet, tmp_path, PART))
+        list(play_files(warehouse, inlet, tmp_path, PART))
     assert not list(tmp_path.iterdir())
 
 
@@ -83,4 +83,4 @@ def test_brokers_that_do_not_answer_are_told(
     monkeypatch.setattr(play, "PATIENCE", 0.5)
     nowhere = play.Stage("127.0.0.1:1", "flights", "origin")
     with pytest.raises(DataError, match=r"Kafka at 127\.0\.0\.1:1 can't be read"):
-        list(play.replay(warehouse, inlet, nowhere, PART))
+        list(play.play(warehouse, inlet, nowhere, PART))

@@ -1,37 +1,46 @@
 """Values of protected columns are in no file: not of the log, a table, a checkpoint or a log."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 import searched
+from binaries import avro, describe, message
 from tidemark import aggregate as agg
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import MASKED
 from tidemark.run.runner import incremental
 from tidemark.secret import secret
 from tidemark.source import Drop, Mask, Source, Tokenise
+from tidemark.store.arrival import Arrival
+from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.transform import windowed_asset
 from tidemark.verify.parity import parity
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
 from tidemark_streaming import dead_letters
-from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.feed import Chunk
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import RECORD, KafkaFeed
+from tidemark_streaming.payloads import Avro, Payload, Protobuf
 from topics import CLICKS, Topics
 
 KEY = "0123456789abcdef0123456789abcdef"
 MARK = "rawvalue"
-"""In every value that is to be protected, so that one search finds any of them."""
+"""In every text that is to be protected, so that one search finds any of them."""
+
+SSN = 4242424242
 
 ORDERS = Source(
     name="orders",
@@ -82,7 +91,7 @@ def order(n: int, customer: str) -> bytes:
     return (
         f'{{"at": "2026-01-01T00:0{n % 3}:00Z", "n": {n}, "price": 1.2345678901, '
         f'"email": "{customer}-{MARK}@example.com", "card": "{MARK}-4111-{n:04}", '
-        f'"ssn": 4242424242, "note": {{"of": ["{MARK}"]}}, "other": "{MARK}"}}'
+        f'"ssn": {SSN}, "note": {{"of": ["{MARK}"]}}, "other": "{MARK}"}}'
     ).encode()
 
 
@@ -93,6 +102,64 @@ UNDECODABLE = (
     order(1, "x").replace(b'"n": 1', b'"n": "no number"'),
     f'{{"email": "{MARK}", "at": "{MARK}"}}'.encode()[:-1] + b"\xff}",
 )
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A format other than text, and how its values are made."""
+
+    format: Payload
+    encode: Callable[..., bytes]
+
+
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]},
+        {"name": "n", "type": "long"},
+        *({"name": name, "type": ["null", "string"]} for name in ("email", "card", "note")),
+        {"name": "ssn", "type": "long"},
+        {"name": "other", "type": {"type": "array", "items": "string"}},
+    ],
+}
+PROTOBUF = """
+name: "shop.proto" package: "shop" syntax: "proto3" dependency: "google/protobuf/timestamp.proto"
+message_type {
+  name: "Order"
+  field { name: "at" number: 1 type: TYPE_MESSAGE type_name: ".google.protobuf.Timestamp" }
+  field { name: "n" number: 2 type: TYPE_INT64 }
+  field { name: "email" number: 3 type: TYPE_STRING }
+  field { name: "card" number: 4 type: TYPE_STRING }
+  field { name: "note" number: 5 type: TYPE_STRING }
+  field { name: "ssn" number: 6 type: TYPE_INT64 }
+  field { name: "other" number: 7 label: LABEL_REPEATED type: TYPE_STRING }
+}
+"""
+
+
+@pytest.fixture(params=["avro", "protobuf"])
+def binary(request: pytest.FixtureRequest, tmp_path: Path) -> Binary:
+    if request.param == "avro":
+        return Binary(Avro(json.dumps(AVRO)), lambda **fields: avro(AVRO, fields))
+    path = describe(PROTOBUF, tmp_path / "shop.pb")
+    order = message(path, "shop.Order")
+    return Binary(
+        Protobuf(path, "shop.Order"), lambda **fields: order(**fields).SerializeToString()
+    )
+
+
+def fields(n: int, customer: str) -> dict[str, Any]:
+    """The same order, of a format that is no text."""
+    return {
+        "at": datetime(2026, 1, 1, 0, n % 3, tzinfo=UTC),
+        "n": n,
+        "email": f"{customer}-{MARK}@example.com",
+        "card": f"{MARK}-4111-{n:04}",
+        "ssn": SSN,
+        "note": MARK,
+        "other": [MARK],
+    }
 
 
 def feed(topics: Topics, name: str, source: Source = ORDERS, **more: Any) -> KafkaFeed:  # noqa: ANN401
@@ -106,7 +173,7 @@ def send(topics: Topics, name: str, values: Iterable[bytes]) -> None:
 
 def found(folder: Path) -> list[str]:
     """The files in which a raw value is, as it is or within Parquet."""
-    return searched.found(folder, MARK, "4242424242")
+    return searched.found(folder, MARK, SSN)
 
 
 def test_no_file_has_a_protected_value(
@@ -133,6 +200,44 @@ def test_no_file_has_a_protected_value(
     letters = warehouse.read(ORDERS.dead_letters_table).collect()
     assert len(letters) == len(UNDECODABLE)
     assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
+
+
+def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
+    engine: Settings, warehouse: Warehouse, topics: Topics, binary: Binary
+) -> None:
+    name, good = topics.create(), binary.encode(**fields(1, "x"))
+    wide = binary.encode(**fields(1, "x") | {"n": 2**40})
+    many = [binary.encode(**fields(n, "ann" if n % 2 else "bob")) for n in range(6_000)]
+    send(topics, name, [*many, wide, good[:-3], good + f"\x07{MARK}".encode()])
+    topics.send(name, [None], key=f"{MARK}-key".encode())
+    orders = feed(topics, name, format=binary.format)
+    list(ingest(warehouse, orders))
+    assert found(engine.home) == []
+    assert found(Path(warehouse.path(ORDERS.log_table))) == []
+
+    rows = warehouse.read(ORDERS.log_table).where("n < 2").orderBy("n").collect()
+    assert [(r.card, r.note, r.ssn) for r in rows] == [
+        (f"{MASKED}{n:04}", MASKED, None) for n in (0, 1)
+    ]
+    told = Tokenise().change()
+    emails = [told(f"{who}-{MARK}@example.com".encode()) for who in ("bob", "ann")]
+    assert [r.email.encode() for r in rows] == emails
+    assert {r.kafka_key.encode() for r in rows} == {told(f"{MARK}-key".encode())}
+    assert rows[0].correlation_id == rows[0].kafka_headers[0]["value"].decode()
+    (tombstone,) = warehouse.read(ORDERS.log_table).where("n IS NULL").collect()
+    assert (tombstone.email, tombstone.card, tombstone.ssn) == (None, None, None)
+    letters = warehouse.read(ORDERS.dead_letters_table).collect()
+    assert [r.reason for r in letters if "'n'" in r.reason] == ["The field 'n' is no INT."]
+    assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
+    assert len(letters) == 3
+    # What is mended comes back protected.
+    settings = engine.model_copy(update={"database": warehouse.database})
+    columns = warehouse.schema(ORDERS.dead_letters_table).names
+    standing = dead_letters.standing(Glance(settings), ORDERS.name, columns)
+    place = standing.column_names.index("bytes")
+    mended = standing.set_column(place, "bytes", pa.array([good] * 3, pa.binary()))
+    assert dead_letters.replay(warehouse, orders, mended).brought == 3
+    assert found(engine.home) == []
 
 
 def test_a_mended_dead_letter_comes_back_protected(
@@ -219,6 +324,32 @@ def test_a_log_keeps_its_protection_and_its_key(
     assert KEY[::-1] not in str(raised.value)
 
 
-def test_a_way_in_that_protects_nothing_brings_nothing(warehouse: Warehouse) -> None:
-    with pytest.raises(DefinitionError, match="DeltaFeed can't protect them"):
-        list(ingest(warehouse, DeltaFeed(ORDERS, "nowhere")))
+class Plain:
+    """A feed of somebody's own."""
+
+    source = ORDERS
+
+    def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
+        raise AssertionError("It is not asked.")
+
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+        raise AssertionError("It is not asked.")
+
+    def explain(self, error: PySparkException) -> DataError | None:
+        return None
+
+
+class Lines:
+    """A format of somebody's own, of which this process does not see the events."""
+
+    def decode(
+        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
+    ) -> DataFrame:
+        raise AssertionError("It is not asked.")
+
+
+def test_what_protects_nothing_brings_nothing(warehouse: Warehouse, topics: Topics) -> None:
+    with pytest.raises(DefinitionError, match="and Plain does not protect them: Tidemark's own"):
+        list(ingest(warehouse, Plain()))
+    with pytest.raises(DefinitionError, match="in values that are JSON, Avro or Protobuf alone"):
+        feed(topics, "orders", format=Lines())

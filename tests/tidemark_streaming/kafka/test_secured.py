@@ -3,25 +3,37 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
 from certificates import Authority
 from following import PATIENCE, Following
+from rebuilt import records
 from secured import Secured, secured
+from support import PER_MINUTE, READINGS, some_arrivals
+from support import ingest as ingest_rows
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.secret import secret
+from tidemark.run.runner import incremental
+from tidemark.secret import Secret, secret
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
-from tidemark_streaming.kafka import KafkaFeed, client
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic, client
 from tidemark_streaming.kafka.client import Brokers
+from tidemark_streaming.outbox import Outbox
+from tidemark_streaming.outbox.channel import Channel
+from tidemark_streaming.outbox.position import Position
+from tidemark_streaming.outbox.record import Record
+from tidemark_streaming.watch.backlogs import Backlogs
 from topics import CLICKS, Topics, clicks
 
+Right = tuple[ResourceType, str, AclOperation]
 PASSWORD = "the-right-password-of-ann"
 WRONG = "some-wrong-password-of-ann"
 
@@ -37,6 +49,25 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         made.allow("ann", "open")
         made.allow("ann", "seen", AclOperation.DESCRIBE)
         yield made
+
+
+RIGHTS = {
+    "write": (ResourceType.TOPIC, "{}", AclOperation.WRITE),
+    "read of positions": (ResourceType.TOPIC, "{}_positions", AclOperation.READ),
+    "write of positions": (ResourceType.TOPIC, "{}_positions", AclOperation.WRITE),
+    "transactions": (ResourceType.TRANSACTIONAL_ID, "tidemark per_minute {}", AclOperation.WRITE),
+}
+"""What the way out needs, by the name of its topic: as docs/security.md has it."""
+CREATE = {name: (ResourceType.TOPIC, name, AclOperation.CREATE) for name in ("{}", "{}_positions")}
+
+
+def writer(broker: Secured, topic: str, rights: Mapping[str, Right]) -> KafkaTopic:
+    """The topic, for a user of its name who has these rights."""
+    broker.user(topic, PASSWORD)
+    for kind, name, operation in rights.values():
+        broker.allow(topic, name.format(topic), operation, kind)
+    client = broker.client(topic, **{"sasl.password": secret("env:ANN")})
+    return KafkaTopic(topic, broker.servers, client=client)
 
 
 @pytest.fixture(autouse=True)
@@ -115,10 +146,105 @@ def test_a_broker_that_speaks_no_tls_is_told(broker: Secured) -> None:
     assert "it speaks no TLS, and security.protocol is SASL_SSL. Set that to SASL_PLAINTEXT" in told
 
 
+def test_panes_go_out_by_tls_and_scram(warehouse: Warehouse, broker: Secured) -> None:
+    """With these rights and no other; and with those to create, where no topic is there."""
+    ingest_rows(warehouse, READINGS, some_arrivals())
+    incremental(warehouse, PER_MINUTE)
+    windows = warehouse.take(PER_MINUTE.table).num_rows
+    for topic, rights in (("panes", RIGHTS), ("panes_made", {**RIGHTS, **CREATE})):
+        if rights is RIGHTS:
+            for name in (topic, f"{topic}_positions"):
+                broker.admin.create(name=name)
+        to = writer(broker, topic, rights)
+        asset = replace(PER_MINUTE, accumulation="retracting", publishes_to=to)
+        assert Outbox(warehouse, asset).emit().transactions == 1
+        # Another process finds how far it is.
+        assert Outbox(warehouse, asset).emit().transactions == 0
+        sent = records(broker.admin.servers, topic)
+        assert len([value for _, _, value in sent if "reset" not in value]) == windows > 0
+
+
+@pytest.mark.parametrize(
+    ("lacks", "sentence"),
+    [
+        ("write", "topic '{0}' is not there, or the user '{0}' may not see it; and that user may"),
+        ("read of positions", "the user '{0}' may not read from the topic '{0}_positions'. Allow"),
+        ("write of positions", "the user '{0}' may not write to '{0}', or not to '{0}_positions'."),
+        ("transactions", "may not write by the transactional id 'tidemark per_minute {0}'. Allow"),
+    ],
+)
+def test_a_right_that_the_way_out_lacks_is_told(broker: Secured, lacks: str, sentence: str) -> None:
+    topic = f"lacks_{lacks.replace(' ', '_')}"
+    for name in (topic, f"{topic}_positions"):
+        broker.admin.create(name=name)
+    rights = {name: right for name, right in RIGHTS.items() if name != lacks}
+    channel = Channel(writer(broker, topic, rights), "per_minute", "here")
+    # There is something to be read.
+    position = Position("table", 1, "id", 1, 1, 3, None, 1, "here")
+    broker.admin.send(f"{topic}_positions", [position.written()], key=b"per_minute")
+
+    def emit() -> None:
+        channel.position()
+        channel.open()
+        channel.send([Record(b"k", b"v", 0)], lambda: position)
+
+    told = refused(emit)
+    assert sentence.format(topic) in told
+    assert told.startswith(f"Kafka topic '{topic}' at {broker.servers} can't be written: ")
+
+
+def by_certificate(broker: Secured, *files: Path, **more: Secret) -> KafkaFeed:
+    """A feed by mutual TLS."""
+    names = ("ssl.certificate.location", "ssl.key.location")
+    trust = {"security.protocol": "SSL", "ssl.ca.location": str(broker.authority.certificate)}
+    client = {**trust, **dict(zip(names, map(str, files), strict=False)), **more}
+    return KafkaFeed(CLICKS, ["open"], servers=broker.mutual, client=client)
+
+
+def test_a_client_may_be_known_by_its_certificate(broker: Secured, tmp_path: Path) -> None:
+    bob = broker.authority.client("bob")
+    told = refused(lambda: by_certificate(broker, *bob).pending([]))
+    assert "topic 'open' is not there, or this client's user may not read it" in told
+    broker.allow("CN=bob", "open")
+    (chunk,) = by_certificate(broker, *bob).pending([])
+    assert chunk.rows >= 2
+    locked = broker.authority.client("bob", PASSWORD)
+    (chunk,) = by_certificate(broker, *locked, **{"ssl.key.password": secret("env:ANN")}).pending(
+        []
+    )
+    assert chunk.rows >= 2
+    for files in ((), Authority(tmp_path, "other").client("bob")):
+        told = refused(lambda files=files: by_certificate(broker, *files).pending([]))
+        assert "it takes clients by their certificates, and this one's it can't vouch for" in told
+    bob[1].chmod(0o640)
+    told = refused(lambda: by_certificate(broker, *bob).pending([]))
+    assert f"'{bob[1]}' has the mode 0640" in told
+
+
 @pytest.mark.parametrize("topic", ["shut", "none"])
 def test_a_topic_that_is_not_allowed_is_told(broker: Secured, topic: str) -> None:
     told = refused(lambda: feed(broker, topic).pending([]))
     assert f"topic '{topic}' is not there, or the user 'ann' may not read it" in told
+
+
+@pytest.mark.parametrize(
+    ("topic", "change", "sentence"),
+    [
+        ("shut", {}, "may not read it"),
+        ("open", {"sasl.password": secret("env:NOT_ANN")}, "it refuses the user 'ann'"),
+        ("open", {"ssl.ca.location": None}, "can vouch for"),
+    ],
+)
+def test_a_refusal_is_no_outage_to_who_watches(
+    broker: Secured, topic: str, change: dict[str, Any], sentence: str
+) -> None:
+    told = {**feed(broker).client, **change}
+    client = {name: value for name, value in told.items() if value is not None}
+    wrong = KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
+    found = Backlogs().backlog(wrong, None)
+    assert sentence in (found.trouble or "")
+    assert found.refused
+    assert not found.silent
 
 
 def test_a_topic_that_may_be_seen_and_not_read_is_told(
@@ -128,7 +254,9 @@ def test_a_topic_that_may_be_seen_and_not_read_is_told(
     assert "topic 'seen' is not there, or the user 'ann' may not read it" in told
 
 
-@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "ssl.key.pem"])
+@pytest.mark.parametrize(
+    "name", ["sasl.password", "ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.config"]
+)
 def test_a_password_by_its_value_is_refused(topics: Topics, name: str) -> None:
     sentence = refused(lambda: topics.feed("clicks", client={name: PASSWORD}))
     assert f"has the value of {name} in its client: say where it is" in sentence

@@ -16,8 +16,14 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin._acl import AclOperation
 
 from secured import Secured, secured
+from support import same
+from tidemark.base.settings import Settings
 from tidemark.engine import Managed
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
 from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.lane import Lane
+from tidemark_streaming.lane.standing import Standing, standing
+from topics import CLICKS
 
 PASSWORD = 'a "quoted" \\ password'
 GONE = 12.0
@@ -56,6 +62,15 @@ lane = Lane(
 '''
 
 
+NAMED = Lane(
+    name="numbers_doubled",
+    feed=KafkaFeed(CLICKS, ["numbers"]),
+    prepare=same,
+    to=KafkaTopic("doubled"),
+)
+"""The lane, as far as its name goes."""
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """A broker with the user `ann`, who may do what the lane needs and no more."""
@@ -85,6 +100,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         "CLIENT": json.dumps(broker.client("ann")),
         "ANN": PASSWORD,
         "PYTHONFAULTHANDLER": "1",
+        "TIDEMARK_LOG_FORMAT": "json",
     }
     tidemark = Path(sys.executable).with_name("tidemark")
     with (tmp_path / "said").open("w") as said:
@@ -92,7 +108,8 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
             [tidemark, "lane", "numbers_doubled"], cwd=tmp_path, env=env, stdout=said, stderr=said
         )
     spark = Managed(home / "lanes" / "numbers_doubled", "engine")
-    sent = 0
+    sent, settings = 0, Settings(home=home)
+    assert not standing(settings, NAMED).started
 
     def send(count: int) -> None:
         nonlocal sent
@@ -106,6 +123,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         _await(lambda: len(_more(broker, came)) >= 100, running, tmp_path / "said")
         record = spark.running()
         assert record is not None
+        assert standing(settings, NAMED) == Standing(True, True, "Lane 'numbers_doubled' runs.")
         send(50)
         os.kill(record.pid, signal.SIGKILL)
         send(50)
@@ -118,10 +136,14 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         send(50)
         _await(lambda: len(_more(broker, came)) >= sent, running, tmp_path / "said")
         assert sorted(came) == list(range(sent))
+        # Records are out before the checkpoint that tells of them.
+        through = f'"numbers-0": {sent}'
+        _await(lambda: through in (tmp_path / "said").read_text(), running, tmp_path / "said")
         running.send_signal(signal.SIGTERM)
         _await_end(running)
         assert running.returncode == 0, (tmp_path / "said").read_text()
         assert spark.running() is None
+        assert not standing(settings, NAMED).started
     finally:
         running.kill()
         running.wait()
@@ -129,6 +151,12 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
     told = (tmp_path / "said").read_text()
     assert told.count("The engine is gone. Waiting until it is back.") == 1, told
     assert "has stopped." in told
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert {line["logger"] for line in lines} == {"tidemark.lane"}
+    carried = [line for line in lines if line["event"] == "carried"]
+    assert {line["lane"] for line in carried} == {"numbers_doubled"}
+    assert carried[-1]["through"] == {"numbers-0": sent}
+    assert sum(line.get("offsets", 0) for line in carried) <= sent
     secret = PASSWORD.encode()
     files = [f for f in home.rglob("*") if f.is_file()]
     assert any(f.name == "engine.log" for f in files)

@@ -23,6 +23,7 @@ from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
 from tidemark_streaming.kafka.client import configured
 from tidemark_streaming.lane import Lane
+from tidemark_streaming.lane.checkpoints import newest
 from tidemark_streaming.lane.query import Trigger, check, read, start
 from tidemark_streaming.lane.records import decoded, written
 from tidemark_streaming.payloads import Avro
@@ -218,16 +219,23 @@ def test_a_lane_goes_on_where_its_checkpoint_is(
     queries = start(warehouse, plain, tmp_path, "real-time")
     try:
         received(topics, plain.routes["*"].name, ahead)
-        _await(lambda: bool(list((tmp_path / "checkpoints/records/commits").glob("[0-9]*"))))
+        _await(lambda: newest(tmp_path) is not None)
     finally:
         queries.stop()
-    topics.send(plain.feed.topics[0], [order(n) for n in (31, 33)])
+    topic, before = plain.feed.topics[0], newest(tmp_path)
+    assert before is not None
+    assert before.ends == {(topic, 0): len(SENT)}
+    topics.send(topic, [order(n) for n in (31, 33)])
     # The checkpoint of one trigger serves the other.
     queries = start(warehouse, plain, tmp_path, "micro-batch")
     try:
         came = told(received(topics, plain.routes["*"].name, ahead + 2))
+        _await(lambda: newest(tmp_path) != before)
     finally:
         queries.stop()
+    after = newest(tmp_path)
+    assert after is not None
+    assert (after.since(before), after.since(None)) == (2, 0)
     assert [row[1] for row in came[-2:]] == [31, 33]
     assert len(set(came)) == len(came)
 

@@ -1,30 +1,20 @@
 """A stream brings out what it publishes, and what others publish meanwhile."""
 
-import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 
 from rebuilt import Table, records
-from recorded import Recorded
 from support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
-from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
-from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.windows import Tumbling, Window
-from tidemark.engine.connect import free_port
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
-from tidemark_streaming.kafka import KafkaTopic, broker
-from tidemark_streaming.outbox.follow import follow
+from tidemark_streaming.kafka import KafkaTopic
 from topics import Topics
 
 ARRIVALS = some_arrivals()
@@ -76,37 +66,3 @@ def test_a_stream_brings_out_what_is_published(warehouse: Warehouse, topics: Top
     backfill(warehouse, asset, *minutes(0, 4))
     until(lambda: same(warehouse, topics.servers, asset, topic))
     assert continuous.stop(warehouse, asset)
-
-
-def test_brokers_that_are_gone_for_a_while_hold_up_the_outbox_alone(
-    recording: Callable[[Window], Recorded], tmp_path: Path
-) -> None:
-    settings = Settings(home=tmp_path / "home", kafka_port=free_port())
-    servers = broker.address(settings)
-    played = recording(Tumbling("1 minute")).play(tmp_path)
-    asset = played.to(KafkaTopic("panes", servers), "accumulating")
-    warehouse = played.warehouse
-    failures: list[TidemarkError] = []
-    ended = threading.Event()
-    thread = threading.Thread(
-        target=follow, args=(played.warehouse, asset, ended, lambda _: None, failures.append)
-    )
-    try:
-        broker.start(settings)
-        thread.start()
-        played.run()
-        topics = Topics(servers)
-        until(lambda: "panes" in topics.admin.list_topics(timeout=10).topics)
-        until(lambda: same(warehouse, servers, asset, "panes"))
-        broker.process(settings).stop()
-        with closing(socket.socket()) as probe:
-            assert probe.connect_ex(("127.0.0.1", settings.kafka_port)) != 0
-        played.run(2)
-        until(lambda: bool(failures))
-        assert f"{servers} can't be" in str(failures[0])
-        broker.start(settings)
-        until(lambda: same(warehouse, servers, asset, "panes"))
-    finally:
-        ended.set()
-        thread.join(60)
-        broker.process(settings).stop()

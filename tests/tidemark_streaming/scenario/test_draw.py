@@ -10,6 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 
 from oracle import simulate
+from pages import ROOT
 from random_scenarios import scenarios
 from tidemark.base.instants import iso
 from tidemark_streaming.scenario.draw import WIDTH, svg, text
@@ -17,7 +18,7 @@ from tidemark_streaming.scenario.judged import NO_TIME, TOO_LATE, judged, steps
 from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.timeline import timeline
 
-OWN = Path(__file__).parents[3] / "tests" / "scenarios"
+OWN = ROOT / "tests" / "scenarios"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -266,3 +267,18 @@ def test_the_picture_of_any_scenario_is_true(tmp_path: Path, drawn: dict[str, An
         told = [arrival for arrival in fired if arrival is not None]
         assert told == sorted(told)
         assert told == fired or "session" in drawn["transform"]["window"]
+
+
+FIGURES = sorted(ROOT.glob("docs/images/*.svg"))
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda path: path.stem)
+def test_a_figure_of_the_documents_is_what_is_drawn_now(figure: Path) -> None:
+    again = f"tidemark simulate tests/scenarios/{figure.stem}.yaml --svg docs/images"
+    assert figure.read_text() == svg(*own(figure.stem)), again
+
+
+def test_each_figure_of_the_documents_is_shown() -> None:
+    shown = "".join(page.read_text() for page in ROOT.glob("docs/*.md"))
+    assert len(FIGURES) >= 10
+    assert [path.name for path in FIGURES if f"(images/{path.name})" not in shown] == []

@@ -1,5 +1,6 @@
 """`tidemark new`: a project is written whole or not at all, under the names that one chooses."""
 
+import csv
 import json
 import os
 import pty
@@ -12,11 +13,13 @@ import pytest
 from commands import call
 from tidemark.base.errors import DataError
 from tidemark.base.project import python_path
+from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
 from tidemark_streaming.starter import write as starter
 from tidemark_streaming.starter.choices import Choices
 
 ROOT = Path(__file__).parents[3]
 TEMPLATE = ROOT / "streaming/tidemark_streaming/starter/project"
+NOON = "2026-01-01T12:00:00Z"
 OWN = "taken,user,device,watts\n2025-12-30T23:30:00Z,7,a,3\n2026-01-02T10:00:00Z,8,b,4\n"
 
 
@@ -98,6 +101,60 @@ def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
     assert (house / "landing/readings/own.csv").read_text() == OWN
 
 
+ODD = (
+    *("order id", 'say "hi"', "a.b", "it's", "€/kg", "\\1", "back\\", "{x}", "#", "\N{SNOWMAN}"),
+    '": "STRING"}, event_time="", watermark=__import__("os").abort()) #',
+)
+
+
+def test_a_header_s_own_words_are_text_and_nothing_else(here: Path) -> None:
+    with (here / "own.csv").open("w", newline="") as file:
+        columns, row = ["at", "city", "pounds", *ODD], [NOON, "york", "2", *"abcdefghijk"]
+        csv.writer(file).writerows([columns, row])
+    assert call("new", "house", "--like", "own.csv").exit_code == 0
+    command = [sys.executable, "-c", "from house.sources import orders; print([*orders.columns])"]
+    done = subprocess.run(command, cwd=here / "house", capture_output=True, text=True, check=True)
+    assert done.stdout == f"{['at', 'city', 'pounds', *ODD]}\n"
+
+
+def test_what_nobody_chose_is_no_id_where_anything_else_is_there_and_is_told(here: Path) -> None:
+    columns = "order_id,placed at,sku_id,customerID,order no,placed,shop,pieces,uuid"
+    row = f"1,{NOON},a,b,7,{NOON},york,3,9"
+    (here / "own.csv").write_text(f"{columns}\n{row}\n")
+    said = call("new", "house", "--like", "own.csv").stdout
+    assert "windows: pieces by shop and hour of placed; --value, --key and --time choose" in said
+    assert call("new", "home", "--like", "own.csv", "--value", "order_id").exit_code == 0
+    assert 'agg.sum("order_id")' in (here / "home/home/transforms.py").read_text()
+    (here / "ids.csv").write_text(f"id,at,shop_id\n1,{NOON},a\n")
+    assert (
+        "windows: id by shop_id and hour of at;" in call("new", "hut", "--like", "ids.csv").stdout
+    )
+
+
+@pytest.mark.parametrize("kind", ["--files", "--kafka"])
+def test_it_says_where_to_go_and_its_page_what_to_do_there(kind: str, here: Path) -> None:
+    said = call("new", "shop", kind).stdout
+    page = (here / "shop/README.md").read_text()
+    commands = page.partition("```sh\n")[2].partition("```")[0]
+    assert said == f"made: shop/\n\ncd shop\n{commands}"
+    assert "tidemark ingest orders" in commands
+    assert "cd " not in page
+
+
+@pytest.mark.parametrize("column", [*ARRIVAL_COLUMNS, *RUN_COLUMNS, "Reason"])
+def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(
+    column: str, here: Path
+) -> None:
+    (here / "own.csv").write_text(f"at,city,amount,{column}\n{NOON},york,1,x\n")
+    result = call("new", "house", "--like", "own.csv")
+    said = " ".join(result.stderr.split())
+    assert (result.exit_code, [path.name for path in here.iterdir()]) == (2, ["own.csv"])
+    assert said == (
+        f"error: The column '{column}', number 4 of 'own.csv', has a name that Tidemark's own "
+        "columns have: rename it in the header."
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -112,11 +169,21 @@ def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
         ("shop --events import", "A source of events can't be called 'import'"),
         ("shop --events agg", "the project's code has that name already."),
         ("shop --key final", "the project's tables have a column of that name already."),
+        ("shop --key reason", "the project's tables have a column of that name already."),
         ("shop --key amount", "A column can't be called 'amount': time, key and value are three"),
         ("shop --value a-b", "A column can't be called 'a-b': use letters, digits and '_'"),
         ("shop --like nothing.csv", "'nothing.csv' can't be read as CSV with a header: "),
         ("shop --like there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
         ("shop --like own.csv --key user", "for --key it has device."),
+        ("shop --like own.csv --key a-b", "A column can't be called 'a-b': use letters"),
+        (
+            "shop --like there/odd.csv",
+            "'n o', whose name the project can't use",
+        ),
+        ("shop --like there/twice.csv", "The column 'At', number 1 of 'there/twice.csv', is there"),
+        ("shop --like there/none.csv", "The column ' ', number 2 of 'there/none.csv', has no name"),
+        ("shop --like there/line.csv", "has a character in its name that no"),
+        ("shop --like there/tick.csv", "has a character in its name that no"),
         ("shop --like own.csv --kafka", "--like is for events that come as files"),
     ],
 )
@@ -125,6 +192,14 @@ def test_what_can_not_be_is_one_sentence_and_nothing_is_written(
 ) -> None:
     (here / "there").mkdir()
     (here / "there/flat.csv").write_text("a,b\nx,1\n")
+    for name, header in (
+        ("odd", "n o"),
+        ("twice", "at"),
+        ("none", " "),
+        ("tick", "a`b"),
+        ("line", "a\nb"),
+    ):
+        (here / f"there/{name}.csv").write_text(f'At,"{header}",city\n{NOON},1,york\n')
     (here / "own.csv").write_text(OWN)
     result = call("new", *arguments.split())
     said = " ".join(result.stderr.split())

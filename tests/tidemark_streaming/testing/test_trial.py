@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from kiosk.transforms import believed, numbered, orders_per_day, orders_per_hour, takings
+from tidemark_streaming import testing
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.reader import ScenarioError
+from tidemark_streaming.testing import Trials
 from tidemark_streaming.testing.cuts import cuts
-from tidemark_streaming.testing.trial import Trials
 
 EARLY = {"at": "2026-01-01 09:10", "shop": "york-1", "amount": Decimal("2.50")}
 OTHER = {"at": "2026-01-01 09:20", "shop": "york-2", "amount": "4"}
@@ -165,3 +166,9 @@ def test_the_plugin_costs_nothing_where_it_is_not_used() -> None:
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert not loaded & {"pyspark", "pandas", "yaml", "rich", "deltalake", "pydantic", "dagster"}
+
+
+def test_the_package_names_what_tests_have_for_types_and_nothing_else() -> None:
+    assert testing.Trials is Trials
+    with pytest.raises(AttributeError, match="has no attribute 'Trails'"):
+        testing.Trails  # noqa: B018

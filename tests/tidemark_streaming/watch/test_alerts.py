@@ -42,7 +42,8 @@ class Case:
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
 
-ASSET, CLICKS = {"asset": "a"}, {"source": "clicks"}
+ASSET, CLICKS, LANE = {"asset": "a"}, {"source": "clicks"}, {"lane": "l"}
+TOPIC, CARRIED = {"asset": "a", "topic": "t"}, 'lane="l",topic="t",partition="0"'
 LAG = 'tidemark_kafka_consumer_lag{source="clicks",topic="t",partition="0"}'
 TOO_LATE = 'tidemark_asset_events_total{asset="a",mode="incremental",verdict="too_late"}'
 ON_TIME = 'tidemark_asset_events_total{asset="a",mode="incremental",verdict="on_time"}'
@@ -59,11 +60,29 @@ CASES = {
     "TidemarkEngineDown": Case(
         {ENGINE: "0x9", STREAM: "0x9"}, {ENGINE: "0x9"}, 3, {"process": "engine"}
     ),
+    "TidemarkIngestDown": Case(
+        {'tidemark_ingest_up{source="clicks"}': "1 0x9"},
+        {'tidemark_ingest_up{source="clicks"}': "1 0 1 _x9"},
+        4,
+        CLICKS,
+    ),
+    "TidemarkLaneDown": Case(
+        {'tidemark_lane_up{lane="l"}': "1 0x9"}, {'tidemark_lane_up{lane="l"}': "1x9"}, 4, LANE
+    ),
+    "TidemarkEmitDown": Case(
+        {'tidemark_emit_up{asset="a"}': "1 0x9"}, {'tidemark_emit_up{asset="a"}': "1x9"}, 4, ASSET
+    ),
     "TidemarkStreamDown": Case({STREAM: "0x9"}, {STREAM: "0x3 1 0x4"}, 6, ASSET),
     "TidemarkStreamFailing": Case(
         {'tidemark_stream_failures{asset="a"}': "3x2"},
         {'tidemark_stream_failures{asset="a"}': "2x2"},
         1,
+        ASSET,
+    ),
+    "TidemarkStreamRestarts": Case(
+        {'tidemark_stream_restarts_total{asset="a"}': "0x20 1 2 3 4 4x20"},
+        {'tidemark_stream_restarts_total{asset="a"}': "7x20 8x40"},
+        40,
         ASSET,
     ),
     "TidemarkTablesUnreadable": Case(
@@ -81,6 +100,34 @@ CASES = {
         {'tidemark_kafka_up{source="clicks"}': "1x9"},
         3,
         CLICKS,
+    ),
+    "TidemarkKafkaRefused": Case(
+        {'tidemark_kafka_refused{source="clicks"}': "1x9"},
+        {
+            'tidemark_kafka_refused{source="clicks"}': "0x9",
+            'tidemark_kafka_up{source="clicks"}': "0x9",
+        },
+        3,
+        CLICKS,
+    ),
+    "TidemarkTopicBehind": Case(
+        {'tidemark_outbox_lag_seconds{asset="a",topic="t"}': "0+60x20"},
+        {'tidemark_outbox_lag_seconds{asset="a",topic="t"}': "0 200 0 280x20"},
+        10,
+        TOPIC,
+    ),
+    "TidemarkTopicSilent": Case(
+        {'tidemark_outbox_up{asset="a",topic="t"}': "1 0x9"},
+        {'tidemark_outbox_up{asset="a",topic="t"}': "1 0x3 1x9"},
+        8,
+        TOPIC,
+    ),
+    "TidemarkLaneBehind": Case(
+        # Between two checkpoints a lane that keeps up has as many, and none after the next.
+        {f"tidemark_lane_consumer_lag{{{CARRIED}}}": "0+2000x60"},
+        {f"tidemark_lane_consumer_lag{{{CARRIED}}}": "0 60000 0 60000 0 60000 0x60"},
+        40,
+        LANE,
     ),
     "TidemarkSourceSilent": Case(
         {LAST + '{source="clicks"}': "60+0x99", CAME + '{source="clicks"}': "0 5x98"},
@@ -117,6 +164,12 @@ CASES = {
         {'tidemark_asset_withheld_total{asset="a"}': "7x10"},
         7,
         ASSET,
+    ),
+    "TidemarkSourceStands": Case(
+        {'tidemark_source_stands{source="clicks"}': "0 1x9"},
+        {'tidemark_source_stands{source="clicks"}': "0 1 0x9"},
+        4,
+        CLICKS,
     ),
     "TidemarkDeadLetters": Case(
         {'tidemark_source_dead_letters{source="clicks"}': "0x5 3x5"},

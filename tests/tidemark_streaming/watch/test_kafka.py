@@ -15,6 +15,7 @@ from tidemark_streaming.kafka import KafkaFeed
 from tidemark_streaming.watch import backlogs, sight
 from tidemark_streaming.watch.backlogs import Backlogs
 from tidemark_streaming.watch.metrics import exposition
+from tidemark_streaming.watch.page import state
 from tidemark_streaming.watch.sight import Watcher
 from topics import CLICKS, Topics, clicks
 
@@ -36,10 +37,11 @@ def test_what_waits_is_told_by_partition(
     monkeypatch.setattr(backlogs, "EVERY", 0.0)
     watching = watcher(monkeypatch, settings, feed)
     topics.send(name, clicks(*range(5)), 0)
-    topics.send(name, clicks(1, 2), 1)
+    topics.send(name, [*clicks(1), b'{"n": 2, "other": 3}'], 1)
     assert feed.waiting(None) == {(name, 0): 5, (name, 1): 2}
     list(ingest(warehouse, feed))
     topics.send(name, clicks(3, 4, 5), 1)
+    seen = watching.look()
     text, deadline, lag = (
         "",
         time.monotonic() + 60,
@@ -52,6 +54,22 @@ def test_what_waits_is_told_by_partition(
     assert lag.format(1, name, "3.0") in text, text
     assert lag.format(0, name, "0.0") in text
     assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
+    assert 'tidemark_kafka_refused{source="clicks"} 0.0' in text
+    assert 'tidemark_source_undeclared_fields{source="clicks"} 1.0' in text
+    topics.delete(name)
+    deadline = time.monotonic() + 60
+    shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
+    # While it is being deleted, brokers know of it and not of its offsets.
+    while "There is no topic" not in (shown["trouble"] or "") and time.monotonic() < deadline:
+        seen = watching.look()
+        text = exposition(seen).decode()
+        shown = state(seen, "tidemark", 3000)["sources"][0]["kafka"]
+    # They answer: that is no outage.
+    assert 'tidemark_kafka_refused{source="clicks"} 1.0' in text, text
+    assert 'tidemark_kafka_up{source="clicks"} 1.0' in text
+    assert "tidemark_kafka_consumer_lag{" not in text
+    assert f"There is no topic '{name}'" in shown["trouble"]
+    assert shown["silent"] is False
 
 
 def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
@@ -64,12 +82,13 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     watching = watcher(monkeypatch, settings, feed)
     text = exposition(watching.look()).decode()
     assert 'tidemark_kafka_up{source="clicks"} 0.0' in text
+    assert 'tidemark_kafka_refused{source="clicks"} 0.0' in text
     assert "tidemark_kafka_consumer_lag{" not in text
     begun = time.monotonic()
     looks = [watching.look().sources[0].backlog for _ in range(3)]
     # Each would wait for two seconds.
     assert time.monotonic() - begun < 3.0
-    assert all(backlog is not None and backlog.trouble for backlog in looks)
+    assert all(backlog is not None and backlog.silent for backlog in looks)
 
 
 def test_what_was_known_goes_when_the_brokers_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:

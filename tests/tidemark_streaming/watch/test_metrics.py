@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 from landing import SOURCE, clock, feed, land, land_some
 from runs import run_all
+from scrapes import scraped, summed, value
+from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
 from tidemark.store.dropping import drop
@@ -24,8 +27,10 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import noted, wishes
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
+from tidemark_streaming.sole import sole
 from tidemark_streaming.supervisor import RUNNING, Stream
-from tidemark_streaming.watch import tables
+from tidemark_streaming.watch import page, tables
+from tidemark_streaming.watch.history import LATENCIES, Histogram, Runs
 from tidemark_streaming.watch.metrics import HISTOGRAM, METRICS, exposition
 from tidemark_streaming.watch.sight import Watcher
 from watched.transforms import by_hour, by_minute
@@ -36,8 +41,6 @@ PROMTOOL = shutil.which("promtool")
 NAME = re.compile(r"\btidemark_\w+")
 MATCHER = re.compile(r"(tidemark_\w+)\{([^}]*)\}")
 GROUPING = re.compile(r"\b(?:by|on) \(([^)]*)\)")
-
-Values = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 @pytest.fixture
@@ -50,25 +53,6 @@ def settings(engine: Settings, warehouse: Warehouse, tmp_path: Path) -> Settings
 def bring(warehouse: Warehouse, settings: Settings) -> None:
     for _ in ingest(warehouse, feed(settings.landing / SOURCE.name)):
         pass
-
-
-def told(watcher: Watcher) -> Values:
-    """The samples of a scrape, by name and labels."""
-    text = exposition(watcher.look()).decode()
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def value(found: Values, name: str, **labels: str) -> float | None:
-    return found.get((name, frozenset(labels.items())))
-
-
-def summed(found: Values, name: str, **labels: str) -> float:
-    wanted = set(labels.items())
-    return sum(v for (n, given), v in found.items() if n == name and wanted <= given)
 
 
 def settle(settings: Settings) -> None:
@@ -84,7 +68,7 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     land(folder, "end.csv", f"at,sensor,value\n{clock(7200)},b,1\n", 7200)
     bring(warehouse, settings)
     made = [*run_all(warehouse, by_minute, limit=7), *run_all(warehouse, by_hour)]
-    found, sight = told(watcher := Watcher(settings)), Glance(settings)
+    found, sight = scraped(watcher := Watcher(settings)), Glance(settings)
 
     source = sight.source(SOURCE.name)
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 14
@@ -101,6 +85,7 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         asset = sight.asset(transform.name, SOURCE.name, transform.keys, transform.allowed_lateness)
         own, facts = {"asset": transform.name}, [f for f in made if f.asset == transform.name]
         assert value(found, "tidemark_asset_arrivals_behind", **own) == 13 - asset.as_of == 0
+        assert value(found, "tidemark_asset_rows_waiting", **own) == 0
         assert value(found, "tidemark_asset_published_rows", **own) == asset.windows > 0
         assert value(found, "tidemark_asset_final_rows", **own) == asset.final
         assert value(found, "tidemark_asset_runs_total", **own, mode=facts[0].mode) == len(facts)
@@ -115,6 +100,8 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
         held = value(found, "tidemark_asset_withheld_rows", **own, status="held")
         assert held == sum(f.quarantined for f in facts)
     assert value(found, "tidemark_asset_withheld_rows", asset="by_minute", status="held") == 1
+    limited = {"asset": "by_minute", "limit": "arrivals"}
+    assert value(found, "tidemark_asset_limited_runs_total", **limited) == 1
     assert summed(found, "tidemark_asset_events_total", verdict="late") > 0
     waiting = value(found, "tidemark_asset_open_rows", asset="by_minute")
     assert waiting == 1, "the last minute has not ended"
@@ -132,19 +119,19 @@ def test_what_is_told_is_what_the_tables_say(warehouse: Warehouse, settings: Set
     # What a compaction writes again was counted before; what a backfill counts is told apart.
     list(maintain(warehouse))
     facts = backfill(warehouse, by_minute)
-    again = told(watcher)
+    again = scraped(watcher)
     for name in ("tidemark_source_events_total", "tidemark_source_arrivals_total"):
         assert summed(again, name) == summed(found, name)
     for mode, count in (("incremental", 2), ("backfill", 1)):
         assert value(again, "tidemark_asset_runs_total", asset="by_minute", mode=mode) == count
     on_time = summed(again, "tidemark_asset_events_total", mode="backfill", verdict="on_time")
     assert on_time == facts.on_time
-    assert told(Watcher(settings)).keys() == again.keys()
+    assert scraped(Watcher(settings)).keys() == again.keys()
 
     # An asset that was dropped and made anew is told of from its new beginning.
     drop(warehouse, by_minute)
     run_all(warehouse, by_minute)
-    anew = told(watcher)
+    anew = scraped(watcher)
     assert value(anew, "tidemark_asset_runs_total", asset="by_minute", mode="incremental") == 1
     assert value(anew, "tidemark_asset_runs_total", asset="by_minute", mode="backfill") is None
 
@@ -158,7 +145,7 @@ def test_what_is_as_it_was_is_not_read_again(
     monkeypatch.setattr(tables, "REST", 0)
     settle(settings)
     watcher, opened = Watcher(settings), list[str]()
-    first = told(watcher)
+    first = scraped(watcher)
     plain = tables.Tables.opened
 
     def counted(self: tables.Tables, table: str) -> Any:  # noqa: ANN401 (deltalake's table)
@@ -166,11 +153,11 @@ def test_what_is_as_it_was_is_not_read_again(
         return plain(self, table)
 
     monkeypatch.setattr(tables.Tables, "opened", counted)
-    assert summed(told(watcher), "tidemark_source_events_total") > 0
+    assert summed(scraped(watcher), "tidemark_source_events_total") > 0
     assert opened == []
     land(settings.landing / SOURCE.name, "more.csv", f"at,sensor,value\n{clock(200)},a,1\n", 300)
     bring(warehouse, settings)
-    second = told(watcher)
+    second = scraped(watcher)
     assert {"sensors_log", "sensors_dead_letters", "sensors_timeline"} == set(opened)
     name = "tidemark_source_events_total"
     assert summed(second, name) == summed(first, name) + 1
@@ -185,8 +172,20 @@ def test_what_took_long_rests_before_it_is_read_again(
     looked.kept("x", [], lambda: pytest.fail("read again too soon"), also=3)
 
 
+def test_a_latency_s_bucket_is_a_quarter_as_wide_as_where_streams_lie() -> None:
+    bounds = [0.5, *(b for b in LATENCIES if 0.5 < b <= 5)]
+    for low, high in pairwise(bounds):
+        assert high - low <= 0.25 * low + 1e-9, (low, high)
+    seen = Histogram(LATENCIES)
+    for latency in (1.4, 1.4, 2.3):
+        seen.observe(latency)
+    counts = dict(seen.buckets())
+    assert (counts["1.25"], counts["1.5"], counts["2.25"], counts["2.5"]) == (0, 2, 2, 3)
+    assert len(Runs().from_event.buckets()) == len(Runs().from_arrival.buckets()) == len(counts)
+
+
 def test_a_home_without_anything_is_told_of(tmp_path: Path) -> None:
-    found = told(Watcher(Settings(home=tmp_path / "home", domains=("watched",))))
+    found = scraped(Watcher(Settings(home=tmp_path / "home", domains=("watched",))))
     assert value(found, "tidemark_process_up", process="engine") == 0
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 0
     assert value(found, "tidemark_asset_published_rows", asset="by_hour") == 0
@@ -208,23 +207,56 @@ def test_what_can_t_be_read_is_told_and_the_rest_too(
     assert [asset.name for asset in sight.assets] == ["by_hour"]
 
 
+def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
+    warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    land_some(settings.landing / SOURCE.name, 2)
+    bring(warehouse, settings)
+    watcher = Watcher(settings)
+
+    def stands() -> float | None:
+        monkeypatch.setattr(watcher._services, "_seen", None)
+        return value(scraped(watcher), "tidemark_source_stands", source="sensors")
+
+    assert stands() == 0
+    other = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
+    changed = replace(feed(settings.landing / SOURCE.name), source=other)
+    with pytest.raises(DefinitionError, match="differs from its log"):
+        list(ingest(warehouse, changed))
+    assert stands() == 1
+    (shown,) = page.state(watcher.look(), "tidemark", 1)["sources"]
+    assert shown["refused"].startswith(
+        "Source 'sensors' differs from its log 'sensors_log' in the "
+    )
+    # That another ingest is at work says nothing of the source.
+    with sole(warehouse, SOURCE), pytest.raises(ConflictError):
+        bring(warehouse, settings)
+    assert stands() == 1
+    bring(warehouse, settings)
+    assert stands() == 0
+
+
 def test_streams_are_told_as_the_supervisor_saw_them(tmp_path: Path, engine: Settings) -> None:
     settings = engine.model_copy(update={"database": "streams_told", "domains": ("watched",)})
     now = time.time_ns() // 1000
     wish = wishes.wish(settings, "by_minute")
     try:
-        found = told(Watcher(settings))
+        found = scraped(Watcher(settings))
         assert value(found, "tidemark_stream_running", asset="by_minute") == 0
-        stream = Stream(since=wish.since, state=RUNNING, failures=2)
+        stream = Stream(since=wish.since, state=RUNNING, failures=2, restarts=5)
         noted.note(settings, "watched", {"by_minute": stream}, now)
-        found = told(Watcher(settings))
+        found = scraped(Watcher(settings))
         assert value(found, "tidemark_stream_running", asset="by_minute") == 1
         assert value(found, "tidemark_stream_failures", asset="by_minute") == 2
-        noted.note(settings, "watched", {"by_minute": stream}, now - 2 * noted.STALE)
-        assert value(told(Watcher(settings)), "tidemark_stream_running", asset="by_minute") == 0
+        assert value(found, "tidemark_stream_restarts_total", asset="by_minute") == 5
+        # A look that is long ago, or of a time to come, as the clock was set back.
+        for at in (now - 2 * noted.STALE, now + noted.STALE):
+            noted.note(settings, "watched", {"by_minute": stream}, at)
+            found = scraped(Watcher(settings))
+            assert value(found, "tidemark_stream_running", asset="by_minute") == 0
     finally:
         wishes.withdraw(settings, "by_minute")
-    assert summed(told(Watcher(settings)), "tidemark_stream_running") == 0
+    assert summed(scraped(Watcher(settings)), "tidemark_stream_running") == 0
 
 
 def test_names_units_and_labels_are_those_of_prometheus() -> None:

@@ -1,5 +1,7 @@
 """The service that `tidemark up` starts, as a process."""
 
+import asyncio
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,8 @@ from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark_streaming import services
+from tidemark_streaming.watch import app, page
+from tidemark_streaming.watch.sight import Sight, Watcher
 
 
 @pytest.fixture
@@ -43,6 +47,43 @@ def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
     assert watch.log.read_text() == "", "nothing that it should have said"
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"{address}/metrics", timeout=5)
+
+
+def test_it_looks_also_when_nobody_asks(home: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher, seen = Watcher(home), list[float]()
+    look = watcher.look
+
+    def looked() -> Sight:
+        seen.append(time.monotonic())
+        if len(seen) == 1:
+            raise OSError("It can't be read just now.")
+        return look()
+
+    monkeypatch.setattr(watcher, "look", looked)
+    monkeypatch.setattr(app, "EVERY", 0.05)
+    monkeypatch.setattr(app, "FRESH", 0.0)
+    service = app.application(home, watcher)
+
+    async def live() -> None:
+        async with service.router.lifespan_context(service):
+            deadline = time.monotonic() + 30
+            while len(seen) < 3 and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(live())
+    assert len(seen) >= 3
+
+
+def test_what_waits_is_a_level_in_each_span() -> None:
+    axis = page.Axis(end=600, step=5)
+    second = 1_000_000
+    known = [(290 * second, 9), (301 * second, 3), (303 * second, 7), (330 * second, 0)]
+    levels = axis.levels(known)
+    assert len(levels) == page.POINTS
+    # What was known before is out of sight; the highest counts; it is drawn on for a while.
+    assert levels[:12] == [7, 7, 7, 7, 7, None, 0, 0, 0, 0, 0, None]
+    assert page.Axis(end=600_000, step=3600).levels([(599_000 * second, 4)])[-2:] == [None, 4]
+    assert axis.levels([]) == [None] * page.POINTS
 
 
 def test_a_domain_that_is_not_there_is_one_sentence(

@@ -8,7 +8,7 @@ make, and when these fire, is told by `session` when they are merged.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.compute import slices
+from tidemark.compute import slices, slot
 from tidemark.compute.lifecycle.clusters import chained
 from tidemark.define.definition import Definition
 from tidemark.define.windows.kind import floor_to
@@ -44,9 +44,9 @@ def added_up(
     trigger, gap = transform.trigger, transform.window.joins
     if trigger.early.by_arrival:
         # Only this trigger asks whether an arrival closes the session that it comes to.
-        events = events.join(F.broadcast(log.reached()), "arrival")
+        events = slot.with_reached(events, log)
     else:
-        events = events.withColumn("reached", F.lit(None).cast("bigint"))
+        events = events.select("*", F.lit(None).cast("bigint").alias("reached"))
     start, before = F.unix_micros("window_start"), F.unix_micros("watermark")
     alike = [*transform.keys, "verdict", "admitted"]
     facts = [

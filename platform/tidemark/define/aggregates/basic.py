@@ -7,7 +7,15 @@ from tidemark.define.aggregates.combiner import Aggregate, named, same, values
 
 
 def count(where: str | None = None) -> Aggregate:
-    """How many events there are, or how many of which `where` (a SQL condition) is true."""
+    """How many events there are, or how many of which `where` is true: a BIGINT, never null.
+
+    Example:
+        agg.count()
+        agg.count(where="dep_time is null")
+
+    Args:
+        where: a SQL condition for the events that count.
+    """
     return Aggregate(named("count", "*", where), lambda: F.count(values("1", where)), _total, same)
 
 
@@ -16,17 +24,40 @@ def sum(column: str, where: str | None = None) -> Aggregate:
 
     The sum of integers and decimals is exact; that of doubles depends on the order of addition in
     the last digits, as in every engine.
+
+    Example:
+        agg.sum("price * quantity")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
     """
     return Aggregate(named("sum", column, where), lambda: F.sum(values(column, where)), F.sum, same)
 
 
 def min(column: str, where: str | None = None) -> Aggregate:
-    """The least value of a SQL expression; null where there are none."""
+    """The least value of a SQL expression; null where there are none.
+
+    Example:
+        agg.min("celsius")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
+    """
     return Aggregate(named("min", column, where), lambda: F.min(values(column, where)), F.min, same)
 
 
 def max(column: str, where: str | None = None) -> Aggregate:
-    """The greatest value of a SQL expression; null where there are none."""
+    """The greatest value of a SQL expression; null where there are none.
+
+    Example:
+        agg.max("dep_delay")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
+    """
     return Aggregate(named("max", column, where), lambda: F.max(values(column, where)), F.max, same)
 
 
@@ -35,6 +66,13 @@ def mean(column: str, where: str | None = None) -> Aggregate:
 
     The mean of decimals is exact; that of doubles depends on the order of addition in the last
     digits, as in every engine.
+
+    Example:
+        agg.mean("dep_delay", where="not cancelled")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
     """
 
     def partial() -> Column:

@@ -20,7 +20,12 @@ def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUN
     100,000,000,000. 0.0 and -0.0 are one value, and so is every NaN. `approx_count_distinct` has
     no bound.
 
+    Example:
+        agg.count_distinct("tailnum")
+
     Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
         at_most: from 1 to 999,999; the state has 8 bytes for each value.
 
     Raises:
@@ -49,8 +54,13 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
     Of values that are equally frequent, the lesser comes first. The counts are exact; where there
     are more than `at_most` different values, the answer is null, and where there is none, empty.
 
+    Example:
+        agg.top_k("carrier", 3)  # [(UA, 41), (B6, 33), (EV, 12)]
+
     Args:
+        column: a SQL expression over the transform's columns.
         k: how many, at most `at_most`.
+        where: a SQL condition for the events that count.
         at_most: from 1 to 999,999; the state has each different value with its count.
 
     Raises:
@@ -97,7 +107,12 @@ def collect(column: str, where: str | None = None, *, at_most: int = BOUND) -> A
     Null values are left out; where there are no values, the array is empty. A run holds all values
     of a window in memory before it takes the least.
 
+    Example:
+        agg.collect("order_id", at_most=100)
+
     Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
         at_most: from 1 to 999,999.
 
     Raises:

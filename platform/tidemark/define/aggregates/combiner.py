@@ -16,11 +16,19 @@ LARGEST_BOUND = 999_999
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A combiner.
+    """A combiner: an aggregate of expressions of the engine. The functions beside it make some.
 
     Partials are stored in tables and merged again and again: what `merge` gives is a partial too.
     It gets any number of them, none as well, and some may be null, which say nothing. `finish`
     gets only what `merge` gave.
+
+    Example:
+        product = agg.Aggregate(
+            "product(factor)",
+            partial=lambda: F.product("factor"),
+            merge=lambda partials: F.product(partials),
+            finish=lambda merged: merged,
+        )
 
     Args:
         name: how the aggregate is called in messages and metadata, as in `mean(dep_delay)`.

@@ -31,9 +31,10 @@ def python(
     All values of a window are in memory at once, and each passes through Python: prefer the other
     aggregates where they will do.
 
-    Example: the spread of the values, which is null where there are none.
+    This is the spread of the values, which is null where there are none.
 
-        python(
+    Example:
+        agg.python(
             "spread",
             "celsius",
             partial=lambda values: (values[0], values[-1]) if values else (None, None),

@@ -19,12 +19,32 @@ from tidemark.define.aggregates.combiner import Aggregate, named, values
 
 
 def variance(column: str, where: str | None = None) -> Aggregate:
-    """The variance of a sample, in DOUBLE; null for fewer than two values."""
+    """The variance of a sample, in DOUBLE; null for fewer than two values.
+
+    That is the sum of (x - mean)² over all n values, divided by n - 1, merged without loss of
+    digits.
+
+    Example:
+        agg.variance("celsius")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
+    """
     return _of_moments("variance", column, where, _variance)
 
 
 def stddev(column: str, where: str | None = None) -> Aggregate:
-    """The standard deviation of a sample, in DOUBLE; null for fewer than two values."""
+    """The standard deviation of a sample, the square root of `variance`, in DOUBLE; null for fewer
+    than two values.
+
+    Example:
+        agg.stddev("celsius")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
+    """
     return _of_moments("stddev", column, where, lambda p: F.sqrt(_variance(p)))
 
 

@@ -17,6 +17,13 @@ def first(column: str, where: str | None = None) -> Aggregate:
 
     Events without a value are passed over. Of events that happened at the same instant, the one
     that arrived first counts.
+
+    Example:
+        agg.first("price")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
     """
     return _placed("first", column, where, F.min)
 
@@ -26,6 +33,13 @@ def last(column: str, where: str | None = None) -> Aggregate:
 
     Events without a value are passed over. Of events that happened at the same instant, the one
     that arrived last counts.
+
+    Example:
+        agg.last("status")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
     """
     return _placed("last", column, where, F.max)
 

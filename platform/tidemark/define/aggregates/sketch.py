@@ -17,7 +17,14 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     """About how many different values there are: a HyperLogLog sketch, standard error 1.6 %.
 
     The error is that of the sketch and not of the way to it: the same values give the same
-    answer, however they were split. `count_distinct` is exact, up to a bound.
+    answer, however they were split. `count_distinct` is exact, up to a bound. The state has 4 kB.
+
+    Example:
+        agg.approx_count_distinct("visitor")
+
+    Args:
+        column: a SQL expression over the transform's columns.
+        where: a SQL condition for the events that count.
     """
 
     def partial() -> Column:
@@ -47,8 +54,13 @@ def quantile(
     not above the answer is then within 0.03 % of `at`, for the default, in 99 cases of 100. Which
     ones it keeps is drawn by lot, so two computations of such a window differ by as much.
 
+    Example:
+        agg.quantile("dep_delay", 0.95)
+
     Args:
+        column: a SQL expression over the transform's columns, a number.
         at: a number from 0 to 1.
+        where: a SQL condition for the events that count.
         exact_to: how many values are all kept, from 8 to 65,535; of more values, the sketch grows
             to some 20 bytes for each of these.
 

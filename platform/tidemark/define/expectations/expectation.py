@@ -11,15 +11,22 @@ are published; at `warning` they are published, marked, and the failure is on re
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql import Column, DataFrame
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.windows import Window
 
-ERROR, WARNING = "error", "warning"
+ERROR = "error"
+"""The level of an expectation whose rows are withheld where they fail."""
+
+WARNING = "warning"
+"""The level of one that only says so."""
+
+FOR_PEOPLE = {"judges": False}
+"""Of a field that people read, by which nothing is judged: no part of a fingerprint."""
 
 FACTS = (
     *("window_start", "window_end", "events", "late_events", "revision", "timing", "final"),
@@ -87,12 +94,18 @@ class Expectation:
         expected: what is asked for, in a few words.
         columns: the columns of the rows that it looks at.
         level: `error` or `warning`.
+        description: what it is for, told with the check.
+        notes: what else to know of it, as Markdown.
+        meta: whatever else is to go with it, as JSON has it.
     """
 
     name: str
     expected: str
     columns: tuple[str, ...] = ()
     level: str = ERROR
+    description: str = field(default="", metadata=FOR_PEOPLE)
+    notes: str = field(default="", metadata=FOR_PEOPLE)
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any], metadata=FOR_PEOPLE)
 
     def __post_init__(self) -> None:
         if self.level not in (ERROR, WARNING):

@@ -4,6 +4,7 @@ Any of its expectation classes may stand in a transform's list as it is; its `se
 level (`critical` is `error`, `warning` and `info` are `warning`). The functions here are short
 names of some of them. Those that ask something of each row (column maps) withhold the rows that
 fail; those that ask something of all rows together (a mean, a count) withhold all rows of the run.
+What an object says to people (`description`, `notes`, `meta`) goes with it to its check.
 
 Great Expectations takes seconds to import, so a definition only names what it wants of it.
 """
@@ -26,16 +27,45 @@ class General(Expectation):
     Args:
         kind: the class, or its name in `great_expectations.expectations`.
         arguments: what it is made with.
+
+    Raises:
+        DefinitionError: it has a condition that only some rows could be asked.
     """
 
     kind: str | type
     arguments: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parser = self.arguments.get("condition_parser")
+        if parser in ("pandas", "spark"):
+            # Few rows are judged in memory, many in the engine: both must understand it.
+            raise DefinitionError(
+                f"Expectation {self.name}: a row_condition for {parser} alone can't be asked of "
+                "all rows; write it with great_expectations.expectations.row_conditions, as in "
+                'Column("carrier") == "AA".'
+            )
+
 
 def between(
     column: str, least: object = None, most: object = None, *, level: str = ERROR, **more: object
 ) -> General:
-    """Each value lies from `least` to `most`; None is no bound, and null is no value."""
+    """Each value lies from `least` to `most`, both included; null is passed over.
+
+    Example:
+        between("mean_delay", -60, 600)
+        between("flights", most=500, level="warning")
+
+    Args:
+        column: a column of the published rows.
+        least: the least value that is allowed; None is no bound.
+        most: the greatest.
+        level: `error`, where a row that fails is withheld, or `warning`.
+        more: what the class of Great Expectations takes besides, such as `description`.
+
+    Raises:
+        DefinitionError: no bound.
+    """
     if least is None and most is None:
         raise DefinitionError(f"between({column}) has no bound: give the least value or the most.")
     if most is None:
@@ -54,7 +84,16 @@ def between(
 
 
 def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
-    """No value is null."""
+    """No value is null.
+
+    Example:
+        not_null("origin")
+
+    Args:
+        column: a column of the published rows.
+        level: `error`, where a row that fails is withheld, or `warning`.
+        more: what the class of Great Expectations takes besides, such as `description`.
+    """
     return _short(
         f"not_null({column})",
         "a value",
@@ -65,7 +104,17 @@ def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
 
 
 def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more: object) -> General:
-    """Each value is one of those listed."""
+    """Each value is one of those listed; null is passed over.
+
+    Example:
+        one_of("carrier", ["AA", "DL"])
+
+    Args:
+        column: a column of the published rows.
+        values: what is allowed.
+        level: `error`, where a row that fails is withheld, or `warning`.
+        more: what the class of Great Expectations takes besides, such as `description`.
+    """
     shown = ", ".join(map(str, values))
     return _short(
         f"one_of({column}, [{shown}])",
@@ -77,7 +126,17 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
 
 
 def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
-    """A row's value in `column` is greater than that in the column `than`."""
+    """A row's value in `column` is greater than that in the column `than`.
+
+    Example:
+        greater("most", "least")  # a sensor that is stuck tells one value
+
+    Args:
+        column: a column of the published rows.
+        than: another.
+        level: `error`, where a row that fails is withheld, or `warning`.
+        more: what the class of Great Expectations takes besides, such as `description`.
+    """
     return _short(
         f"greater({column}, {than})",
         f"{column} > {than}",
@@ -106,6 +165,9 @@ def adapted(given: object) -> General:
         expected=shown or type(given).__name__,
         columns=tuple(_columns(arguments)),
         level=ERROR if str(getattr(made.severity, "value", "")) == "critical" else WARNING,
+        description=made.description or "",
+        notes=_text(made.notes),
+        meta=made.meta or {},
         kind=type(given),
         arguments=arguments,
     )
@@ -114,14 +176,20 @@ def adapted(given: object) -> General:
 def _short(
     name: str, expected: str, kind: str, arguments: Mapping[str, Any], level: str
 ) -> General:
+    told = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}
     return General(
         name=name,
         expected=expected,
         columns=tuple(_columns(arguments)),
         level=level,
         kind=kind,
-        arguments={k: v for k, v in arguments.items() if v is not None},
+        arguments={k: v for k, v in arguments.items() if v is not None and k not in told},
+        **told,
     )
+
+
+def _text(notes: str | Sequence[str] | None) -> str:
+    return notes if isinstance(notes, str) else "\n\n".join(notes or ())
 
 
 def _columns(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -29,7 +29,14 @@ def complete(*, level: str = ERROR) -> Windowed:
     """A window holds exactly those events of the log that belong to it.
 
     None is missing, none counts twice, and no window is left out that the log has events for. They
-    are counted anew from the log, in a pass that knows nothing of the state.
+    are counted anew from the log, in a pass that knows nothing of the state. What fails is counted
+    once more before it is withheld: it is a fault of Tidemark, or of who wrote to its tables.
+
+    Example:
+        complete()
+
+    Args:
+        level: `error`, where a window that fails is withheld, or `warning`.
     """
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
@@ -65,7 +72,14 @@ def complete(*, level: str = ERROR) -> Windowed:
 
 
 def unique(*, level: str = ERROR) -> Windowed:
-    """There is one row for each window and keys."""
+    """There is one row for each window and keys.
+
+    Example:
+        unique()
+
+    Args:
+        level: `error`, where rows that fail are withheld, or `warning`.
+    """
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
         same = Order.partitionBy(*batch.transform.by_window)
@@ -78,7 +92,20 @@ def unique(*, level: str = ERROR) -> Windowed:
 def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
     """A window that had closed does not move any more by more than a share of its value.
 
-    A column that had no value may not get one, nor lose it.
+    It fails where `|now - before| > share * |before|`, `before` being its newest published row
+    that was no early firing. A column that had no value may not get one, nor lose it.
+
+    Example:
+        calm(0.1)  # no more than a tenth of its events more, or fewer
+        calm(0.05, "mean_delay", level="warning")
+
+    Args:
+        share: more than 0; 0.1 is a tenth.
+        column: what is compared, a number.
+        level: `error`, where a window that fails is withheld, or `warning`.
+
+    Raises:
+        DefinitionError: a share that is not.
     """
     _check_share("calm", share)
 
@@ -115,8 +142,12 @@ def volume_within(
 ) -> Windowed:
     """A closed window's volume is within a band around that of earlier comparable ones.
 
-    Earlier windows count as they were computed, whether they were published or withheld, so that
-    a backfill judges as a stream does. A window without such an earlier one is not judged.
+    It fails where `|value - earlier| > share * earlier`. Earlier windows count as they were
+    computed, whether they were published or withheld, so that a backfill judges as a stream does. A
+    window without such an earlier one is not judged.
+
+    Example:
+        volume_within(0.3, of="the same hour last week", over=4, at_least=10)
 
     Args:
         share: how far it may be off: 0.3 is from 70 % to 130 %.
@@ -125,6 +156,10 @@ def volume_within(
         column: what to compare, a number.
         over: compare with the mean of so many of them, one further back than the other.
         at_least: judge only where that is so much: a share of a few is a matter of chance.
+        level: `error`, where a window that fails is withheld, or `warning`.
+
+    Raises:
+        DefinitionError: a share that is not more than 0, fewer than one window, or no way back.
     """
     _check_share("volume_within", share)
     if over < 1:
@@ -174,7 +209,18 @@ def volume_within(
 def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
     """Less than a share of a window's events came late: after the watermark had passed its end.
 
-    Events that came too late are no part of the window; they are in the late table.
+    It fails where `late_events / events >= share`. Events that came too late are no part of the
+    window; they are in the late table.
+
+    Example:
+        late_share_below(0.2)
+
+    Args:
+        share: more than 0; 0.2 is a fifth.
+        level: `error`, where a window that fails is withheld, or `warning`.
+
+    Raises:
+        DefinitionError: a share that is not.
     """
     _check_share("late_share_below", share)
 
@@ -197,6 +243,17 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
     A silent key has no row, so nothing is withheld: the check fails as long as the key is silent,
     and in a run that computes both sides of a gap. A key that has been silent for ten times as
     long is no longer waited for.
+
+    Example:
+        no_gap(3)
+
+    Args:
+        windows: of how many in a row a key has none, 1 or more.
+        level: whether the check fails as an error or as a warning.
+
+    Raises:
+        DefinitionError: fewer than 1. An asset whose windows do not follow each other, such as
+            sessions, refuses it.
     """
     if windows < 1:
         raise DefinitionError(f"no_gap allows a silence of 1 window or more, not {windows}.")

@@ -18,16 +18,7 @@ A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, 
 all the strategy wants to know of them; `advance` folds these texts over the arrivals in Python,
 with what it has to remember between two arrivals as a second text. The facts of many arrivals are
 therefore computed in one pass over the data, and are the same as one by one. A strategy of your
-own derives from `Watermark`:
-
-    class OneArrivalBehind(Watermark):  # an event comes at most one arrival after a newer one
-
-        def observe(self, event_time: Column) -> Column:
-            return F.max(F.unix_micros(event_time)).cast("string")
-
-        def advance(self, state, previous, observed, clock, given=None):
-            before = None if state is None else int(state)
-            return forward(previous, before), observed or state
+own derives from `Watermark`, which shows how.
 """
 
 from tidemark.define.watermarks.given import Manual, Perfect

@@ -10,7 +10,14 @@ from tidemark.define.watermarks.strategy import Watermark
 
 @dataclass(frozen=True)
 class Perfect(Watermark):
-    """History read whole: the watermark stays at minus infinity until the stream ends."""
+    """History read whole: the watermark stays at minus infinity until the stream ends.
+
+    Nothing is late, and no window fires on time before `tidemark end SOURCE`, or the last arrival
+    of a feed that says so, ends the stream.
+
+    Example:
+        Perfect()
+    """
 
     def __str__(self) -> str:
         return "none until the stream ends"
@@ -24,7 +31,14 @@ class Perfect(Watermark):
 
 @dataclass(frozen=True)
 class Manual(Watermark):
-    """The feed gives the watermark with the arrival; where it gives none, it stays."""
+    """The feed gives the watermark with the arrival; where it gives none, it stays.
+
+    A feed gives it as `watermark` of a `Chunk`, in microseconds since 1970; a scenario by an item
+    of its own. One that is before the last has no effect: a watermark never goes back.
+
+    Example:
+        Manual()
+    """
 
     def __str__(self) -> str:
         return "given by the feed"

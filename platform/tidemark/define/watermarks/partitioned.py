@@ -23,16 +23,22 @@ class PerPartition(Watermark):
     that lags behind loses nothing to one that is ahead.
 
     A partition that has no event for `idle` of processing time is idle and holds the others back no
-    longer; with its next event it counts again. Only an arrival tells that time passes: heartbeats,
-    arrivals without rows, do it where nothing else comes. When all partitions are idle, none holds
-    another back, and the watermark moves to the greatest of theirs, as it does in Flink.
+    longer; with its next event it counts again. One whose events are at hand, in a backlog that
+    comes as several arrivals, is not idle, whichever of them brings its events. Only an arrival
+    tells that time passes: heartbeats, arrivals without rows, do it where nothing else comes. When
+    all partitions are idle, none holds another back, and the watermark moves to the greatest of
+    theirs, as it does in Flink.
 
     A partition is unknown before its first event. What a new one, or one that was idle, brings from
     behind the watermark is judged by it: the watermark never goes back.
 
+    Example:
+        PerPartition("sensor", "1 minute", idle="5 minutes")
+
     Args:
         column: a column of the source.
-        bound: how far out of order the events of one partition are.
+        bound: how far out of order the events of one partition are, as `BoundedOutOfOrderness` has
+            it.
         idle: after how much processing time a partition without events is idle.
 
     Raises:
@@ -66,6 +72,10 @@ class PerPartition(Watermark):
     def by_newest(self) -> bool:
         return True
 
+    @property
+    def by_silence(self) -> bool:
+        return True
+
     def observe(self, event_time: Column) -> Column:
         return newest(event_time)
 
@@ -79,7 +89,10 @@ class PerPartition(Watermark):
     ) -> tuple[int | None, str | None]:
         known = _read(state)
         for value, text in json.loads(observed or "[]"):
-            known[value] = (max(int(text), known.get(value, (int(text), clock))[0]), clock)
+            if text is not None:
+                known[value] = (max(int(text), known.get(value, (int(text), clock))[0]), clock)
+            elif value in known:
+                known[value] = (known[value][0], clock)
         active = [time for time, heard in known.values() if clock - heard < self.idle]
         all_ = [time for time, _ in known.values()]
         reached = min(active) if active else max(all_, default=None)

@@ -12,7 +12,21 @@ from tidemark.define.watermarks.strategy import Watermark, newest
 
 @dataclass(frozen=True, init=False)
 class BoundedOutOfOrderness(Watermark):
-    """Events come at most `bound` after a newer one: the watermark is newest event time - bound."""
+    """Events come at most `bound` after a newer one: the watermark is newest event time - bound.
+
+    It moves with each arrival, to the newest event time of all arrivals so far less the bound, and
+    never goes back. A bound that is too small makes events late; one that is too large makes all
+    windows wait. `tidemark lateness SOURCE` measures which one would have been enough.
+
+    Example:
+        BoundedOutOfOrderness("3 hours")  # the newest event is of 12:00: the watermark is 09:00
+
+    Args:
+        bound: a number and a unit from microseconds to weeks, zero or more.
+
+    Raises:
+        DefinitionError: a bound below zero, or a text that is no length of time.
+    """
 
     bound: int
 
@@ -35,7 +49,14 @@ class BoundedOutOfOrderness(Watermark):
 
 @dataclass(frozen=True)
 class Monotonous(Watermark):
-    """Events come in the order of their event time: the watermark is the newest of them."""
+    """Events come in the order of their event time: the watermark is the newest of them.
+
+    It is `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it is still
+    on time while the watermark is not at the end of its window.
+
+    Example:
+        Monotonous()
+    """
 
     def __str__(self) -> str:
         return "newest event time"
@@ -52,12 +73,17 @@ class Monotonous(Watermark):
 class Punctuated(Watermark):
     """The rows say it: the watermark is the greatest that an expression over them ever gave.
 
-    So a producer that knows how far it is complete can say so in the stream, as in
-    `Punctuated("CASE WHEN kind = 'complete' THEN at END")`.
+    So a producer that knows how far it is complete can say so in the stream.
+
+    Example:
+        Punctuated("CASE WHEN kind = 'complete' THEN at END")
 
     Args:
         expression: a SQL expression over the source's columns that gives a timestamp, or null
             where a row says nothing.
+
+    Raises:
+        DefinitionError: an empty expression.
     """
 
     expression: str

@@ -9,7 +9,21 @@ from tidemark.base.instants import INFINITY
 
 
 class Watermark(Protocol):
-    """A watermark strategy."""
+    """A watermark strategy; derive from it for one of your own.
+
+    `observe` reduces the rows of one arrival, in the engine, to a text; `advance` folds these texts
+    over the arrivals, in their order, with what it has to remember as a second text.
+
+    Example:
+        class OneArrivalBehind(Watermark):  # an event comes at most one arrival after a newer one
+
+            def observe(self, event_time):
+                return F.max(F.unix_micros(event_time)).cast("string")
+
+            def advance(self, state, previous, observed, clock, given=None):
+                before = None if state is None else int(state)
+                return forward(previous, before), observed or state
+    """
 
     @property
     def by(self) -> str | None:
@@ -19,6 +33,12 @@ class Watermark(Protocol):
     @property
     def by_newest(self) -> bool:
         """Whether `observe` is `newest` of the event time: then it is told without the engine."""
+        return False
+
+    @property
+    def by_silence(self) -> bool:
+        """Whether it counts how long a value of `by` has had no events: then `advance` is told too
+        of which values some are still to come."""
         return False
 
     def observe(self, event_time: Column) -> Column:
@@ -47,7 +67,8 @@ class Watermark(Protocol):
             previous: the watermark before this arrival, which the answer is never below.
             observed: what `observe` gave, `None` for an arrival without rows. Where the strategy
                 has a column `by`, a JSON array of pairs [value, what `observe` gave for it], in
-                any order; the value is a text or null.
+                any order; the value is a text or null. With `by_silence`, also [value, null] for a
+                value of which more events are at hand and come with the next arrivals.
             clock: processing time of the arrival, in microseconds, for idleness.
             given: the watermark that the feed gave with the arrival, if it did.
         """
@@ -60,7 +81,13 @@ def newest(instant: Column) -> Column:
 
 
 def forward(previous: int | None, reached: int | None) -> int | None:
-    """The watermark that follows `previous`: it never goes back, and does not end the stream."""
+    """The watermark that follows `previous`: it never goes back, and does not end the stream.
+
+    For strategies of your own. Both are in microseconds since 1970; None is minus infinity.
+
+    Example:
+        forward(20, 10)  # 20
+    """
     if reached is None:
         return previous
     # INFINITY itself says that the stream has ended, which an event far in the future must not.

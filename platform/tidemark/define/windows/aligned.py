@@ -12,9 +12,22 @@ from tidemark.define.windows.kind import Slicing, Window, assigned, floor_to, la
 
 @dataclass(frozen=True, init=False)
 class Tumbling(Window):
-    """Windows of one size that follow each other without gap or overlap.
+    """Windows of one size that follow each other without gap or overlap: each event is in one.
 
-    Window N is [N * size + offset, (N + 1) * size + offset), N also negative.
+    Window N is [N * size + offset, (N + 1) * size + offset), N also negative, counted in UTC from
+    1970. That was a Thursday: weeks that begin on Mondays have the offset `"4 days"`, or are
+    those of a `Calendar`.
+
+    Example:
+        Tumbling("1 hour")
+        Tumbling("1 day", offset="6 hours")  # from 06:00 to 06:00 in UTC
+
+    Args:
+        size: how long each window is, a number and a unit from microseconds to weeks.
+        offset: by how much all of them are moved; it may be negative.
+
+    Raises:
+        DefinitionError: a size that is not more than zero, or a text that is no length of time.
     """
 
     size: int
@@ -54,8 +67,22 @@ class Tumbling(Window):
 class Sliding(Window):
     """Windows of one size, begun every `slide`: an event is in size / slide of them.
 
-    Window N is [N * slide + offset, N * slide + offset + size). With a slide that is longer than
-    the size there are gaps: what happens in one belongs to no window, and is in the log alone.
+    Window N is [N * slide + offset, N * slide + offset + size), N also negative, counted in UTC
+    from 1970. With a slide that is longer than the size there are gaps: what happens in one belongs
+    to no window, and is in the log alone. Each of its windows judges an event for itself, so it may
+    be on time for one and late for another.
+
+    Example:
+        Sliding("1 hour", "10 minutes")  # six windows for each event
+
+    Args:
+        size: how long each window is, a number and a unit from microseconds to weeks.
+        slide: how far their starts are apart.
+        offset: by how much all of them are moved; it may be negative.
+
+    Raises:
+        DefinitionError: a size or a slide that is not more than zero, or a text that is no length
+            of time.
     """
 
     size: int
@@ -87,9 +114,8 @@ class Sliding(Window):
             .when(first <= last, F.sequence(first, last, F.lit(self.slide)))
             .otherwise(F.slice(nothing, 1, 0))
         )
-        rows = rows.withColumn("window_start", F.explode(starts))
-        start = F.col("window_start")
-        return assigned(rows, start, start + F.lit(self.size))
+        rows, start = rows.select("*", F.explode(starts).alias("_start")), F.col("_start")
+        return assigned(rows, start, start + F.lit(self.size)).drop("_start")
 
     @property
     def period(self) -> int:
@@ -118,7 +144,20 @@ class Cumulating(Window):
     """Windows that grow from a fixed start by `step`, until they have their whole size.
 
     From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, the
-    last one [S, S + size).
+    last one [S, S + size); N is counted in UTC from 1970. So the windows of one start tell how a
+    total has grown.
+
+    Example:
+        Cumulating("1 day", "1 hour")  # 00:00 to 01:00, 00:00 to 02:00, … 00:00 to 24:00
+
+    Args:
+        size: how long the last window is, a number and a unit from microseconds to weeks.
+        step: by how much each is longer than the one before; the size is a multiple of it.
+        offset: by how much all of them are moved; it may be negative.
+
+    Raises:
+        DefinitionError: a size or a step that is not more than zero, a size that is no multiple of
+            the step, or a text that is no length of time.
     """
 
     size: int
@@ -147,7 +186,8 @@ class Cumulating(Window):
         start = floor_to(time, self.size, self.offset)
         first = floor_to(time, self.step, self.offset) + step
         ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
-        return assigned(rows.withColumn("window_end", ends), start, F.col("window_end"))
+        rows = rows.select("*", ends.alias("_end"))
+        return assigned(rows, start, F.col("_end")).drop("_end")
 
     def closing(self, end: int) -> int:
         return last_closing(end, self.size, self.size, self.offset)
@@ -175,7 +215,14 @@ class Cumulating(Window):
 
 @dataclass(frozen=True)
 class Global(Window):
-    """One window that holds all of time; it closes when the stream ends."""
+    """One window that holds all of time; it closes when the stream ends.
+
+    That is with `tidemark end SOURCE`, or with the last arrival of a feed that says so. Only an
+    early firing tells of it before.
+
+    Example:
+        Global()
+    """
 
     def __str__(self) -> str:
         return "global"

@@ -27,9 +27,16 @@ class Calendar(Window):
     23 or 25 hours. Where a day has no midnight it begins with its first instant; where midnight
     comes twice, with the first.
 
+    Example:
+        Calendar("month", "America/New_York")
+        Calendar("week")  # from Monday to Monday in UTC
+
     Args:
         unit: `day`, `week`, `month` or `year`.
         timezone: a name of the IANA database, as in `Europe/Paris`.
+
+    Raises:
+        DefinitionError: another unit, or a name that is no time zone's.
     """
 
     unit: str
@@ -95,11 +102,10 @@ class Calendar(Window):
         local = F.from_utc_timestamp(F.col(event_time), self.timezone)
         begin = F.date_trunc(self.unit, local)
         until = begin + F.expr(f"INTERVAL 1 {self.unit}")
-        return rows.withColumns(
-            {
-                "window_start": F.to_utc_timestamp(begin, self.timezone),
-                "window_end": F.to_utc_timestamp(until, self.timezone),
-            }
+        return rows.select(
+            "*",
+            F.to_utc_timestamp(begin, self.timezone).alias("window_start"),
+            F.to_utc_timestamp(until, self.timezone).alias("window_end"),
         )
 
 

@@ -10,7 +10,10 @@ from tidemark.base.instants import INFINITY
 
 
 class Window(ABC):
-    """A kind of window."""
+    """A kind of window; what all of them tell of themselves. Lengths of time are in microseconds.
+
+    Windows are half-open, [start, end): an event at `start` is inside, one at `end` is not.
+    """
 
     merges: ClassVar[bool] = False
     """Whether windows of a key that overlap or touch are one."""
@@ -53,7 +56,7 @@ class Window(ABC):
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         """`rows` with `window_start` and `window_end`, one row for each window of each event.
 
-        A row without an event time stays, once, with a null window.
+        A row without an event time stays, once, with a null window. `rows` have neither column.
         """
 
     def closing(self, end: int) -> int:
@@ -83,9 +86,9 @@ class Slicing(Protocol):
 
 def assigned(rows: DataFrame, start: Column, end: Column) -> DataFrame:
     """`rows` with their window's bounds, given in microseconds."""
-    return rows.withColumns(
-        {"window_start": F.timestamp_micros(start), "window_end": F.timestamp_micros(end)}
-    )
+    bounds = F.timestamp_micros(start), F.timestamp_micros(end)
+    # The engine analyses all that is below a `withColumns` at once, and does so at each of them.
+    return rows.select("*", bounds[0].alias("window_start"), bounds[1].alias("window_end"))
 
 
 def last_closing(end: int, step: int, size: int, offset: int) -> int:

@@ -16,7 +16,18 @@ class Session(Window):
 
     An event's own session is [t, t + gap). Sessions of a key that overlap or touch are one, so two
     events exactly `gap` apart are in one session, as in Spark, Flink and Kafka Streams, and unlike
-    in Beam.
+    in Beam. A session of first event t1 and last event t2 is [t1, t2 + gap). A late event may join
+    two that were published: the one that they become is published in their place.
+
+    Example:
+        Session("30 minutes")
+
+    Args:
+        gap: how long nothing happens before a session ends, a number and a unit from microseconds
+            to weeks.
+
+    Raises:
+        DefinitionError: a gap that is not more than zero, or a text that is no length of time.
     """
 
     gap: int

@@ -55,19 +55,16 @@ class Direct:
 
     Args:
         spark: writes and reads what is too much for memory.
-        place: the folder or bucket that holds the tables.
-        storage: options of the object store's client; the environment has the usual ones.
+        place: the folder or bucket that holds the tables; of an object store's client the
+            environment tells the rest, as in `AWS_ENDPOINT_URL`.
     """
 
     name: ClassVar[str] = "direct"
 
-    def __init__(
-        self, spark: SparkSession, place: str, storage: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, place: str) -> None:
         self._spark = spark
         self._place = place
-        self._storage = storage
-        self._tables = OpenTables(place, storage)
+        self._tables = OpenTables(place)
         self._asides = WeakKeyDictionary[DataFrame, Staged]()
 
     def create(
@@ -81,7 +78,6 @@ class Direct:
                     mode="error",
                     description=comment or None,
                     configuration=_OWN | properties,
-                    storage_options=self._storage,
                     raise_if_key_not_exists=False,
                 )
             except (DeltaError, CommitFailedError):
@@ -116,7 +112,7 @@ class Direct:
 
     def version_at(self, path: str) -> int | None:
         try:
-            return DeltaTable(path, storage_options=self._storage).version()
+            return DeltaTable(path).version()
         except TableNotFoundError:
             return None
 
@@ -271,7 +267,7 @@ class Direct:
         return None if info.type == pafs.FileType.NotFound else written(info)
 
     def rows_at(self, table: str, version: int) -> Rows:
-        then = DeltaTable(self._tables.path(table), version, self._storage)
+        then = DeltaTable(self._tables.path(table), version)
         if listed.at_most(then, ()) <= FEW:
             return listed.load(then, ())
         reader = self._spark.read.format("delta").option("versionAsOf", version)
@@ -279,7 +275,7 @@ class Direct:
 
     def readable(self, table: str, version: int) -> bool:
         try:
-            then = DeltaTable(self._tables.path(table), version, self._storage)
+            then = DeltaTable(self._tables.path(table), version)
         except DeltaError:
             return False
         system, folder = file_system(self._tables.path(table))
@@ -316,7 +312,7 @@ class Direct:
             return vacuum(
                 self._tables.afresh(table),
                 spared,
-                lambda number: DeltaTable(self._tables.path(table), number, self._storage),
+                lambda number: DeltaTable(self._tables.path(table), number),
                 dry_run=dry_run,
             )
 

@@ -27,15 +27,10 @@ class _Open:
 
 
 class OpenTables:
-    """The tables below a folder, each open once in a thread.
+    """The tables below a folder, each open once in a thread."""
 
-    Args:
-        storage: options of the object store's client.
-    """
-
-    def __init__(self, place: str, storage: dict[str, str] | None) -> None:
+    def __init__(self, place: str) -> None:
         self._place = place
-        self._storage = storage
         self._own = threading.local()
 
     def path(self, table: str) -> str:
@@ -48,7 +43,7 @@ class OpenTables:
         Raises:
             TableNotFoundError: there is none.
         """
-        return DeltaTable(self.path(table), storage_options=self._storage)
+        return DeltaTable(self.path(table))
 
     def now(self, table: str) -> DeltaTable:
         """A table as it is now; the next look at it moves it on.

@@ -9,6 +9,9 @@ const text = (value) => String(value).replace(/[&<>"]/g, (c) => `&#${c.charCodeA
 const count = (n) => n.toLocaleString("en");
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
+// Seconds after which what waits for its topic is late, as the alert and Dagster's check have it.
+const LATE = 300;
+
 let told = null, tag = null, ahead = 0, lost = null;
 
 function rate(n) {
@@ -72,13 +75,16 @@ function plot(said, series, classes) {
     <path class="base" d="M0 39.5H${n}"/>${drawn}</svg></div>`;
 }
 
-const looksBack = () => seconds((told.streams[0].rate.length * told.step) / 1000);
+const looksBack = () => seconds(told.span);
 const most = (series) => Math.max(...series[0].map((_, i) => sum(series.map((s) => s[i] ?? 0))), 0);
 
-function chart(name, value, series, classes, write, parts = "") {
+const latencyOf = (from) => from.played ? "Not of a recording: its events are of long ago."
+  : "From the newest event of an arrival until its run had published it; the longest of each moment.";
+
+function chart(name, value, series, classes, write, parts = "", note = parts) {
   const top = most(series);
   const said = `${name}: ${value} last${parts && ` (${parts})`}, ${write(top)} at most in the last ${looksBack()}`;
-  return `<div class="chart"${parts && ` title="${text(parts)}"`}><div class="head"><span class="faint">${name}</span><b>${value}</b></div>
+  return `<div class="chart"${note && ` title="${text(note)}"`}><div class="head"><span class="faint">${name}</span><b>${value}</b></div>
     ${plot(said, series, classes)}
     <div class="foot"><span>−${looksBack()}</span><span>${top ? `top ${write(top)}` : ""}</span><span>now</span></div></div>`;
 }
@@ -135,10 +141,21 @@ function windows(stream) {
 function standing(stream) {
   if (told.troubles[stream.name]) return ["bad", `✕ can't be read: ${told.troubles[stream.name]}`];
   const marks = { running: ["good", "● streaming"], starting: ["warn", "◔ starting"], waiting: ["bad", "✕ ended, waits to start again"],
-    "given up": ["bad", "✕ given up"], "engine down": ["bad", "✕ the engine is down"], unknown: ["warn", "? no supervisor looks"] };
-  if (stream.state) return marks[stream.state] ?? ["warn", stream.state];
+    "given up": ["bad", "✕ given up"], "engine down": ["bad", "✕ the engine is down"], ended: ["bad", "✕ ended"], unknown: ["warn", "? no supervisor looks"] };
+  if (stream.state) {
+    let [tone, said] = marks[stream.state] ?? ["warn", stream.state];
+    if (stream.keptBy && stream.state === "running") said = { stream: "● streaming, in a terminal", ingest: "● run by its ingest" }[stream.keptBy];
+    if (stream.state === "ended") said = stream.error ? "✕ ended with an error" : "✕ was killed";
+    if (stream.keptBy && stream.state === "waiting") said = "✕ waits to go on";
+    return [tone, stream.restarts ? `${said} · ↻ ${count(stream.restarts)}` : said];
+  }
   if (!stream.runs) return ["idle", "not run yet"];
   return ["idle", stream.behind ? `${count(stream.behind)} arrivals behind` : "up to date, no stream"];
+}
+
+function waiting(stream) {
+  if (stream.limitedBy) return `${count(stream.rowsWaiting)} rows waiting, limited by ${text(stream.limitedBy)}`;
+  return stream.behind && stream.state ? `${count(stream.behind)} arrivals behind` : instant(stream.watermark);
 }
 
 function row(stream) {
@@ -146,16 +163,19 @@ function row(stream) {
   const lag = stream.ended ? null : lagOf(stream.watermark, from);
   const shownLag = stream.ended ? "ended" : lag === null ? "–" : seconds(lag);
   const kind = `${stream.windows} · ${stream.follows ? `of ${stream.follows}` : `of ${stream.source}`}`;
-  const errors = stream.error && stream.state !== "running" ? ` title="${text(stream.error)}"` : "";
+  const notes = [stream.error && stream.state !== "running" ? stream.error : "",
+    stream.restarts ? `Started again ${stream.restarts === 1 ? "once" : `${count(stream.restarts)} times`} since it was asked for.` : ""];
+  const errors = notes.some(Boolean) ? ` title="${text(notes.filter(Boolean).join(" "))}"` : "";
   const lateNow = last(stream.lateShare.map((v, i) => (v === null ? null : v + (stream.tooLateShare[i] ?? 0))));
   return `<div class="name"><a href="${dagster(`/assets/${stream.name}`)}">${text(stream.name)}</a>
       <small title="${text(kind)}">${text(kind)}</small><span class="state ${tone}"${errors}>${text(said)}</span></div>
     <div class="lag"><div><b>${shownLag}</b> <small>${from.played ? "behind newest" : "behind now"}</small></div>
       ${plot(`lag of the watermark: ${shownLag}, ${seconds(most([stream.lag]))} at most in the last ${looksBack()}`, [stream.lag], ["bar"])}
-      <small>${stream.behind && stream.state ? `${count(stream.behind)} arrivals behind` : instant(stream.watermark)}</small></div>
+      <small>${waiting(stream)}</small></div>
     ${windows(stream)}
     ${chart("events/s", rate(last(stream.rate)), [stream.rate], ["bar"], rate)}
     ${runTime(stream)}
+    ${chart("latency", seconds(last(stream.latency)), [stream.latency], ["bar"], seconds, "", latencyOf(from))}
     ${chart("late + too late", share(lateNow), [stream.lateShare, stream.tooLateShare], ["late", "toolate"], share)}`;
 }
 
@@ -170,7 +190,14 @@ function verdict() {
     down.filter((s) => s.state !== "unknown").forEach((s) => (s.state === "starting" ? warn : bad).push(`stream ${s.name}: ${s.state}`));
   }
   Object.entries(told.troubles).forEach(([name, why]) => bad.push(`${name} can't be read: ${why}`));
-  told.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: brokers don't answer`));
+  told.sources.filter((s) => s.refused).forEach((s) => bad.push(`${s.name} stands: ${s.refused}`));
+  told.sources.filter((s) => s.following && !s.following.runs && !s.refused)
+    .forEach((s) => bad.push(`the ingest of ${s.name} ${s.following.error ? "has ended" : "was killed"}`));
+  told.lanes.filter((l) => l.state && l.state !== "running").forEach((l) => bad.push(`lane ${l.name}: ${l.state}`));
+  told.outlets.filter((o) => o.state && o.state !== "running").forEach((o) => bad.push(`emit of ${o.asset}: ${o.state}`));
+  told.outlets.filter((o) => o.trouble).forEach((o) => warn.push(`how far topic ${o.topic} is nobody knows`));
+  told.outlets.filter((o) => o.waits > LATE).forEach((o) => warn.push(`topic ${o.topic} is ${seconds(o.waits)} behind`));
+  told.sources.filter((s) => s.kafka?.trouble).forEach((s) => bad.push(`${s.name}: ${s.kafka.silent ? "brokers don't answer" : s.kafka.trouble}`));
   if (told.disk.free / told.disk.size < 0.1) bad.push(`the disk has ${size(told.disk.free)} left`);
   const held = sum(told.streams.map((s) => s.held));
   if (held) warn.push(`${count(held)} ${held === 1 ? "window is" : "windows are"} withheld`);
@@ -213,18 +240,60 @@ function withheld() {
     : `<p class="faint">Nothing is withheld.</p>`;
 }
 
+// What brings a source in, and in which tone.
+function broughtBy(s) {
+  const { runs, assets, error } = s.following ?? {};
+  if (s.refused) return ["bad", "✕ stands", s.refused];
+  if (s.following && !runs) return ["bad", error ? "✕ ended with an error" : "✕ was killed", error ?? "`ingest --follow` runs no more, and nobody ended it."];
+  if (s.following) return ["good", assets.length ? `● follows, runs ${count(assets.length)}` : "● follows", assets.join(", ")];
+  if (s.ended) return ["", "ended", ""];
+  if (s.atWork) return ["good", "● at work", ""];
+  return ["", told.processes.daemon ? "by Dagster" : "nobody", told.processes.daemon ? `The sensor ${s.name}_landing, where it is on.` : `tidemark ingest ${s.name} --follow`];
+}
+
+function waits(s) {
+  if (s.kafka === null) return `<span class="faint">files</span>`;
+  if (s.kafka.trouble) return `<span class="bad-text" title="${text(s.kafka.trouble)}">✕ brokers don't answer</span>`;
+  const all = s.kafka.waiting.map(([topic, n, waiting]) => [`${topic}-${n}`, waiting]).sort((a, b) => b[1] - a[1]);
+  const total = sum(all.map((a) => a[1])), top = most([s.kafka.waited]);
+  const named = all.slice(0, 2).map(([name, waiting]) => `${name}: ${count(waiting)}`).join(" · ") + (all.length > 2 ? ` · ${all.length - 2} more` : "");
+  return `<div class="waits" title="${text(all.map(([name, waiting]) => `${name}: ${count(waiting)}`).join("\n"))}"><b>${count(total)}</b>
+    ${plot(`records that wait for ${s.name}: ${count(total)} now, ${count(top)} at most in the last ${looksBack()}`, [s.kafka.waited], ["bar"])}
+    <small>${text(named)}</small></div>`;
+}
+
 function sources() {
   const rows = told.sources.map((s) => {
     const lag = s.ended ? "ended" : seconds(lagOf(s.watermark, s));
-    const waits = s.kafka === null ? "files" : s.kafka.trouble
-      ? `<span class="bad-text" title="${text(s.kafka.trouble)}">✕ brokers don't answer</span>`
-      : s.kafka.waiting.map(([topic, n, waiting]) => `${text(topic)}-${n}: ${count(waiting)}`).join("<br>") || "0";
-    return `<tr><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
-      <td class="n">${count(s.arrivals)}</td><td>${instant(s.watermark)}</td><td>${lag}</td><td>${waits}</td><td class="n">${count(s.deadLetters)}</td></tr>`;
+    const [tone, said, why] = broughtBy(s);
+    return `<tr data-source="${text(s.name)}"><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
+      <td class="n spare">${count(s.arrivals)}</td><td>${instant(s.watermark)}</td><td>${lag}</td>
+      <td><span class="state ${tone}" title="${text(why)}">${said}</span></td><td>${waits(s)}</td><td class="n">${count(s.deadLetters)}</td></tr>`;
   });
   const up = Object.entries(told.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");
-  $("sources").innerHTML = `<table><thead><tr><th>source</th><th class="n">events</th><th class="n">arrivals</th><th>watermark</th><th>behind</th>
-    <th>waits in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
+  $("sources").innerHTML = `<table><thead><tr><th>source</th><th class="n">events</th><th class="n spare">arrivals</th><th>watermark</th><th>behind</th>
+    <th>brought in</th><th>waits in Kafka</th><th class="n">dead letters</th></tr></thead><tbody>${rows.join("")}</tbody></table><p>${up}</p>`;
+}
+
+// Topics of assets, and lanes: how far each is behind.
+function waysOut() {
+  const ended = (error) => ["bad", error ? "✕ ended with an error" : "✕ was killed"];
+  const outlets = told.outlets.map((o) => {
+    const [tone, said] = o.state === "ended" ? ended(o.error) : o.state === "waiting" ? ["bad", "✕ waits"] : o.trouble ? ["bad", "✕ not known"] : !o.behind ? ["good", "● all is out"]
+      : [o.waits > LATE ? "bad" : "warn", `${count(o.behind)} ${o.behind === 1 ? "version" : "versions"} behind`];
+    return `<tr data-topic="${text(o.topic)}"><td><a href="${dagster(`/assets/${o.asset}`)}">${text(o.asset)}</a></td><td>${text(o.topic)}</td>
+      <td><span class="state ${tone}" title="${text(o.error ?? o.trouble ?? (o.state ? "Brought out by `emit --follow`." : ""))}">${said}</span></td><td class="n">${o.behind ? seconds(o.waits) : "–"}</td></tr>`;
+  });
+  const lanes = told.lanes.map((l) => {
+    const marks = { running: ["good", "● runs"], waiting: ["bad", "✕ waits"], ended: ended(l.error) };
+    const [tone, said] = marks[l.state] ?? ["", "rests"];
+    const lag = l.waiting === null ? "–" : `${count(l.waiting)} records`;
+    return `<tr data-lane="${text(l.name)}"><td>${text(l.name)}</td><td title="${text(l.go.join(", "))}">${text(l.come.join(", "))} → ${text(l.go[0])}${l.go.length > 1 ? " …" : ""}</td>
+      <td><span class="state ${tone}" title="${text(l.error ?? "")}">${said}</span></td><td class="n" title="${text(l.trouble ?? "")}">${lag}</td></tr>`;
+  });
+  const rows = [...outlets, ...lanes];
+  $("ways").hidden = !rows.length;
+  $("ways-out").innerHTML = `<table><thead><tr><th>asset or lane</th><th>topic</th><th>how it is</th><th class="n">behind</th></tr></thead><tbody>${rows.join("")}</tbody></table>`;
 }
 
 const EMPTY = `<div class="empty"><p>Nothing has arrived yet.</p>
@@ -235,7 +304,7 @@ function draw() {
   $("clock").textContent = `${clock(now(), true)} UTC`;
   if (told === null) return;
   $("database").textContent = told.database;
-  verdict(); totals(); withheld(); sources();
+  verdict(); totals(); withheld(); sources(); waysOut();
   const main = $("streams"), focused = document.activeElement?.getAttribute?.("href");
   if (!told.sources.some((s) => s.arrivals)) { main.innerHTML = EMPTY; $("idle").innerHTML = ""; return; }
   const seen = told.streams.filter((s) => s.runs || s.state || told.troubles[s.name]);

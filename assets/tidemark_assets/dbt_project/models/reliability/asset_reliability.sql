@@ -1,8 +1,11 @@
-{#- A few counts for each asset and day: read whole, so that it tells what holds now. -#}
-{% set assets = ['departures_hourly', 'departures_by_carrier', 'aircraft_days', 'temperature_hourly'] %}
+{#- A few counts for each asset and day: read whole, so that it tells what holds now. The
+    assets are those of models/sources.yml. -#}
+{% set assets = env_var('TIDEMARK_WINDOWS').split(',') %}
+{% set needed = ['window_start', 'final', 'events', 'late_events', 'revision'] %}
 
 with published as (
     {% for asset in assets if there(source('windows', asset)) %}
+    {% do demand_columns(source('windows', asset), needed) %}
     {% if not loop.first %}union all{% endif %}
     select
         '{{ asset }}' as asset,

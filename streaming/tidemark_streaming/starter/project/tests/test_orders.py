@@ -1,6 +1,6 @@
 """What comes out of given arrivals: late ones, ones that are too late, in any cut into runs."""
 
-from tidemark_streaming.testing.trial import Trials
+from tidemark_streaming.testing import Trials
 
 from shop.transforms import orders_hourly
 

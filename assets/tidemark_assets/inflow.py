@@ -1,0 +1,156 @@
+"""Dagster assets of a source: where its events come from, and what is kept of them.
+
+Its log, its dead letters and its timeline are brought up to date by one step. The outside world,
+from which they come, and the tables with which they are joined are external assets.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from dagster import AssetExecutionContext
+
+from tidemark.base.instants import duration
+from tidemark.define.source import Source, reference_name
+from tidemark_assets import describe, report, undecoded
+from tidemark_assets.build import KINDS, Presentation, tags_of
+from tidemark_assets.describe import Metadata
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.provenance import same_log
+from tidemark_assets.steps import IngestConfig, one_sentence
+from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.feed import Excerpt, Feed, Inlet
+from tidemark_streaming.ingest import furnish, ingest
+from tidemark_streaming.kafka import KafkaFeed
+from tidemark_streaming.orchestrator import ENGINE_POOL
+from tidemark_streaming.play import play
+
+
+def feed_asset(feed: Feed, group: str, show: Presentation, names: Names = PLAIN) -> dg.AssetSpec:
+    """The outside world from which a source's events come: where lineage begins."""
+    told = f"Where the events of {feed.source.name} come from, outside Tidemark."
+    match feed:
+        case KafkaFeed():
+            kind = "kafka"
+        case DeltaFeed():
+            kind = "deltalake"
+        case _:
+            kind = "file"
+    key = names.key(_feed(feed.source))
+    return _outside(key, told, kind, feed.source, names.own(group), show)
+
+
+def reference_assets(
+    source: Source, group: str, show: Presentation, names: Names = PLAIN
+) -> list[dg.AssetSpec]:
+    """The tables with which a source's events are joined: whoever writes them, not Tidemark."""
+    told = f"Joined with {source.name}, as it was when each of its events came in."
+    return [
+        _outside(
+            names.key(reference_name(reference)),
+            told,
+            "deltalake",
+            source,
+            names.own(group),
+            show,
+        )
+        for reference in source.references
+    ]
+
+
+def _outside(
+    key: dg.AssetKey, description: str, kind: str, source: Source, group: str, show: Presentation
+) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        key,
+        description=description,
+        group_name=group,
+        owners=show.owners,
+        tags=tags_of(source, show),
+        kinds={kind},
+    )
+
+
+def source_assets(
+    inlet: Inlet, group: str, show: Presentation, names: Names = PLAIN
+) -> dg.AssetsDefinition:
+    """The log, the dead letters and the timeline of a source: materializing them ingests what is
+    pending."""
+    source = inlet.source
+
+    within = show.arrives_within.get(source.name)
+    live = None
+    if within is not None:
+        live = dg.FreshnessPolicy.time_window(timedelta(microseconds=duration(within)))
+
+    def spec(
+        table: str, description: str, metadata: Metadata, live: dg.FreshnessPolicy | None = None
+    ) -> dg.AssetSpec:
+        return dg.AssetSpec(
+            names.key(table),
+            freshness_policy=live,
+            deps=[names.key(_feed(source))],
+            description=description,
+            metadata=metadata,
+            group_name=names.own(group),
+            owners=show.owners,
+            tags=tags_of(source, show),
+            kinds=KINDS,
+        )
+
+    log = spec(
+        source.log_table,
+        f"Every event of {source.name}, with the facts of its arrival.",
+        describe.log(source),
+        live,
+    )
+    timeline = spec(
+        source.timeline_table,
+        f"One row for each arrival of {source.name}: its watermark, event times and size.",
+        describe.timeline(source),
+    )
+
+    dead_letters = spec(
+        source.dead_letters_table,
+        f"What came of {source.name} and could not be decoded, with its bytes and the reason; "
+        "`tidemark dead-letters` shows it, and brings back what was mended.",
+        describe.dead_letters(),
+    )
+
+    @dg.multi_asset(
+        name=names.own(f"ingest_{source.name}"),
+        specs=[log, dead_letters, timeline],
+        check_specs=[undecoded.spec(names, source)],
+        pool=ENGINE_POOL,
+        required_resource_keys=names.needs,
+    )
+    def bring(
+        context: AssetExecutionContext,
+        config: IngestConfig,
+    ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
+        tidemark = names.tidemark(context)
+        with one_sentence():
+            warehouse, landing = tidemark.warehouse, tidemark.landing(source)
+            if config.play_days:
+                commits = play(
+                    warehouse, inlet, landing, Excerpt(days=config.play_days), batch=None
+                )
+            else:
+                furnish(warehouse, inlet)
+                commits = ingest(warehouse, inlet.feed(landing), batch=None)
+            arrivals = [arrival for commit in commits for arrival in commit.arrivals]
+            context.log.info(f"{len(arrivals)} arrivals brought in.")
+            found = report.ingested(warehouse, source, arrivals)
+            version = same_log(tidemark.glance(), source)
+        for table, metadata in found.items():
+            yield dg.MaterializeResult(
+                asset_key=names.key(table), metadata=metadata, data_version=version
+            )
+        yield undecoded.judged(names, source, arrivals)
+
+    return bring
+
+
+def _feed(source: Source) -> str:
+    return f"{source.name}_feed"

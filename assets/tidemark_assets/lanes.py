@@ -1,0 +1,160 @@
+"""Lanes in Dagster: the topics to which they write, and whether they run.
+
+A lane is a query in a Spark of its own, which nothing of Dagster starts or runs: its topics are
+external assets. The sensor `<domain>_lanes` asks each lane's Spark whether it runs, and reports an
+observation and the check `lane_runs` of each topic: at most once in five minutes, and at once when
+that changes. The topics' pages run the check at any time.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+
+import dagster as dg
+from dagster import SensorEvaluationContext
+
+from tidemark.base.instants import over
+from tidemark.define.source import reference_name
+from tidemark_assets.arrivals import EVERY
+from tidemark_assets.build import Presentation
+from tidemark_assets.inflow import feed_asset, reference_assets
+from tidemark_assets.names import PLAIN, Names
+from tidemark_streaming.domains import Domains
+from tidemark_streaming.lane import Lane
+from tidemark_streaming.lane.definition import OTHERS
+from tidemark_streaming.lane.standing import Standing, standing
+
+RUNS = "lane_runs"
+
+REPORT_EVERY = 300.0
+"""Seconds between two reports while nothing changes."""
+
+
+def lane_assets(
+    found: Domains, group: str, show: Presentation, names: Names = PLAIN
+) -> list[dg.AssetSpec]:
+    """The topics of a domain's lanes, and where their records come from, if no ingest has that."""
+    specs: dict[dg.AssetKey, dg.AssetSpec] = {}
+    for lane in found.lanes.values():
+        if lane.source.name not in found.inlets:
+            before = [feed_asset(lane.feed, group, show, names)]
+            before += reference_assets(lane.source, group, show, names)
+            specs |= {spec.key: spec for spec in before}
+        specs |= {spec.key: spec for spec in _topics(lane, group, show, names)}
+    return list(specs.values())
+
+
+def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.Definitions:
+    """The sensor of a domain's lanes, and the checks of their topics."""
+
+    @dg.sensor(
+        name=names.own(f"{domain}_lanes"),
+        required_resource_keys=names.needs,
+        minimum_interval_seconds=EVERY,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports whether the lanes that were started run. It launches nothing.",
+    )
+    def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
+        tidemark = names.tidemark(context)
+        memory, now = json.loads(context.cursor or "{}"), time.time()
+        said, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
+        for name, lane in found.items():
+            stands = standing(tidemark.settings, lane)
+            said.append(stands.said)
+            at, before = memory.get(name, (0, None))
+            if before == stands.said and not over(REPORT_EVERY, at, now):
+                continue
+            for key in topic_keys(lane, names):
+                seen = dg.AssetObservation(key, metadata={"runs": stands.runs, "lane": name})
+                events += [seen, _judged(key, stands)]
+            memory[name] = (now, stands.said)
+        return dg.SensorResult(
+            skip_reason=" ".join(said), cursor=json.dumps(memory), asset_events=events
+        )
+
+    return dg.Definitions(
+        sensors=[sensor], asset_checks=[_check(one, names) for one in found.values()]
+    )
+
+
+def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
+    """The assets of the topics to which a lane writes. Several lanes may write to one topic, which
+    is an asset of each."""
+    topics = dict.fromkeys(topic.name for topic in lane.topics)
+    return [names.key(lane.name, topic) for topic in topics]
+
+
+def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
+    keys = topic_keys(lane, names)
+
+    @dg.multi_asset_check(
+        # The name of a topic may not be a step's.
+        name=names.own(f"{lane.name}_{RUNS}"),
+        required_resource_keys=names.needs,
+        specs=[
+            dg.AssetCheckSpec(
+                RUNS,
+                asset=key,
+                description=f"{lane} brings its records on, where somebody started it.",
+            )
+            for key in keys
+        ],
+        can_subset=True,
+    )
+    def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        tidemark = names.tidemark(context)
+        stands = standing(tidemark.settings, lane)
+        for key in sorted(context.selected_asset_check_keys):
+            found = _judged(key.asset_key, stands)
+            yield dg.AssetCheckResult(
+                asset_key=found.asset_key,
+                check_name=found.check_name,
+                passed=found.passed,
+                severity=found.severity,
+                description=found.description,
+            )
+
+    return check
+
+
+def _judged(key: dg.AssetKey, stands: Standing) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=RUNS,
+        passed=stands.runs or not stands.started,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description=stands.said,
+    )
+
+
+def _topics(lane: Lane, group: str, show: Presentation, names: Names) -> Iterator[dg.AssetSpec]:
+    above = [f"{lane.source.name}_feed", *map(reference_name, lane.references)]
+    servers = {topic.name: topic.at for topic in lane.topics}
+    for key in topic_keys(lane, names):
+        topic = key.path[-1]
+        yield dg.AssetSpec(
+            key,
+            deps=[*map(names.key, above)],
+            description=_told(lane, topic),
+            metadata={
+                "topic": topic,
+                "servers": servers[topic],
+                "lane": lane.name,
+                "from": ", ".join(lane.feed.topics),
+                "checkpoint every": lane.checkpoint,
+            },
+            group_name=names.own(group),
+            owners=show.owners,
+            tags={"tidemark/source": lane.source.name, **show.tags},
+            kinds={"kafka"},
+        )
+
+
+def _told(lane: Lane, topic: str) -> str:
+    values = [value for value, to in lane.routes.items() if to.name == topic]
+    if not values:
+        return f"What of {lane} can't be decoded, or is not valid, with its bytes and the reason."
+    routed = ", ".join("anything else" if value == OTHERS else f"'{value}'" for value in values)
+    which = f", where `{lane.route}` is {routed}" if lane.route else ""
+    told = f"Records of {lane.source.name} as {lane} gives them, within milliseconds{which}."
+    return f"{lane.prepare.__doc__ or ''}\n\n{told}".strip()

@@ -1,0 +1,126 @@
+"""What a changed definition would change, told in a run of Dagster.
+
+The job `<domain>_changes` computes it, and touches nothing: what differs, how many rows come, go
+and change, and the first values before and after.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+from dagster import OpExecutionContext
+from pydantic import Field
+
+from tidemark.base.errors import DataError, TidemarkError
+from tidemark.base.instants import instant
+from tidemark.define.definition import Definition
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.changes import Changes, changes, differences
+from tidemark_assets.current import listed
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.steps import Failures, of_assets
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+SHOWN = 20
+"""Values listed of each asset."""
+
+NONE = "The tables of all assets are made by the definitions in the code."
+
+
+def previews(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.Definitions:
+    """The job `<domain>_changes`."""
+
+    by_default = "those whose tables another definition made"
+
+    class PreviewConfig(of_assets(domain, transforms, by_default=by_default, default=())):
+        """Of which assets, and of which windows."""
+
+        start: str | None = Field(
+            default=None, description="The first window start, ISO 8601 in UTC; all by default."
+        )
+        end: str | None = Field(
+            default=None, description="The end of the window starts, exclusive."
+        )
+
+    @dg.op(
+        name=names.own(f"{domain}_previews"), pool=ENGINE_POOL, required_resource_keys=names.needs
+    )
+    def look(
+        context: OpExecutionContext,
+        config: PreviewConfig,
+    ) -> None:
+        tidemark = names.tidemark(context)
+        warehouse, failures = tidemark.warehouse, Failures(context)
+        start = None if config.start is None else instant(config.start)
+        end = None if config.end is None else instant(config.end)
+        found: dict[str, Changes] = {}
+        for asset in config.assets or changed(warehouse, transforms):
+            try:
+                found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
+            except TidemarkError as error:
+                failures.add(f"{asset}: {error}", error)
+        context.add_output_metadata({"changes": dg.MetadataValue.md(_table(found)), **told(found)})
+        failures.tell()
+
+    @dg.job(
+        name=names.own(f"{domain}_changes"),
+        description="Says in what the definitions in the code differ from those that made the "
+        "tables, and which windows that would change. Nothing is written.",
+    )
+    def job() -> None:
+        look()
+
+    return dg.Definitions(jobs=[job])
+
+
+def changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:
+    """The assets whose tables another definition made, wholly or in part."""
+    found: list[str] = []
+    for asset, transform in transforms.items():
+        try:
+            different = differences(warehouse, transform)
+        except DataError:
+            # It has not run yet, or its tables tell nothing.
+            continue
+        found += [] if different.same else [asset]
+    return found
+
+
+def told(done: Mapping[str, Changes]) -> dict[str, dg.MarkdownMetadataValue]:
+    """What differs, and the first values that would change, of each asset."""
+    metadata: dict[str, dg.MarkdownMetadataValue] = {}
+    for asset, found in done.items():
+        if found.differences:
+            metadata[f"what differs in {asset}"] = dg.MetadataValue.md(listed(found))
+        if found.examples:
+            metadata[f"changes of {asset}"] = dg.MetadataValue.md(_values(found))
+    return metadata
+
+
+def kinds(found: Changes) -> str:
+    """How many rows would come, go and change."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
+
+
+def _table(done: Mapping[str, Changes]) -> str:
+    if not done:
+        return NONE
+    rows = ["| asset | rows that differ | windows from | to | values |", "| --- " * 5 + "|"]
+    for asset, found in done.items():
+        columns = (f"{name} {count or 'all'}" for name, count in found.columns.items())
+        rows.append(
+            f"| {asset} | {kinds(found)} of {found.windows:,} | {found.earliest or ''} | "
+            f"{found.latest or ''} | {', '.join(columns)} |"
+        )
+    return "\n".join(rows)
+
+
+def _values(found: Changes) -> str:
+    rows: Sequence[str] = [
+        f"| {e.window_start} | {', '.join(f'{k}={v}' for k, v in e.keys.items())} | {e.kind} | "
+        f"{e.column or ''} | {e.before or ''} | {e.after or ''} |"
+        for e in found.examples
+    ]
+    head = ["| window | keys | | column | before | after |", "| --- " * 6 + "|"]
+    return "\n".join([*head, *rows])

@@ -1,0 +1,106 @@
+"""The replay job of a domain: what arrived from some arrival on is counted anew.
+
+Into the assets' tables, where it changes just the windows of these events, or into tables beside,
+for a look. What it changed of an asset appears as partitions by the sensor of windows.
+"""
+
+from collections.abc import Mapping
+
+import dagster as dg
+from dagster import OpExecutionContext
+from pydantic import Field
+
+from tidemark.base.errors import TidemarkError
+from tidemark.base.instants import instant, iso
+from tidemark.define.definition import Definition
+from tidemark.run import replay as run
+from tidemark.run.replay import Replayed
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.steps import Failures, of_assets
+from tidemark_streaming.orchestrator import ENGINE_POOL
+
+
+class ReplayConfig(dg.Config):
+    """What to count anew: from an arrival, or from an instant."""
+
+    from_arrival: int | None = Field(
+        default=None, ge=0, description="The first arrival, by its number."
+    )
+    from_instant: str | None = Field(
+        default=None,
+        description="Or the first arrival at this instant of the processing clock, or later (ISO "
+        "8601, UTC).",
+    )
+    into: str | None = Field(
+        default=None,
+        description="Make tables beside, <asset>__<into>, and touch no other; by default the "
+        "windows are replaced in the assets' own tables.",
+    )
+
+
+def replays(
+    domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
+) -> dg.Definitions:
+    """The job `<domain>_replay`."""
+
+    class OfAssetsConfig(of_assets(domain, transforms, by_default=None), ReplayConfig):
+        """What to count anew, of which assets."""
+
+    @dg.op(
+        name=names.own(f"{domain}_replays"), pool=ENGINE_POOL, required_resource_keys=names.needs
+    )
+    def again(
+        context: OpExecutionContext,
+        config: OfAssetsConfig,
+    ) -> None:
+        tidemark = names.tidemark(context)
+        if (config.from_arrival is None) == (config.from_instant is None):
+            raise dg.Failure(
+                "Say from which arrival, or from which instant: one of them.", allow_retries=False
+            )
+        warehouse, failures = tidemark.warehouse, Failures(context)
+        done: dict[str, Replayed] = {}
+        for asset in config.assets:
+            try:
+                done[asset] = _replayed(warehouse, transforms[asset], config)
+            except TidemarkError as error:
+                failures.add(f"{asset}: {error}", error)
+        context.add_output_metadata({"replayed": dg.MetadataValue.md(_table(done))})
+        failures.tell()
+
+    @dg.job(
+        name=names.own(f"{domain}_replay"),
+        description="Counts what arrived from some arrival on anew, by the definition in the code: "
+        "the windows of these events, whole. Streams go on beside.",
+    )
+    def replay() -> None:
+        again()
+
+    return dg.Definitions(jobs=[replay])
+
+
+def _replayed(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> Replayed:
+    moment = None if config.from_instant is None else instant(config.from_instant)
+    since = run.first_since(Log(warehouse, transform.source), config.from_arrival, moment)
+    if config.into is None:
+        return run.replay(warehouse, transform, since)
+    return run.replay_beside(warehouse, transform, since, config.into)
+
+
+def _table(done: Mapping[str, Replayed]) -> str:
+    rows = ["| asset | table | arrivals | windows | that start | withheld |", "| --- " * 6 + "|"]
+    rows += [
+        f"| {asset} | `{found.table}` | {found.since:,} to {found.through:,} | "
+        f"{found.windows:,} | {_where(found)} | {found.quarantined:,} |"
+        for asset, found in done.items()
+    ]
+    return "\n".join(rows)
+
+
+def _where(found: Replayed) -> str:
+    if found.facts is None:
+        return "nowhere: these arrivals have no event"
+    start, end = iso(found.facts.window_from), iso(found.facts.window_to)
+    return "anywhere" if start is None else f"from {start} to {end}"

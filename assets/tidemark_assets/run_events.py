@@ -1,0 +1,111 @@
+"""What a run of the ledger did, as events of Dagster: the sensor of windows reports them of runs
+that began elsewhere, and a step of Dagster logs its own, so that they keep their run."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
+from itertools import chain
+from typing import Any
+
+import dagster as dg
+from dagster import OpExecutionContext
+
+from tidemark.define.definition import Definition
+from tidemark.define.fingerprint import fingerprint
+from tidemark.store.ledger import RunFacts
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets import checks
+from tidemark_assets.describe import meanings
+from tidemark_assets.names import Names
+from tidemark_assets.partition_changes import Touched, alone, closed
+from tidemark_assets.provenance import Context, made_of
+from tidemark_assets.report import ROWS, RUN, lasted, moment, of_table
+from tidemark_assets.resources import TidemarkResource
+
+AssetEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
+
+MADE_BY = {
+    "incremental": "a stream or an increment",
+    "backfill": "a backfill from outside",
+    "correction": "a correction",
+    "erasure": "an erasure",
+    "rollup": "a run of a roll-up",
+    "switch": "a switch to rebuilt tables",
+    "back": "a switch back to earlier tables",
+}
+
+
+def reports(
+    context: Context,
+    names: Names,
+    warehouse: Warehouse,
+    transform: Definition,
+    definition: str,
+    touched: list[Touched],
+    run: Mapping[str, Any],
+    made_by: str | None = None,
+    together: Collection[str] = (),
+) -> Iterator[dg.AssetMaterialization]:
+    """What to report of closed partitions after a run, table by table, as they are made of those
+    before them.
+
+    Args:
+        definition: the fingerprint of the one that made them.
+        run: its row of the ledger, with instants in microseconds.
+        together: tables that are told of in the same result.
+    """
+    common = {
+        "made by": made_by or MADE_BY[run["mode"]],
+        RUN: run["run"],
+        "complete through arrival": run["through_arrival"],
+        "watermark now": moment(run["watermark"]),
+        **lasted(run),
+    }
+    known = meanings(transform)
+    for table in tables_of(transform):
+        tags = made_of(context, names, transform, table, definition, run["run"], together)
+        place = of_table(warehouse, table, known) if touched else {}
+        for partition in touched:
+            own = {
+                ROWS: partition.rows,
+                "events": partition.events,
+                "late events": partition.late,
+                "open windows": partition.open,
+            }
+            metadata = common | place | (own if table == transform.table else {})
+            yield dg.AssetMaterialization(
+                names.key(table), partition=partition.key, metadata=metadata, tags=tags
+            )
+
+
+def tables_of(transform: Definition) -> list[str]:
+    """The tables whose partitions are told of, each after that of which it is made."""
+    held = [transform.quarantine_table] if transform.expectations else []
+    return [transform.table, *transform.late_tables, *held]
+
+
+def log_run(
+    context: OpExecutionContext,
+    names: Names,
+    tidemark: TidemarkResource,
+    transform: Definition,
+    partitions: dg.TimeWindowPartitionsDefinition,
+    facts: RunFacts,
+    but: Collection[str] = (),
+) -> None:
+    """Tell the partitions that a step's run closed, or changed after they had closed, and what was
+    found of its expectations: unless another run ended this one, which the sensor tells of.
+
+    Args:
+        but: partitions that the step tells of otherwise.
+    """
+    if not facts.reported:
+        return
+    run, glance = asdict(facts), tidemark.glance()
+    touched = closed(glance, transform, partitions, [alone(glance, run)])
+    others = [t for t in touched if t.key not in but]
+    made = fingerprint(transform)
+    made_by = f"a run of {context.run.job_name}"
+    told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
+    for event in chain(told, checks.checked(names, glance, transform, {facts.seq})):
+        # It takes check results too, which its signature leaves out.
+        context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,69 @@
+"""Docstrings, which are written in Markdown's ways, as autodoc reads them.
+
+| in a docstring | on a page |
+| --- | --- |
+| a name in backticks | a literal |
+| a table of pipes | a table |
+| lines below `Example:`, or indented after an empty line | code |
+"""
+
+import re
+
+from sphinx.application import Sphinx
+
+_TICKED = re.compile(r"(?<![`:\w])`([^`\n]+)`(?![`\w])")
+_ROW = re.compile(r"\| .* \|$")
+_CELLS = re.compile(r"(?<!\\)\|")
+_BEFORE_NAPOLEON = 400
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Let autodoc read docstrings so."""
+    app.connect("autodoc-process-docstring", _convert, priority=_BEFORE_NAPOLEON)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _convert(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    lines[:] = rewrite(lines)
+
+
+def rewrite(lines: list[str]) -> list[str]:
+    """A docstring's lines, as reStructuredText."""
+    found, table = list[str](), list[str]()
+    code: int | None = None
+    for line in [*lines, ""]:
+        depth = len(line) - len(line.lstrip())
+        if table and not _ROW.match(line):
+            found += [*_table(table), ""]
+            table = []
+        if code is not None and line and depth < code:
+            code = None
+        if line == "Example:":
+            found += [".. rubric:: Example", ""]
+        elif _ROW.match(line):
+            table.append(line)
+        elif code is None and line and _begins_code(found, depth):
+            found += [f"{line[: depth - 4]}.. code-block::", "", line]
+            code = depth
+        else:
+            found.append(line if code is not None else _TICKED.sub(r"``\1``", line))
+    return found
+
+
+def _begins_code(before: list[str], depth: int) -> bool:
+    """Whether a line that lies so deep after others, the last of them empty, is code."""
+    if len(before) < 2 or before[-1] or depth < 4:
+        return False
+    above = next((line for line in reversed(before) if line), "")
+    return len(above) - len(above.lstrip()) < depth
+
+
+def _table(rows: list[str]) -> list[str]:
+    head, _, *body = [_TICKED.sub(r"``\1``", row).strip().strip("|") for row in rows]
+    found = [".. list-table::", "   :header-rows: 1", ""]
+    for row in (head, *body):
+        for number, cell in enumerate(_CELLS.split(row)):
+            found.append(f"   {' ' if number else '*'} - {cell.strip()}".rstrip())
+    return found

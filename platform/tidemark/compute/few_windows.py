@@ -1,0 +1,278 @@
+"""The rows of windows of few partials, merged and finished in memory: as the engine makes them.
+
+A question to the engine takes tenths of a second, however little it is about. Most assets count,
+add up, and take means and extremes of numbers, texts and instants, in windows at fixed places that
+fire by the watermark or by arrivals: what these come to is said here, in the words of `slot` and
+`lifecycle.aligned`. Whatever else there is, the engine says: `changes` gives None.
+
+| of | in memory |
+| --- | --- |
+| windows | those that don't merge, of a transform, all complete through one arrival |
+| firings | none, or each arrival |
+| aggregates | `count`; `sum` of numbers; `mean` of doubles and whole ones; extremes but for NaN |
+| keys | whole numbers, booleans, texts; dates and instants too, where nothing is expected |
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import INFINITY
+from tidemark.compute import slot
+from tidemark.compute.settled import settled
+from tidemark.define import trigger
+from tidemark.define import verdict as judge
+from tidemark.define.aggregates import Aggregate, count, mean
+from tidemark.define.definition import Definition
+from tidemark.define.firings import EachArrival, Firing, Never
+from tidemark.store.coverage import Position
+from tidemark.store.marker import Marker
+from tidemark.store.rows import INSTANT
+from tidemark.store.rows import compute as pc
+
+Array = Any
+"""Of numpy, or of Arrow."""
+
+_NOT_BY_ITSELF, _NOT_YET = -1, -1
+_LARGEST_SUM = float(1 << 62)
+_MORE_DIGITS, _ADDABLE = 10, 28
+"""The engine's sum of decimals has so many digits more, of decimals that have so few."""
+_PLAIN = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_timestamp,
+    pa.types.is_date32,
+)
+_TIMING = {
+    slot.EARLY: trigger.EARLY,
+    slot.ON_TIME: trigger.ON_TIME,
+    slot.LATE: trigger.LATE,
+    slot.FINAL: trigger.LATE,
+}
+_TOTAL = count()
+_MERGES = ((F.sum, "sum"), (F.min, "min"), (F.max, "max"), (_TOTAL.merge, "total"))
+_MEAN = (mean.__module__, mean("1").merge.__qualname__)
+_ASKED = [
+    *(
+        ("_events", "sum"),
+        ("_late", "sum"),
+        ("_last_arrival", "max"),
+        ("_firing", "count_distinct"),
+    ),
+    *(("_phase", "min"), ("_phase", "max"), ("_closing", "max"), ("_fired", "max")),
+]
+
+
+@dataclass(frozen=True)
+class _Merging:
+    """How the partials of an aggregate merge.
+
+    Args:
+        parts: what is merged of them, each with the function that does it.
+        answer: from the merged parts to the aggregate's values.
+    """
+
+    parts: Sequence[tuple[Array, str]]
+    answer: Callable[..., Array]
+
+
+def possible(transform: Definition, marker: Marker) -> bool:
+    """Whether it is worth while to ask `changes`."""
+    firings = (transform.trigger.early, transform.trigger.late)
+    return (
+        transform.follows is None
+        and not transform.window.merges
+        and not marker.replaces
+        and not (marker.before.covers or marker.after.covers)
+        and all(isinstance(f, Never | EachArrival) for f in firings)
+        and all(_function(a) is not None for a in transform.aggregates.values())
+    )
+
+
+def changes(partials: pa.Table, transform: Definition, marker: Marker) -> pa.Table | None:
+    """The rows of the windows that a commit has changed, as they would be published, and `gone`;
+    None where that is for the engine to say.
+
+    Args:
+        partials: all that there are of these windows as the commit leaves them.
+        marker: of an increment of which this is `possible`.
+    """
+    if not all(_is_plain(partials.schema.field(key).type) for key in transform.keys):
+        return None
+    at, then = marker.after.at, marker.before.at
+    if (end := settled(transform, marker.before)) is not None:
+        partials = partials.filter(pa.array(_micros(partials["window_end"]) > end))
+    fired = _fired(partials, transform, at)
+    merging = [_merging(a, fired[name]) for name, a in transform.aggregates.items()]
+    known = [m for m in merging if m is not None]
+    if len(known) < len(merging):
+        return None
+    rows = _finished(_merged(fired, transform, known), transform, known, at)
+    end, before = _micros(rows["window_end"]), _watermark(then)
+    now, final = _watermark(at), _final(end, transform)
+    again = rows["_fired"].to_numpy() > then.arrival
+    closed, became_final = (end > before) & (end <= now), (final > before) & (final <= now)
+    rows = rows.filter(pa.array(again | closed | became_final)).drop_columns(["_fired"])
+    stamps = {"as_of": at.arrival, "seq": marker.seq, "quality": None, "gone": False}
+    kinds = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
+    for (name, value), kind in zip(stamps.items(), kinds, strict=True):
+        rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+    return rows
+
+
+def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
+    """The keys of rows as JSON, as `compare.named` has them; None where that is for the engine."""
+    if any(pa.types.is_temporal(rows.schema.field(key).type) for key in keys):
+        return None
+    told = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
+    texts = (json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in told)
+    return pa.array(texts, pa.string())
+
+
+def _function(aggregate: Aggregate) -> str | None:
+    """What merges an aggregate's partials; None where only the engine can."""
+    merge = aggregate.merge
+    if (merge.__module__, getattr(merge, "__qualname__", "")) == _MEAN:
+        return "mean"
+    # The first of some values is the least of their places, too, which are not its answer.
+    plain = aggregate.finish is _TOTAL.finish
+    return next((name for known, name in _MERGES if known is merge and plain), None)
+
+
+def _merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
+    """How these partials of an aggregate merge; None where that is for the engine."""
+    function = _function(aggregate)
+    if function == "mean":
+        sums, counts = pc.struct_field(partials, "sum"), pc.struct_field(partials, "count")
+        return _Merging([(sums, "sum"), (counts, "sum")], _mean) if _adds_up(sums) else None
+    if function == "total":
+        return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0))
+    assert function is not None
+    kind = partials.type
+    if function == "sum" and pa.types.is_decimal128(kind) and kind.precision <= _ADDABLE:
+        wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)
+        return _Merging([(partials, function)], lambda merged: pc.cast(merged, wider))
+    fits = _adds_up if function == "sum" else _compares
+    return _Merging([(partials, function)], lambda merged: merged) if fits(partials) else None
+
+
+def _adds_up(values: Array) -> bool:
+    """Whether their sum is the same here as in the engine, which refuses one that is too large."""
+    if pa.types.is_float64(values.type):
+        return True
+    if not pa.types.is_int64(values.type):
+        return False
+    sizes = np.abs(pc.fill_null(values, 0).to_numpy().astype(float))
+    return bool(sizes.sum() < _LARGEST_SUM)
+
+
+def _compares(values: Array) -> bool:
+    """Whether they are in the same order here as in the engine, for which NaN is the greatest."""
+    if pa.types.is_floating(values.type):
+        return not pc.any(pc.is_nan(values)).as_py()
+    return pa.types.is_decimal128(values.type) or _is_plain(values.type)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether two values of a type are equal, and ordered, here as in the engine."""
+    return any(is_one(kind) for is_one in _PLAIN)
+
+
+def _mean(sums: Array, counts: Array) -> Array:
+    some = pc.if_else(pc.greater(counts, 0), counts, None)
+    return pc.divide(pc.cast(sums, pa.float64(), safe=False), pc.cast(some, pa.float64()))
+
+
+def _fired(partials: pa.Table, transform: Definition, at: Position) -> pa.Table:
+    """Those partials that count and have fired, as `slot.fired` says, each with its firing.
+
+    `fired` is never null here: it is below any arrival where a slot did not fire by itself.
+    """
+    counts = pc.and_(pc.is_valid(partials["window_start"]), partials["admitted"])
+    counted = partials.filter(counts)
+    place, end = counted["slot"].to_numpy(), _micros(counted["window_end"])
+    on_time = counted["verdict"].to_numpy() == judge.ON_TIME
+    trig, now = transform.trigger, _watermark(at)
+    fired = np.where(on_time, _by_itself(trig.early, place), _by_itself(trig.late, place))
+    alone = fired != _NOT_BY_ITSELF
+    passed = np.where(on_time, end, _final(end, transform)) <= now
+    early, late = (
+        np.where(on_time, slot.EARLY, slot.LATE),
+        np.where(on_time, slot.ON_TIME, slot.FINAL),
+    )
+    phase = np.where(alone, early, np.where(passed, late, _NOT_YET))
+    told = {"phase": phase, "fired": fired, "firing": np.where(alone, place, 0)}
+    for name, values in told.items():
+        counted = counted.append_column(name, pa.array(values, pa.int64()))
+    return counted.filter(pa.array(phase != _NOT_YET))
+
+
+def _by_itself(firing: Firing, place: Array) -> Array:
+    """The arrival with which each slot fired by itself, as `Firing.fires` says."""
+    if isinstance(firing, EachArrival):
+        return np.where(place > 0, place - 1, _NOT_BY_ITSELF)
+    return np.full(len(place), _NOT_BY_ITSELF)
+
+
+def _merged(fired: pa.Table, transform: Definition, merging: Sequence[_Merging]) -> pa.Table:
+    """What has fired of each window, merged, as `aligned.finished` asks for it."""
+    by = ["window_start", "window_end", *transform.keys]
+    columns = {name: fired[name] for name in by}
+    columns |= {f"_{name}": fired[name] for name in ("phase", "fired", "events", "last_arrival")}
+    columns["_firing"] = pc.add(pc.multiply(fired["firing"], 4), fired["phase"])
+    columns["_closing"] = pc.cast(pc.equal(fired["phase"], slot.ON_TIME), pa.int8())
+    columns["_late"] = pc.if_else(pc.equal(fired["verdict"], judge.ON_TIME), 0, fired["events"])
+    asked = [*_ASKED]
+    for number, own in enumerate(merging):
+        for part, (values, function) in enumerate(own.parts):
+            columns[f"_{number}_{part}"] = values
+            asked.append((f"_{number}_{part}", function))
+    # In one thread: the last digits of a sum of doubles go by their order.
+    return pa.table(columns).group_by(by, use_threads=False).aggregate(asked)
+
+
+def _finished(
+    found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: Position
+) -> pa.Table:
+    """Merged partials as the rows of windows, as `aligned.finished` says, and `_fired`."""
+    now, end = _watermark(at), _micros(found["window_end"])
+    phase, closing = found["_phase_max"].to_numpy(), found["_closing_max"].to_numpy() == 1
+    punctual = found["_phase_min"].to_numpy() <= slot.ON_TIME
+    repeats = punctual & ~closing & (end <= now)
+    phase = np.where(repeats, np.maximum(phase, slot.ON_TIME), phase)
+    revision = found["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
+    names = np.array([_TIMING[n] for n in sorted(_TIMING)])
+    rows = {name: found[name] for name in ("window_start", "window_end", *transform.keys)}
+    for number, (name, own) in enumerate(zip(transform.aggregates, merging, strict=True)):
+        merged = [found[f"_{number}_{n}_{function}"] for n, (_, function) in enumerate(own.parts)]
+        rows[name] = own.answer(*merged)
+    return pa.table(
+        {
+            **rows,
+            "events": found["_events_sum"],
+            "late_events": found["_late_sum"],
+            "revision": pa.array(revision, pa.int32()),
+            "timing": pa.array(names[phase], pa.string()),
+            "final": pa.array(_final(end, transform) <= now),
+            "last_arrival": found["_last_arrival_max"],
+            "_fired": found["_fired_max"],
+        }
+    )
+
+
+def _final(end: Array, transform: Definition) -> Array:
+    return np.minimum(end + transform.allowed_lateness, INFINITY)
+
+
+def _watermark(at: Position) -> int:
+    return -INFINITY if at.watermark is None else at.watermark
+
+
+def _micros(instants: Array) -> Array:
+    return instants.cast(INSTANT).cast(pa.int64()).to_numpy()

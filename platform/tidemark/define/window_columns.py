@@ -1,0 +1,88 @@
+"""The columns of an asset's tables as its definition has them, before anything has run.
+
+A type is told where the definition settles it: that of a column of the source, of what Tidemark
+adds, of a count. The transform's own code decides the others, which only the table tells.
+"""
+
+import re
+
+from tidemark.define.definition import Definition
+from tidemark.define.source import ARRIVAL_COLUMNS
+
+BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
+COUNTED = {
+    "events": "bigint",
+    "late_events": "bigint",
+    "revision": "int",
+    "timing": "string",
+    "final": "boolean",
+    "last_arrival": "bigint",
+    "as_of": "bigint",
+    "seq": "bigint",
+    "quality": "string",
+}
+WINDOW_MEANINGS = {
+    "window_start": "Start of the window, inclusive",
+    "window_end": "End of the window, exclusive",
+    "events": "Events counted in the window",
+    "late_events": "Those of them that came after the watermark had passed the window's end",
+    "revision": "0 at the first firing, then one more at each",
+    "timing": "Whether the newest firing was EARLY, ON_TIME or LATE",
+    "final": "Whether nothing can change the window any more",
+    "last_arrival": "The newest arrival that is counted in the window",
+    "as_of": "The newest arrival that the run which wrote the row had seen",
+    "seq": "Number of the run's commit",
+    "quality": "passed, warned (it failed a warning) or released (a person let it through)",
+}
+"""What the columns mean that Tidemark adds to a window's keys and aggregates."""
+
+FAILED = "array<struct<expectation:string,level:string,observed:string,expected:string>>"
+"""What a row in quarantine failed."""
+
+_COUNTS = re.compile(r"count(_distinct)?\(")
+
+
+def published(transform: Definition) -> dict[str, str | None]:
+    """The columns of the published windows, in their order, with the types that are told."""
+    return {**BOUNDS, **_keys(transform), **_values(transform), **COUNTED}
+
+
+def withheld(transform: Definition) -> dict[str, str | None]:
+    """Those of the quarantine."""
+    columns = published(transform)
+    del columns["quality"]
+    return {**columns, "failed": FAILED, "status": "string", "run": "string"}
+
+
+def panes(transform: Definition) -> dict[str, str | None]:
+    """Those of the panes."""
+    fired = {"pane": "int", "timing": "string", "last": "boolean", "retraction": "boolean"}
+    return {**BOUNDS, **_keys(transform), **fired, **_values(transform), "seq": "bigint"}
+
+
+def late(transform: Definition) -> dict[str, str | None]:
+    """Those of the late events, but for what the transform's function adds beside its keys."""
+    missed = {"lag_seconds": "double", "reason": "string", "seq": "bigint"}
+    event = {**transform.source.columns, **ARRIVAL_COLUMNS}
+    plain = {name: kind.lower() for name, kind in event.items()}
+    return {**plain, **_keys(transform), **BOUNDS, **missed}
+
+
+def late_loss(transform: Definition) -> dict[str, str | None]:
+    """Those of the late loss."""
+    values = _values(transform)
+    complete = {f"{name}_complete": kind for name, kind in values.items()}
+    counted = {"lost": "bigint", **complete, **values, "seq": "bigint"}
+    return {**BOUNDS, **_keys(transform), **counted}
+
+
+def _keys(transform: Definition) -> dict[str, str | None]:
+    columns = transform.source.columns
+    return {key: columns[key].lower() if key in columns else None for key in transform.keys}
+
+
+def _values(transform: Definition) -> dict[str, str | None]:
+    return {
+        name: "bigint" if _COUNTS.match(str(value)) else None
+        for name, value in transform.aggregates.items()
+    }

@@ -1,0 +1,138 @@
+"""What comes into a log, while it comes and in the end: for the commands that bring it in."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from json import loads
+from typing import TYPE_CHECKING
+
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming import logs
+from tidemark_streaming.cli.console import emit, facts, out, say, seconds, step, warn
+from tidemark_streaming.cli.interrupt import until_terminated
+
+if TYPE_CHECKING:
+    from tidemark.define.source import Source
+    from tidemark.store.arrival import Arrival
+    from tidemark.store.warehouse import Warehouse
+    from tidemark_streaming.ingest import Ingested
+
+LETTERS = 20
+"""Dead letters of a commit that are logged one by one."""
+
+
+def bring_in(
+    verb: str,
+    store: "Warehouse",
+    source: "Source",
+    commits: "Iterator[Ingested]",
+    settings: Settings,
+    *,
+    following: bool = False,
+    also: Callable[[], str] = str,
+    json: bool = False,
+) -> None:
+    """Take the commits as they come, and say what they have brought.
+
+    Args:
+        verb: what is done to the source.
+        following: whether it goes on until it is told to end.
+        also: says what else there is to tell who watches it follow.
+    """
+    from tidemark_streaming.glance import Glance
+
+    name = source.name
+    began, count, events, dead = time.monotonic(), 0, 0, 0
+    first: Arrival | None = None
+    last: Arrival | None = None
+    undeclared = set[str]()
+    if following:
+        until_terminated()
+    with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
+        for commit in commits:
+            # Only what is told in the end: who follows does so for days.
+            first, last = first or commit.arrivals[0], commit.arrivals[-1]
+            count += len(commit.arrivals)
+            events += sum(a.rows for a in commit.arrivals)
+            dead += sum(a.dead_letters for a in commit.arrivals)
+            _tell_losses(name, commit.arrivals)
+            _tell_undeclared(name, commit.arrivals, undeclared)
+            if logs.structured():
+                _log(store, source, commit.arrivals)
+            work.at(commit.done, commit.pending)
+            letters = f", {dead:,} dead letters" if dead else ""
+            work.note = f"{count:,} arrivals, {events:,} events{letters}"
+            if following:
+                work.tell(f"follow {name}: {work.note}{also()}")
+    ended = last or next(reversed(Glance(settings).timeline(name)), None)
+    if ended is not None and ended.ends:
+        say(f"The stream '{name}' has ended with arrival {ended.arrival}: it takes nothing more.")
+    elif not count and not json:
+        say(f"Nothing new has arrived for '{name}'.")
+    result: dict[str, object] = {
+        "source": name,
+        "arrivals": count,
+        "events": events,
+        "dead_letters": dead,
+        "first_arrival": None if first is None else first.arrival,
+        "last_arrival": None if last is None else last.arrival,
+        "watermark": None if last is None else iso(last.after),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    if json:
+        emit(result)
+    elif count:
+        shown = {**result, "seconds": seconds(time.monotonic() - began)}
+        out().print(facts("", shown))
+
+
+def _tell_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
+    """Say what is passed over for good."""
+    from tidemark_streaming.accepted import passed_over
+
+    for arrival in arrivals:
+        if lost := passed_over(arrival.position):
+            warn(
+                f"Arrival {arrival.arrival} of '{source}' passes over what is gone, as accepted: "
+                f"{'; '.join(lost)}."
+            )
+
+
+def _tell_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str]) -> None:
+    """Say which fields are passed over, each once."""
+    seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
+    if new := sorted(seen - told):
+        told |= seen
+        warn(
+            f"What comes of '{source}' has fields that it does not declare, and they are passed "
+            f"over: {', '.join(new)}. Declared as columns that may be null, they come in from then "
+            "on."
+        )
+
+
+def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
+    """Log what has arrived, and which rows of it could not be decoded."""
+    from tidemark.store.conditions import Within
+
+    for a in arrivals:
+        logs.tell(
+            "arrived",
+            source=source.name,
+            arrival=a.arrival,
+            events=a.rows,
+            dead_letters=a.dead_letters,
+            bytes=a.bytes,
+            watermark=iso(a.after),
+            undeclared=loads(a.undeclared) if a.undeclared else None,
+        )
+    if not any(a.dead_letters for a in arrivals):
+        return
+    within = Within("arrival", ((arrivals[0].arrival, arrivals[-1].arrival + 1),), instants=False)
+    columns = ("arrival", "position", "read_from", "correlation_id", "reason")
+    letters = store.take(source.dead_letters_table, within, columns=columns)
+    order = [("arrival", "ascending"), ("position", "ascending")]
+    for letter in letters.sort_by(order).slice(0, LETTERS).to_pylist():
+        logs.warn("dead letter", source=source.name, **letter)
+    if letters.num_rows > LETTERS:
+        logs.warn("more dead letters", source=source.name, letters=letters.num_rows - LETTERS)

@@ -1,0 +1,68 @@
+"""`tidemark dbt-sources`: which tables of Tidemark's a dbt project reads, of the definitions."""
+
+from typing import Annotated
+
+import typer
+
+from tidemark.base.errors import DataError, DefinitionError, unknown
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import out
+
+DIFFERS = 1
+"""The exit code where the file is not that of the definitions."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("dbt-sources")(dbt_sources)
+
+
+def dbt_sources(
+    assets: Annotated[
+        list[str] | None,
+        typer.Argument(help="Assets to add to those that the file has; all, where there is none."),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Write nothing; exit code 1 where something would change."),
+    ] = False,
+) -> None:
+    """Write the sources of the dbt project, `models/sources.yml`, of the definitions.
+
+    An asset that is no more leaves the file. Descriptions and types of columns, tests and
+    configurations that a person has written there stay.
+
+    Example: `tidemark dbt-sources orders_hourly`
+    """
+    from tidemark_streaming import dbt_sources as sources
+    from tidemark_streaming import domains
+    from tidemark_streaming.marts import Marts
+
+    settings = Settings()
+    path = Marts(settings).folder / sources.PLACE
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    known = domains.load(settings.domains).transforms
+    for asset in assets or ():
+        if asset not in known:
+            raise DefinitionError(unknown("asset", asset, known))
+    before = sources.chosen(text)
+    names = dict.fromkeys([*before, *(assets or ())] if before or assets else known)
+    made = sources.written([known[name] for name in names if name in known], text)
+    if made == text:
+        out().print(f"{path} is that of the definitions.", soft_wrap=True)
+    elif check:
+        said = f"{path} is not that of the definitions: `tidemark dbt-sources` writes it."
+        out().print(said, soft_wrap=True)
+        raise typer.Exit(DIFFERS)
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(made, encoding="utf-8")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DataError(f"{path} can't be written: {reason}.") from None
+        there = ", ".join(name for name in names if name in known)
+        out().print(f"{path}: {there}", soft_wrap=True)
+    for name in before:
+        if name not in known:
+            out().print(f"[dim]No definition has '{name}' any more.[/]")

@@ -1,0 +1,75 @@
+"""`tidemark play`: a recording is played into a source's log."""
+
+from typing import Annotated
+
+import typer
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.arrivals import bring_in
+from tidemark_streaming.cli.console import Json, err
+from tidemark_streaming.cli.context import SourceName, bounds, warehouse
+
+SPAN = "6 hours"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("play")(command)
+
+
+def command(
+    source: SourceName,
+    days: Annotated[int | None, typer.Option(min=1, help="Play so many days.")] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--arrived-from", metavar="DATE", help="Play what arrived from here on (ISO 8601)."
+        ),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--arrived-to", metavar="DATE", help="Play what arrived before this."),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of the recording for each second; as fast as possible if omitted."
+        ),
+    ] = None,
+    span: Annotated[str, typer.Option(help="How much recorded time makes one arrival.")] = SPAN,
+    bulk: Annotated[
+        bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Play a source's recorded data into its log, exactly once.
+
+    The records land in the source's folder as files, in the order in which they *arrived*, and are
+    ingested, with whatever else lies there. Killed and started again, it goes on where the log
+    ends. Of the domains that come along, the flights and the weather are recordings.
+
+    Example: `tidemark play flights --days 60 --bulk`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.feed import Excerpt
+    from tidemark_streaming.play import play
+
+    bounds(begin, end, ("--arrived-from", "--arrived-to"))
+    if days is not None and end is not None:
+        raise DefinitionError("Give --days or --arrived-to, not both.")
+    if bulk and speed is not None:
+        raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
+    settings = Settings()
+    inlet = domains.inlet(settings, source)
+    if inlet.play is None:
+        raise DefinitionError(
+            f"Source '{source}' has no recorded data to play: `tidemark ingest {source}` takes "
+            "what has come for it."
+        )
+    store = warehouse(settings)
+    if end is None and days is None:
+        err().print("All that is recorded is played: --days or --arrived-to plays a part.")
+    part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
+    commits = play(store, inlet, settings.landing / source, part, batch=None if bulk else 1)
+    bring_in("play", store, inlet.source, commits, settings, json=json)

@@ -1,0 +1,197 @@
+"""The sources of a dbt project, written of the definitions: which tables of Tidemark's there are to
+read, with their columns.
+
+What a definition tells is its own: names, types, what an asset is. What a person has written beside
+it in the file stays: a better description of a column, the type of one that no definition tells,
+tests, how fresh a table is to be. Comments do not.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.definition import Definition
+from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published
+
+PLACE = "models/sources.yml"
+"""The file of the project."""
+
+WINDOWS, KEPT = "windows", "kept"
+"""The source of the published tables, and of those beside them."""
+
+_Node = dict[str, Any]
+
+_HEAD = (
+    "# Written by `tidemark dbt-sources`: run it again when a definition has changed.\n"
+    "# Descriptions and types of columns, tests and configurations that you add here stay.\n"
+)
+_SCHEMA = "{{ env_var('TIDEMARK_DATABASE') }}"
+_ABOUT = {
+    WINDOWS: (
+        "Windows that Tidemark publishes: a row for each window and its keys, changed when late "
+        "events fire it again."
+    ),
+    KEPT: (
+        "What Tidemark keeps beside the published windows. Such a table is there from the first "
+        "row that it holds; until then there is nothing of its kind."
+    ),
+}
+_BESIDE = {
+    "late": (
+        "Events too late for their window, or without an event time: each with the window it "
+        "missed.",
+        {"reason": ("string", "Why it does not count")},
+    ),
+    "late_loss": (
+        "Windows that lack too-late events.",
+        {"lost": ("bigint", "Events that came too late for the window")},
+    ),
+    "quarantine": (
+        "Windows withheld because they failed an expectation.",
+        {"status": ("string", "held or discarded")},
+    ),
+}
+
+
+class _Row(dict[str, Any]):
+    """A mapping that is written on one line."""
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Several lines stay several lines, as a person writes SQL."""
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Plain.add_representer(str, _text)
+_Plain.add_representer(
+    _Row, lambda dumper, row: dumper.represent_mapping("tag:yaml.org,2002:map", row, True)
+)
+
+
+def chosen(text: str) -> list[str]:
+    """The assets whose windows a project's file has, by name.
+
+    Raises:
+        DefinitionError: it is no file of dbt's sources.
+    """
+    return [str(table["name"]) for table in _source(_read(text), WINDOWS).get("tables", [])]
+
+
+def written(transforms: Iterable[Definition], text: str = "") -> str:
+    """The file for these assets.
+
+    Args:
+        text: what it holds already.
+
+    Raises:
+        DefinitionError: it is no file of dbt's sources.
+    """
+    there = _read(text)
+    assets = list(transforms)
+    windows = [
+        (t.table, " ".join(t.description.split()), _columns(t), t.source.name) for t in assets
+    ]
+    beside = [
+        (f"{t.table}_{kind}", about, _typed(columns), None)
+        for kind, (about, columns) in _BESIDE.items()
+        for t in assets
+        if kind == "quarantine" or t.late_tables
+    ]
+    made = [
+        _written(WINDOWS, windows, {"event_time": "window_start"}, _source(there, WINDOWS)),
+        _written(KEPT, beside, {"meta": {"optional": True}}, _source(there, KEPT)),
+    ]
+    others = [s for s in there.get("sources", []) if s.get("name") not in (WINDOWS, KEPT)]
+    whole = {"version": 2, **there, "sources": [*made, *others]}
+    return _HEAD + yaml.dump(
+        whole, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100_000
+    )
+
+
+def _read(text: str) -> _Node:
+    try:
+        found = yaml.safe_load(text) or {}
+    except yaml.YAMLError as error:
+        raise DefinitionError(f"{PLACE} is no YAML: {' '.join(str(error).split())}.") from None
+    if not isinstance(found, dict) or not isinstance(found.get("sources", []), list):
+        raise DefinitionError(
+            f"{PLACE} has no list 'sources': remove the file, and `tidemark dbt-sources` writes "
+            "it anew."
+        )
+    return found
+
+
+def _source(file: _Node, name: str) -> _Node:
+    return next((s for s in file.get("sources", []) if s.get("name") == name), {})
+
+
+def _written(
+    name: str,
+    tables: Iterable[tuple[str, str, Mapping[str, _Node], str | None]],
+    config: _Node,
+    there: _Node,
+) -> _Node:
+    known = {str(table["name"]): table for table in there.get("tables", [])}
+    return {
+        "name": name,
+        "description": _ABOUT[name],
+        "schema": _SCHEMA,
+        **{k: v for k, v in there.items() if k not in ("description", "schema", "tables")},
+        "config": there.get("config", config),
+        "tables": [_table(*table, known.get(table[0], {})) for table in tables],
+    }
+
+
+def _table(
+    name: str, about: str, columns: Mapping[str, _Node], events: str | None, there: _Node
+) -> _Node:
+    written = {str(column["name"]): column for column in there.get("columns", [])}
+    config = there.get("config", {})
+    if events is not None:
+        # The source of its events, which its freshness goes by.
+        config = {**config, "meta": {**config.get("meta", {}), "events": events}}
+    return {
+        "name": name,
+        "description": about,
+        **({"config": _Row(config)} if config else {}),
+        **{k: v for k, v in there.items() if k not in ("name", "description", "config", "columns")},
+        "columns": [
+            _column(column, told, written.get(column, {})) for column, told in columns.items()
+        ],
+    }
+
+
+def _column(name: str, told: _Node, there: _Node) -> _Node:
+    # Of a type the definition has the last word, of a description the person.
+    kind = told.get("data_type") or there.get("data_type")
+    rest = {k: v for k, v in there.items() if k not in ("name", "data_type")}
+    return _Row(
+        {
+            "name": name,
+            **({"data_type": kind} if kind else {}),
+            "description": told["description"],
+            **rest,
+        }
+    )
+
+
+def _columns(transform: Definition) -> dict[str, _Node]:
+    keys = dict.fromkeys(transform.keys, "What the window is of")
+    values = {name: str(value) for name, value in transform.aggregates.items()}
+    meanings = {**WINDOW_MEANINGS, **keys, **values}
+    types = published(transform)
+    return {n: {"data_type": kind, "description": meanings[n]} for n, kind in types.items()}
+
+
+def _typed(own: Mapping[str, tuple[str, str]]) -> dict[str, _Node]:
+    bounds = {name: (kind, WINDOW_MEANINGS[name]) for name, kind in BOUNDS.items()}
+    columns = {**bounds, **own}
+    return {n: {"data_type": kind, "description": about} for n, (kind, about) in columns.items()}

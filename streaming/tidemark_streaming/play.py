@@ -1,0 +1,65 @@
+"""A recording is played: what it has lands as files in a source's folder, and is ingested.
+
+A source whose data is recorded (`Inlet.play`) so goes through the same door as one that is live.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+from tidemark.base.errors import DataError
+from tidemark.define.source import Source
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import Excerpt, Inlet
+from tidemark_streaming.ingest import Ingested, furnish, ingest, ingest_each
+
+
+def play(
+    warehouse: Warehouse,
+    inlet: Inlet,
+    landing: Path,
+    excerpt: Excerpt,
+    *,
+    batch: int | None = 1,
+) -> Iterator[Ingested]:
+    """Play recorded data into a landing folder and ingest what lands.
+
+    Without a speed all files land first and are then ingested, `batch` of them in a commit; with
+    one, each is ingested when it lands.
+
+    Raises:
+        DataError: the source has no recorded data, or its log has what came through Kafka.
+        ConflictError, DefinitionError: as `ingest`.
+    """
+    if inlet.play is None:
+        raise DataError(f"Source '{inlet.source.name}' has no recorded data to play.")
+    _check_way(warehouse, inlet.source)
+    furnish(warehouse, inlet)
+    landed = inlet.play(landing, excerpt)
+    if excerpt.speed is None:
+        deque(landed, maxlen=0)
+        yield from ingest(warehouse, inlet.feed(landing), batch=batch)
+        return
+    feeds = ((inlet.feed(landing), file.number, file.total) for file in landed)
+    yield from ingest_each(warehouse, inlet.source, feeds, batch=batch)
+
+
+def _check_way(warehouse: Warehouse, source: Source) -> None:
+    """Refuse to play files of what has come through Kafka: they would bring it again."""
+    if not warehouse.exists(source.timeline_table):
+        return
+    came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
+    # Of the ways in, Kafka tells its topics as objects; dead letters came by either.
+    ways = [(n, "file" in p) for n, p in came if "file" in p or any(map(_is_topic, p.values()))]
+    if ways and not ways[-1][1]:
+        raise DataError(
+            f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka: a recording that is "
+            "played as files would bring the same records again. Go on with `tidemark demo "
+            "--kafka`, or play into another home (TIDEMARK_HOME)."
+        )
+
+
+def _is_topic(told: object) -> bool:
+    return isinstance(told, dict)

@@ -1,0 +1,51 @@
+"""What is asked of others in the background, now and then: who does not answer holds nobody up."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Answers(Generic[T]):
+    """The newest answers to questions, each asked again some seconds after it was asked last.
+
+    Args:
+        every: seconds between.
+        threads: questions that are asked at the same time.
+    """
+
+    def __init__(self, every: float, threads: int = 4) -> None:
+        self._every = every
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ask")
+        self._asked = dict[str, tuple[float, Future[T]]]()
+        self._known = dict[str, T]()
+
+    def newest(self, name: str, ask: Callable[[], T], patience: float = 0.0) -> T | None:
+        """The newest answer to a question; None before the first.
+
+        Args:
+            name: tells one question from another.
+            patience: seconds to wait for the first answer.
+        """
+        self._take(name)
+        asked = self._asked.get(name)
+        if asked is None or (asked[1].done() and time.monotonic() - asked[0] > self._every):
+            asked = (time.monotonic(), self._pool.submit(ask))
+            self._asked[name] = asked
+        if name not in self._known and patience:
+            wait([asked[1]], patience)
+            self._take(name)
+        return self._known.get(name)
+
+    def _take(self, name: str) -> None:
+        asked = self._asked.get(name)
+        if asked is None or not asked[1].done():
+            return
+        try:
+            self._known[name] = asked[1].result()
+        except BaseException:
+            # It is asked again, and not told for ever.
+            del self._asked[name]
+            raise

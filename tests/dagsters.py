@@ -1,0 +1,31 @@
+"""Dagster's own commands, which call nobody."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def of_dagster(folder: Path) -> dict[str, str]:
+    """Variables of commands that keep what they know in a folder, and ask for no newer version."""
+    folder.mkdir(exist_ok=True)
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (folder / "user.toml").write_text("[cli.telemetry]\nenabled = false\n")
+    places = {"DAGSTER_HOME": str(folder), "DG_CLI_CONFIG": str(folder / "user.toml")}
+    return {**os.environ, **places, "DAGSTER_DG_UPDATE_CHECK_ENABLED": "0"}
+
+
+def dagsters_own(name: str, *arguments: str, place: Path, env: Mapping[str, str]) -> str:
+    """What a command says that has to succeed."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name(name), *arguments],
+        cwd=place,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout

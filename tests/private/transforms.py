@@ -1,0 +1,34 @@
+"""What is computed of the orders: what the mart of the starter's project reads, and more."""
+
+from pyspark.sql import DataFrame
+
+from private.sources import orders
+from tidemark import aggregate as agg
+from tidemark.quality import between, complete
+from tidemark.transform import windowed_asset
+from tidemark.window import Tumbling
+from tidemark_streaming.kafka import KafkaTopic
+
+PANES = "private_panes"
+
+
+@windowed_asset(
+    source=orders,
+    keys=["city", "email"],
+    window=Tumbling("1 hour"),
+    allowed_lateness="1 hour",
+    aggregates={
+        "total": agg.sum("amount"),
+        "mean": agg.mean("amount"),
+        "highest": agg.max("amount"),
+        "card": agg.max("card"),
+        "ssn": agg.max("ssn"),
+        "keys": agg.count_distinct("kafka_key"),
+    },
+    accumulation="retracting",
+    expectations=[complete(), between("highest", 0, 100)],
+    publishes_to=KafkaTopic(PANES),
+)
+def orders_hourly(orders: DataFrame) -> DataFrame:
+    """What each customer paid, by city and hour."""
+    return orders

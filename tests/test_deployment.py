@@ -1,0 +1,72 @@
+"""The units and the container of `ops`: systemd takes the units, and the commands are there."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from commands import call
+from pages import ROOT
+
+UNITS = sorted((ROOT / "ops/systemd").glob("*.service"))
+CONTAINER = ROOT / "ops/container"
+
+
+def commands(text: str) -> list[list[str]]:
+    """The commands of Tidemark in a text, as their words up to the first option."""
+    found = re.findall(r"tidemark ((?:up|down|ingest|stream|status)\b[^&\"\n]*)", text)
+    return [line.split() for line in found]
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_takes_the_unit(unit: Path, tmp_path: Path) -> None:
+    own = Path(sys.executable).with_name("tidemark")
+    for each in UNITS:
+        text = each.read_text().replace("/srv/venv/bin/tidemark", str(own))
+        (tmp_path / each.name).write_text(text)
+    name = unit.name.replace("@.", "@orders.")
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / name)],
+        capture_output=True,
+        text=True,
+        env={"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert unit.name.partition("@")[0] not in done.stderr, done.stderr
+
+
+def test_what_units_and_container_run_is_there() -> None:
+    texts = [*(u.read_text() for u in UNITS), (CONTAINER / "Dockerfile").read_text()]
+    found = [words for text in texts for words in commands(text)]
+    assert {words[0] for words in found} == {"up", "down", "ingest", "stream"}
+    for words in found:
+        options = [word for word in words if word.startswith("--")]
+        told = call(words[0], "--help").stdout
+        assert all(option in told for option in options), words
+
+
+def test_the_container_has_what_it_names() -> None:
+    text = (CONTAINER / "Dockerfile").read_text()
+    (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", text)
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(extras.split(",")) <= set(known["optional-dependencies"])
+    assert f"python:{known['requires-python'].strip('=.*')}-" in text
+    services = yaml.safe_load((CONTAINER / "compose.yaml").read_text())["services"]
+    (service,) = services.values()
+    assert (CONTAINER / service["build"]["dockerfile"]).is_file()
+    assert service["healthcheck"]["test"][1:] == ["tidemark", "status", "--json"]
+    # The user's own: the volume of the home, and what the image has none of.
+    (home,) = (volume.partition(":")[2] for volume in service["volumes"])
+    (owned,) = re.findall(r"install --directory --owner tidemark (.+)", text)
+    assert home in owned.split()
+    assert ".tidemark" in (CONTAINER / ".dockerignore").read_text().splitlines()
+    # All listens on loopback: nobody is told of a port that can't be reached.
+    assert service["network_mode"] == "host"
+    assert "ports" not in service

@@ -1,0 +1,157 @@
+"""The documents as a site: it is built without a warning, no link within it is dead, and the
+reference has what users import, with examples that run."""
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import unescape
+from html.parser import HTMLParser
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import dagster as dg
+import pytest
+from pyspark.sql import functions as F
+
+from pages import ROOT
+
+FROM_ELSEWHERE = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
+"""What a browser loads by itself, by the attribute that says from where."""
+
+
+@dataclass
+class Page:
+    """What a page links to, loads, and can be linked to at."""
+
+    links: list[str] = field(default_factory=list[str])
+    loaded: list[str] = field(default_factory=list[str])
+    anchors: set[str] = field(default_factory=set[str])
+
+
+class Reader(HTMLParser):
+    """Reads a page of HTML."""
+
+    def __init__(self, page: Page) -> None:
+        super().__init__()
+        self.page = page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if "id" in given:
+            self.page.anchors.add(given["id"])
+        if tag == "a" and "href" in given:
+            self.page.links.append(given["href"])
+        if given.get(FROM_ELSEWHERE.get(tag, ""), ""):
+            self.page.loaded.append(given[FROM_ELSEWHERE[tag]])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site, built as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    options = ["--quiet", "--fail-on-warning", "--keep-going", "-d", f"{folder}/doctrees"]
+    command = [sys.executable, "-m", "sphinx", *options, "docs", f"{folder}/site"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    found = dict[str, Page]()
+    for path in sorted(site.rglob("*.html")):
+        page = found[path.relative_to(site).as_posix()] = Page()
+        Reader(page).feed(path.read_text())
+    return found
+
+
+def dead(site: Path, pages: dict[str, Page]) -> Iterator[str]:
+    """Links within the site that lead nowhere."""
+    for name, page in pages.items():
+        for link in {*page.links, *page.loaded}:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            path = (site / name).parent / unquote(parts.path) if parts.path else site / name
+            if not path.is_file():
+                yield f"{name}: {link}"
+            elif parts.fragment and path.suffix == ".html":
+                target = pages[path.resolve().relative_to(site.resolve()).as_posix()]
+                if unquote(parts.fragment) not in target.anchors:
+                    yield f"{name}: {link}"
+
+
+def test_no_link_within_the_site_is_dead(site: Path, pages: dict[str, Page]) -> None:
+    assert list(dead(site, pages)) == []
+    # There is something to look at, and what is dead is seen.
+    assert sum(len(page.links) for page in pages.values()) > 1000
+    broken = {**pages, "none.html": Page(links=["model.html#nothing-of-that-name", "nowhere.html"])}
+    assert len(list(dead(site, broken))) == 2
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Page]) -> None:
+    assert [link for page in pages.values() for link in page.loaded if "//" in link] == []
+    for sheet in site.rglob("*.css"):
+        assert "url(http" not in sheet.read_text().replace("'", "").replace('"', ""), sheet
+
+
+def test_every_page_can_be_reached(pages: dict[str, Page]) -> None:
+    start = set(pages["index.html"].links)
+    for page in ROOT.glob("docs/*.md"):
+        assert page.stem == "index" or f"{page.stem}.html" in start, page.name
+
+
+MODULES = sorted(page.stem for page in ROOT.glob("docs/reference/tidemark*.md"))
+
+
+def test_the_reference_has_all_that_users_import(site: Path) -> None:
+    assert len(MODULES) > 20
+    lacking = list[str]()
+    for module in map(import_module, MODULES):
+        html = (site / "reference" / f"{module.__name__}.html").read_text()
+        for name in module.__all__:
+            told = entry(html, module.__name__, name)
+            # The documents of a constant are those of its module's source.
+            thing: object = getattr(module, name)
+            own = inspect.isclass(thing) or inspect.isroutine(thing)
+            doc = inspect.getdoc(thing) if own else told
+            if not told or not doc or not told.startswith(plain(doc.splitlines()[0])):
+                lacking.append(f"{module.__name__}.{name}")
+    assert lacking == []
+
+
+def entry(html: str, module: str, name: str) -> str:
+    """What a page says of a name, without its signature; a constant may be of another module."""
+    for place in (re.escape(module), r"[\w.]*"):
+        found = re.search(rf'id="{place}\.{name}".*?<dd>(.*?)(<dt |</dl>)', html, re.DOTALL)
+        if found:
+            return plain(unescape(re.sub(r"<[^>]+>", "", found[1])))
+    return ""
+
+
+def plain(text: str) -> str:
+    return " ".join(text.replace("`", "").split())
+
+
+def test_the_examples_of_the_reference_run() -> None:
+    known: dict[str, Any] = {"F": F, "Path": Path, "dg": dg}
+    known["agg"] = import_module("tidemark.aggregate")
+    for module in map(import_module, MODULES):
+        if module is not known["agg"]:
+            known |= {name: getattr(module, name) for name in module.__all__}
+    # These two define what others go on with.
+    first = ["tidemark.source", "tidemark.transform"]
+    ran = 0
+    for name in [*first, *(each for each in MODULES if each not in first)]:
+        module = import_module(name)
+        for text in (inspect.getdoc(getattr(module, each)) or "" for each in module.__all__):
+            for example in re.findall(r"^Example:\n((?:    .*\n|\n)+)", f"{text}\n", re.MULTILINE):
+                exec(compile(dedent(example), name, "exec"), known)
+                ran += 1
+    assert ran > 50

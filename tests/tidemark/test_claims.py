@@ -1,0 +1,56 @@
+"""Folders of scratch are swept away once the process that claims them is dead, and not before."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tidemark.store import claims
+from tidemark.store.claims import Swept
+
+CLAIMING = """
+import sys, time
+from tidemark.store.claims import claim
+assert claim(sys.argv[1]) is not None
+print("claimed", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_folder_is_swept_away_when_its_process_was_killed(tmp_path: Path) -> None:
+    scratch = tmp_path / "_scratch"
+    own, left = scratch / "own", scratch / "left"
+    with subprocess.Popen(
+        [sys.executable, "-c", CLAIMING, left],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "claimed\n"
+        handle = claims.claim(str(own))
+        for folder in (own, left):
+            (folder / "part-1").mkdir()
+            (folder / "part-1" / "rows.parquet").write_text("rows")
+        assert claims.sweep(str(scratch)) == Swept(0, ["left", "own"])
+        process.send_signal(signal.SIGKILL)
+    assert claims.sweep(str(scratch)) == Swept(1, ["own"])
+    assert [path.name for path in scratch.iterdir()] == ["own"]
+    claims.release(handle)
+    assert claims.sweep(str(scratch)) == Swept(1, [])
+    assert claims.sweep(str(tmp_path / "none")) == Swept(0, [])
+
+
+def test_who_has_a_claim_of_a_table_that_is_dropped_can_still_move_it(tmp_path: Path) -> None:
+    table, scratch = tmp_path / "table", tmp_path / "_scratch"
+    handle = claims.claim(str(table))
+    scratch.mkdir()
+    table.rename(scratch / "dropped")
+    assert claims.sweep(str(scratch)) == Swept(0, ["dropped"])
+    claims.release(handle)
+    assert claims.sweep(str(scratch)) == Swept(1, [])
+
+
+def test_what_is_in_a_store_of_objects_is_claimed_by_nobody() -> None:
+    assert claims.claim("mock:///bucket/_scratch/1") is None

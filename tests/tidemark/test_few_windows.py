@@ -1,0 +1,240 @@
+"""Windows that are finished in memory are those that the engine makes of the same partials."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from runs import run_all
+from support import MINUTE, PER_MINUTE, T0, renamed, same
+from tidemark.base.instants import INFINITY
+from tidemark.compute import few_windows
+from tidemark.compute.compare import named
+from tidemark.compute.lifecycle import aligned
+from tidemark.compute.pane import as_of
+from tidemark.define import aggregates as agg
+from tidemark.define.firings import Count, EachArrival, Never
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.trigger import Trigger
+from tidemark.define.windows import Session
+from tidemark.engine.requests import fetch, give
+from tidemark.store.coverage import Cover, Coverage, Position
+from tidemark.store.log import Log
+from tidemark.store.marker import Marker
+from tidemark.store.rows import INSTANT
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+KINDS: Mapping[str, pa.DataType] = {
+    "window_start": INSTANT,
+    "window_end": INSTANT,
+    "sensor": pa.string(),
+    "place": pa.int32(),
+    "verdict": pa.int8(),
+    "admitted": pa.bool_(),
+    "slot": pa.int64(),
+    "events": pa.int64(),
+    "last_arrival": pa.int64(),
+    "n": pa.int64(),
+    "total": pa.decimal128(20, 2),
+    "whole": pa.int64(),
+    "double": pa.float64(),
+    "average": pa.struct({"sum": pa.float64(), "count": pa.int64()}),
+    "mean_whole": pa.struct({"sum": pa.int64(), "count": pa.int64()}),
+    "least": pa.float64(),
+    "longest": pa.string(),
+    "newest": INSTANT,
+    "dearest": pa.decimal128(10, 2),
+}
+WIDE = replace(
+    PER_MINUTE,
+    name="wide",
+    keys=("sensor", "place"),
+    aggregates={
+        "n": agg.count(),
+        "total": agg.sum("price"),
+        "whole": agg.sum("n"),
+        "double": agg.sum("value"),
+        "average": agg.mean("value"),
+        "mean_whole": agg.mean("n"),
+        "least": agg.min("value"),
+        "longest": agg.max("sensor"),
+        "newest": agg.max("ts"),
+        "dearest": agg.max("price"),
+    },
+    expectations=(),
+    function=same,
+)
+TRIGGERS = (
+    Trigger(),
+    Trigger(early=EachArrival()),
+    Trigger(late=Never()),
+    Trigger(early=EachArrival(), late=Never()),
+)
+
+
+def maybe(chance: random.Random, value: Any) -> Any:  # noqa: ANN401
+    return None if chance.random() < 0.15 else value
+
+
+def a_partial(chance: random.Random) -> dict[str, Any]:
+    start = T0 + chance.randrange(12) * MINUTE
+    verdict = chance.choice([0, 0, 0, 1, 1, 2, 3])
+    arrival = chance.randrange(8)
+    bound = None if verdict == 3 else start
+    return {
+        "window_start": bound,
+        "window_end": None if bound is None else bound + MINUTE,
+        "sensor": maybe(chance, chance.choice(["a", 'b"\\', "ü"])),
+        "place": maybe(chance, chance.randrange(2)),
+        "verdict": verdict,
+        "admitted": verdict < 2 or chance.random() < 0.2,
+        "slot": arrival + 1 if verdict else chance.choice([0, arrival + 1]),
+        "events": chance.randrange(1, 9),
+        "last_arrival": arrival,
+        "n": chance.randrange(9),
+        "total": maybe(chance, Decimal(chance.randrange(-(10**6), 10**6)) / 100),
+        "whole": maybe(chance, chance.randrange(-(1 << 40), 1 << 40)),
+        "double": maybe(chance, chance.random() - 0.5),
+        "average": maybe(
+            chance, {"sum": maybe(chance, chance.random()), "count": chance.choice([0, 3])}
+        ),
+        "mean_whole": {"sum": chance.randrange(99), "count": chance.randrange(3)},
+        "least": maybe(chance, chance.random()),
+        "longest": maybe(chance, chance.choice(["a", "b", "ü", "z"])),
+        "newest": maybe(chance, start + chance.randrange(MINUTE)),
+        "dearest": maybe(chance, Decimal(chance.randrange(10**6)) / 100),
+    }
+
+
+def some_partials(seed: int, count: int = 600) -> pa.Table:
+    chance = random.Random(seed)
+    rows = [a_partial(chance) for _ in range(count)]
+    return pa.Table.from_pylist(rows, schema=pa.schema(dict(KINDS)))
+
+
+def between(before: int | None, after: int | None) -> Marker:
+    """An increment of the arrivals 4 to 7, by the watermarks before and after it, in minutes."""
+
+    def at(arrival: int, minutes: int | None) -> Coverage:
+        ahead = minutes is not None and minutes > 100
+        mark = None if minutes is None else INFINITY if ahead else T0 + minutes * MINUTE + 5
+        return Coverage(Position(arrival, mark))
+
+    return Marker(seq=3, before=at(3, before), after=at(7, after))
+
+
+def ordered(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows in an order of their own, without the digits that the order of addition decides."""
+    told = rows.select(sorted(rows.column_names)).to_pylist()
+    plain = [{n: round(v, 9) if isinstance(v, float) else v for n, v in r.items()} for r in told]
+    return sorted(plain, key=repr)
+
+
+INCREMENT = between(4, 7)
+MARKERS = (INCREMENT, between(3, 9), between(None, 6), between(5, 200))
+
+
+@pytest.mark.parametrize("case", range(len(TRIGGERS)))
+def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
+    warehouse, marker = shared, MARKERS[case]
+    transform = replace(WIDE, trigger=TRIGGERS[case])
+    partials = some_partials(seed=case)
+    assert few_windows.possible(transform, marker)
+    found = few_windows.changes(partials, transform, marker)
+    assert found is not None
+    assert found.num_rows > 20
+    stored = give(warehouse.spark, unsettled(partials, transform, marker))
+    now, then = as_of(marker.after), as_of(marker.before)
+    log = Log(warehouse, transform.source)
+    engines = fetch(
+        aligned.changes(stored, transform, log, now, then).withColumn(
+            "revision", F.col("revision").cast("int")
+        )
+    )
+    names = [n for n in found.column_names if n not in ("as_of", "seq", "quality")]
+    engines = engines.select(names)
+    for name in names:
+        assert found.schema.field(name).type == engines.schema.field(name).type, name
+    assert ordered(found.select(names)) == ordered(engines)
+    keys = fetch(give(warehouse.spark, found).select(named(transform.keys).alias("keys")))
+    assert few_windows.named(found, transform.keys) == keys["keys"].combine_chunks()
+
+
+def planted(column: str, *values: object) -> pa.Table:
+    """Partials of a window of which the first ones are these."""
+    partials = some_partials(seed=1, count=40)
+    column_of = [*values, *partials[column].to_pylist()[len(values) :]]
+    place = partials.column_names.index(column)
+    fires = partials.set_column(place, column, pa.array(column_of, KINDS[column]))
+    for name, value in (("verdict", 0), ("admitted", True), ("slot", 0)):
+        same_value = pa.repeat(pa.scalar(value, KINDS[name]), len(column_of))
+        fires = fires.set_column(fires.column_names.index(name), name, same_value)
+    bounds = {"window_start": T0 + 6 * MINUTE, "window_end": T0 + 7 * MINUTE}
+    for name, value in bounds.items():
+        ends = pa.repeat(pa.scalar(value, pa.int64()), len(column_of)).cast(INSTANT)
+        fires = fires.set_column(fires.column_names.index(name), name, ends)
+    return fires
+
+
+def test_what_only_the_engine_can_say_is_left_to_it() -> None:
+    # What is not a number is the greatest there, and nothing here.
+    assert few_windows.changes(planted("least", float("nan")), WIDE, INCREMENT) is None
+    # It refuses a sum that is too large.
+    assert few_windows.changes(planted("whole", 1 << 62, 1 << 62), WIDE, INCREMENT) is None
+    assert few_windows.changes(planted("whole", 1), WIDE, INCREMENT) is not None
+    by_time = replace(WIDE, keys=("newest",), aggregates={"n": agg.count()})
+    rows = few_windows.changes(planted("whole", 1), by_time, INCREMENT)
+    assert rows is not None
+    assert few_windows.named(rows, by_time.keys) is None
+    by_double = replace(WIDE, keys=("double",), aggregates={"n": agg.count()})
+    assert few_windows.changes(planted("whole", 1), by_double, INCREMENT) is None
+
+
+def test_of_which_assets_it_is_asked() -> None:
+    def asked(marker: Marker = INCREMENT, **fields: object) -> bool:
+        return few_windows.possible(replace(WIDE, **fields), marker)
+
+    assert asked()
+    assert not asked(window=Session("1 minute"))
+    assert not asked(trigger=Trigger(early=Count(3)))
+    for other in (agg.variance("value"), agg.first("value"), agg.count_distinct("value")):
+        assert not asked(aggregates={"n": agg.count(), "other": other})
+    ahead = Coverage(Position(3, T0), (Cover(T0, T0 + MINUTE, Position(5, T0)),))
+    assert not asked(replace(INCREMENT, before=ahead))
+    assert not asked(replace(INCREMENT, ranges=((T0, T0 + MINUTE),)))
+
+
+def test_an_increment_of_few_rows_asks_one_question(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(rows: DataFrame) -> pa.Table:
+        found = fetch(rows)
+        asked.append(found.num_rows)
+        return found
+
+    asset = renamed(replace(PER_MINUTE, allowed_lateness=60 * MINUTE), "asks_once")
+    monkeypatch.setattr("tidemark.compute.held.fetch", counted)
+    done = run_all(logged, asset, 1)
+    # One without a time is on record, which takes two more.
+    assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)
+    monkeypatch.undo()
+    assert parity(logged, asset).equal
+
+
+def unsettled(partials: pa.Table, transform: WindowedTransform, marker: Marker) -> pa.Table:
+    """The partials of windows that were not settled before an increment."""
+    mark = marker.before.at.watermark
+    ends = partials["window_end"].cast(pa.int64()).to_pylist()
+    if mark is None:
+        return partials
+    keep = [end is not None and end > mark - transform.allowed_lateness for end in ends]
+    return partials.filter(pa.array(keep))

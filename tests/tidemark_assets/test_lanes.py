@@ -1,0 +1,121 @@
+"""Lanes in Dagster: their topics are assets, and whether they run is a check of these."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+from pyspark.sql import DataFrame
+
+from ticks import of as ticks_of
+from tidemark.base.settings import Settings
+from tidemark.engine import Managed
+from tidemark_assets.build import Presentation
+from tidemark_assets.lanes import RUNS, lane_assets, lanes, topic_keys
+from tidemark_assets.resources import TidemarkResource
+from tidemark_streaming.domains import Domains
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.lane import Lane
+from topics import CLICKS
+
+
+def seen(clicks: DataFrame) -> DataFrame:
+    """Clicks, each by itself."""
+    return clicks
+
+
+LANE = Lane(
+    name="clicks_seen",
+    feed=KafkaFeed(CLICKS, ["clicks.raw"], servers="127.0.0.1:1"),
+    prepare=seen,
+    to={
+        "JFK": KafkaTopic("clicks.near", servers="127.0.0.1:1"),
+        "LGA": KafkaTopic("clicks.near", servers="127.0.0.1:1"),
+        "*": KafkaTopic("clicks-far", servers="127.0.0.1:1"),
+    },
+    route="kafka_topic",
+)
+FOUND = Domains({}, {}, {}, {"clicks_seen": LANE})
+TOPICS = ["clicks.near", "clicks-far", "clicks_seen_dead_letters"]
+SHOW = Presentation(dg.DailyPartitionsDefinition("2024-01-01"))
+
+
+def observed(instance: dg.DagsterInstance, topic: str) -> list[Any]:
+    """What each observation of a topic says of whether the lane runs, in order."""
+    key = dg.AssetKey(["clicks_seen", topic])
+    found = instance.fetch_observations(key, limit=50, ascending=True).records
+    events = [record.asset_observation for record in found]
+    return [event.metadata["runs"].value for event in events if event]
+
+
+def defined(settings: Settings) -> dg.Definitions:
+    """The lane's assets and checks, and a job that runs these."""
+    return dg.Definitions.merge(
+        dg.Definitions(
+            assets=lane_assets(FOUND, "some", SHOW),
+            jobs=[dg.define_asset_job("look", dg.AssetSelection.all_asset_checks())],
+            resources={"tidemark": TidemarkResource(settings)},
+            executor=dg.in_process_executor,
+        ),
+        lanes("some", FOUND.lanes),
+    )
+
+
+def judged(settings: Settings) -> dict[str, tuple[bool, str]]:
+    """What the check of each topic gives, as its page runs it."""
+    done = defined(settings).resolve_job_def("look").execute_in_process()
+    return {
+        e.asset_key.path[-1]: (e.passed, e.description or "")
+        for e in done.get_asset_check_evaluations()
+    }
+
+
+def test_the_topics_of_a_lane_are_assets_below_what_it_reads(settings: Settings) -> None:
+    graph = defined(settings).resolve_asset_graph()
+    assert [key.path for key in topic_keys(LANE)] == [["clicks_seen", topic] for topic in TOPICS]
+    for key in topic_keys(LANE):
+        node = graph.get(key)
+        assert node.is_external
+        assert node.parent_keys == {dg.AssetKey("clicks_feed")}
+        assert node.kinds == {"kafka"}
+        assert {check.name for check in node.check_keys} == {RUNS}
+    assert graph.get(dg.AssetKey("clicks_feed")).kinds == {"kafka"}
+    near, far, letters = (graph.get(key).description or "" for key in topic_keys(LANE))
+    assert near.startswith("Clicks, each by itself.\n\nRecords of clicks as Lane 'clicks_seen'")
+    assert near.endswith("where `kafka_topic` is 'JFK', 'LGA'.")
+    assert far.endswith("where `kafka_topic` is anything else.")
+    assert "can't be decoded" in letters
+
+
+def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
+    settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    ticks = ticks_of(lanes("some", FOUND.lanes), instance, settings)
+    assert ticks.skipped() == "Lane 'clicks_seen' was not started."
+    assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' was not started."))
+
+    spark = Managed(settings.home / "lanes" / "clicks_seen", "engine")
+    pid = spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid
+    os.kill(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+    said = "Lane 'clicks_seen': its Spark is gone; `tidemark lane clicks_seen` goes on from its "
+    for _ in range(2):
+        assert ticks.skipped().startswith(said)
+    (told,) = {*judged(settings).values()}
+    assert told == (False, f"{said}last checkpoint.")
+    assert [observed(instance, topic) for topic in TOPICS] == [[False, False]] * 3, "at once, once"
+    spark.stop()
+    assert ticks.skipped() == "Lane 'clicks_seen' was not started."
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_sensor_tells_of_the_check_too(
+    settings: Settings, instance: dg.DagsterInstance, topic: str
+) -> None:
+    ticks_of(lanes("some", FOUND.lanes), instance, settings).skipped()
+    key = dg.AssetCheckKey(dg.AssetKey(["clicks_seen", topic]), RUNS)
+    (record,) = instance.event_log_storage.get_asset_check_execution_history(key, limit=5)
+    assert record.status.value == "SUCCEEDED"

@@ -1,0 +1,48 @@
+"""Windows as a parameter, in the type that it asks for, without the engine."""
+
+import dagster as dg
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+from tables import publish
+from tidemark.base.instants import duration, instant
+from tidemark.base.settings import Settings
+from tidemark_assets.parameter import WINDOWS, windows_reader
+from tidemark_assets.resources import TidemarkResource
+
+HOUR, DAY = duration("1 hour"), instant("2013-01-01")
+DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01")
+
+
+def test_a_parameter_gets_windows_in_its_own_type(
+    settings: Settings, instance: dg.DagsterInstance
+) -> None:
+    publish(settings, "hourly", 0, [DAY, DAY + HOUR, DAY + 24 * HOUR], HOUR)
+    got: dict[str, object] = {}
+
+    @dg.asset(partitions_def=DAYS)
+    def as_pandas(hourly: pd.DataFrame) -> None:
+        got["pandas"] = hourly["events"].tolist()
+
+    @dg.asset(partitions_def=DAYS)
+    def as_polars(hourly: pl.DataFrame) -> None:
+        got["polars"] = hourly["events"].to_list()
+        got["type"] = hourly.schema["window_start"]
+
+    @dg.asset
+    def as_arrow(hourly: pa.Table) -> None:
+        got["arrow"] = hourly["events"].to_pylist()
+
+    hourly = dg.AssetSpec("hourly", partitions_def=DAYS).with_io_manager_key(WINDOWS)
+    made = [as_pandas, as_polars, as_arrow]
+    done = dg.materialize(
+        [hourly, *made],
+        selection=made,
+        resources={"tidemark": TidemarkResource(settings), WINDOWS: windows_reader},
+        partition_key="2013-01-01",
+        instance=instance,
+    )
+    assert done.success
+    assert (got["pandas"], got["polars"], got["arrow"]) == ([2, 2], [2, 2], [2, 2, 2])
+    assert got["type"] == pl.Datetime("us", "UTC")

@@ -1,0 +1,69 @@
+"""The replay job: what arrived from an arrival or an instant on, into the table or beside."""
+
+import dagster as dg
+import pytest
+
+from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.run.runner import incremental
+from tidemark.store.log import Log
+from tidemark.store.warehouse import Warehouse
+from tidemark_assets.replays import replays
+from tidemark_assets.resources import TidemarkResource
+
+ARRIVALS = some_arrivals(count=4, size=24)
+
+
+def launch(
+    settings: Settings, instance: dg.DagsterInstance, **config: str | int | None
+) -> dg.ExecuteInProcessResult:
+    definitions = dg.Definitions.merge(
+        replays("some", {"per_minute": PER_MINUTE}),
+        dg.Definitions(
+            resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
+        ),
+    )
+    told = {"ops": {"some_replays": {"config": {"assets": ["per_minute"], **config}}}}
+    job = definitions.resolve_job_def("some_replay")
+    return job.execute_in_process(instance=instance, run_config=told, raise_on_error=False)
+
+
+def said(result: dg.ExecuteInProcessResult) -> str:
+    """The row of the run's table, or its failure."""
+    if result.success:
+        (output,) = [e for e in result.all_events if e.is_successful_output]
+        return str(output.step_output_data.metadata["replayed"].value).splitlines()[-1]
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    return str(failure.step_failure_data.error)
+
+
+def test_a_replay_from_an_arrival_or_an_instant(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS)
+    incremental(warehouse, PER_MINUTE)
+    version = warehouse.version(PER_MINUTE.table)
+    came = iso(Log(warehouse, READINGS).timeline()[2].arrived_at)
+
+    beside = said(launch(here, instance, from_instant=came, into="tried"))
+    assert beside.startswith("| per_minute | `per_minute__tried` | 2 to 4 | ")
+    assert " | from 20" in beside
+    assert warehouse.version(PER_MINUTE.table) == version
+
+    within = said(launch(here, instance, from_arrival=2))
+    assert within == beside.replace("per_minute__tried", "per_minute")
+    assert warehouse.version(PER_MINUTE.table) > version
+    assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
+
+    late = said(launch(here, instance, from_arrival=9))
+    assert "per_minute: 'readings' has no arrival since arrival 9: its newest is 4" in late
+
+
+@pytest.mark.parametrize("config", [{}, {"from_arrival": 1, "from_instant": "2024-01-01"}])
+def test_a_replay_that_is_not_told_from_where_is_one_sentence(
+    settings: Settings, instance: dg.DagsterInstance, config: dict[str, str | int]
+) -> None:
+    """Before the engine is asked for anything."""
+    assert "from which instant: one of them" in said(launch(settings, instance, **config))

@@ -1,0 +1,60 @@
+"""What the commands say of themselves: each in a panel, each with an example that it takes."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from commands import call
+from tidemark_streaming.cli import app
+from tidemark_streaming.cli.app import PANELS
+
+TIDEMARK: Any = typer.main.get_command(app)
+
+
+def commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:  # noqa: ANN401 (click's own)
+    """The words of each command, those of groups too."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+ALL = [*commands(TIDEMARK)]
+SHOWN = [path for path in ALL if path != ("dbt",)]
+"""Those whose help is their own: `tidemark dbt --help` is dbt's."""
+
+
+def told(*words: str) -> str:
+    """What a command's help says, in one line."""
+    return " ".join(call(*words, "--help").stdout.replace("│", " ").split())
+
+
+def test_each_command_is_in_a_panel_and_a_stranger_s_first_ones_come_first() -> None:
+    assert sorted(name for names in PANELS.values() for name in names) == sorted(TIDEMARK.commands)
+    said = call("--help").stdout
+    assert re.findall(r"╭─ ([A-Z].*?) ─", said) == ["Options", *PANELS]
+    assert re.findall(r"^│ ([a-z][a-z-]*) ", said, re.MULTILINE)[:2] == ["new", "demo"]
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_a_command_has_an_example_that_it_takes(path: tuple[str, ...]) -> None:
+    command = TIDEMARK
+    for name in path:
+        command = command.commands[name]
+    example = re.search(r"Example: `tidemark (.*?)`", command.help)
+    assert example is not None, command.help
+    words = shlex.split(example[1])
+    assert tuple(words[: len(path)]) == path
+    # Only taken: nothing is invoked.
+    command.make_context(path[-1], words[len(path) :])
+    if path in SHOWN:
+        assert "Example: tidemark" in told(*path)
+
+
+def test_what_happens_without_an_argument_is_told_as_omitted() -> None:
+    assert not [path for path in SHOWN if re.search(r"\b(if|when) left\b", told(*path))]

@@ -1,0 +1,107 @@
+"""Plain records are taken in by little of what there is to them, and others whole."""
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from threading import Event
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
+from tidemark.engine.requests import fetch
+from tidemark_streaming.kafka import position, records
+from tidemark_streaming.kafka.decode import decoded
+from tidemark_streaming.kafka.position import Position
+from tidemark_streaming.kafka.records import SCHEMA, Reader
+from tidemark_streaming.payloads import Json
+from topics import Topics, clicks
+
+PLAIN = Source(
+    name="clicks",
+    columns={
+        "at": "TIMESTAMP",
+        "n": "INT",
+        "kafka_topic": "STRING",
+        "kafka_partition": "INT",
+        "kafka_offset": "BIGINT",
+        "kafka_key": "STRING",
+    },
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 seconds"),
+)
+TIMED = Source(
+    name="clicks",
+    columns={"at": "TIMESTAMP", "kafka_timestamp": "TIMESTAMP", "kafka_timestamp_type": "STRING"},
+    event_time="at",
+    watermark=BoundedOutOfOrderness("10 seconds"),
+)
+
+
+def ordered(rows: pa.Table) -> list[dict[str, object]]:
+    by = [("chunk", "ascending"), ("position", "ascending")]
+    return rows.select(sorted(rows.column_names)).sort_by(by).to_pylist()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
+    """What was wanted of records, each time that some were read; a few come at once."""
+    found: list[Collection[str]] = []
+    whole = Reader.read
+
+    def read(
+        self: Reader, pieces: Sequence[Position], enough: Event, wanted: Collection[str] = ()
+    ) -> Iterator[pa.Table]:
+        found.append(wanted)
+        return whole(self, pieces, enough, wanted or SCHEMA.names)
+
+    monkeypatch.setattr(Reader, "read", read)
+    monkeypatch.setattr(records, "_AT_ONCE", 7)
+    return found
+
+
+@pytest.mark.parametrize("source", [PLAIN, TIMED], ids=["little", "timed"])
+def test_plain_records_are_what_the_engine_makes_of_them(
+    spark: SparkSession, topics: Topics, asked: list[Collection[str]], source: Source
+) -> None:
+    names = [topics.create(partitions=2), topics.create()]
+    for first, (name, partition) in enumerate([(names[0], 0), (names[0], 1), (names[1], 0)]):
+        numbers = range(100 * first, 100 * first + 20)
+        topics.send(name, clicks(*numbers), partition, key=b"k", at=int(time.time()))
+    feed = topics.feed(*names, source=source, rows=11)
+    chunks = feed.pending([])
+    assert len(chunks) == 6
+    rows = feed.read(spark, chunks)
+    assert not isinstance(rows, DataFrame)
+    assert len(asked) == 1
+    assert ("timestamp" in asked[0], "headers" in asked[0]) == (source is TIMED, False)
+    pieces = [position.read(c.position) for c in chunks]
+    whole = pa.concat_tables(feed._reader.read(pieces, Event()))
+    engines = fetch(decoded(spark, whole, source, Json(), None)).drop_columns(["dead_letter"])
+    assert ordered(rows) == ordered(engines)
+    assert len(rows) == 60
+
+
+def test_where_one_is_not_plain_all_are_read_whole_until_they_are_again(
+    spark: SparkSession, topics: Topics, asked: list[Collection[str]]
+) -> None:
+    name = topics.create()
+    feed, start = topics.feed(name, source=PLAIN), 0
+
+    def whole(values: list[bytes]) -> list[bool]:
+        """Whether the records were read whole, each time that they were; they come once."""
+        nonlocal start
+        asked.clear()
+        topics.send(name, values)
+        begun = {name: position.Topic("any", {0: (start, start + len(values))})}
+        start += len(values)
+        taken, rows = feed._in_memory([position.written(begun)], Event())
+        assert len(values) == len(taken if rows is None else rows)
+        return [wanted == () for wanted in asked]
+
+    assert whole(clicks(*range(20))) == [False]
+    assert whole([*clicks(*range(20)), b"no JSON"]) == [False, True]
+    assert whole([b"no JSON"]) == [True]
+    assert whole(clicks(*range(20))) == [True]
+    assert whole(clicks(*range(20))) == [False]

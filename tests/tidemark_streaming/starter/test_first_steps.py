@@ -1,0 +1,102 @@
+"""What a new project says of itself comes out as it says: the commands of its page, its scenario
+and its tests, in its own folder and home, on the tests' engine."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from commands import call
+from pages import fences, followed
+from tidemark.base.settings import Settings
+from tidemark.engine.connect import address, free_port
+from tidemark_streaming.testing.small_engine import TEST_HOME
+
+OTHER = ("--events", "readings", "--time", "takenAt", "--key", "device", "--value", "watts")
+HOME = re.compile(r"TIDEMARK_|PYTHONPATH$|DAGSTER_")
+
+
+class Beginner:
+    """Who has made a project, and goes into its folder."""
+
+    def __init__(self, engine: Settings, folder: Path) -> None:
+        self._engine, self._folder = engine, folder
+        own = {name: text for name, text in os.environ.items() if not HOME.match(name)}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._env = {**own, "PATH": path, "COLUMNS": "120"}
+
+    @property
+    def working(self) -> dict[str, str]:
+        """The environment of commands: the engine runs already, all else is of the folder."""
+        ports = ("KAFKA", "WEBSERVER", "WATCH")
+        return {
+            **self._env,
+            "TIDEMARK_REMOTE": address(self._engine),
+            "TIDEMARK_DATABASE": f"first_{uuid4().hex[:12]}",
+            **{f"TIDEMARK_{name}_PORT": str(free_port()) for name in ports},
+        }
+
+    def follow(self) -> str:
+        """What the commands of the project's page say; all that they start is stopped.
+
+        But for the last: Dagster of a new project is seen where the tutorial is followed, of an
+        installed wheel.
+        """
+        env, page = self.working, self._folder / "some.md"
+        told = (self._folder / "README.md").read_text()
+        page.write_text(re.sub(r"^tidemark up .*\n", "", told, flags=re.MULTILINE))
+        assert page.read_text() != told
+        assert any("tidemark up" in b.text.splitlines() for b in fences("docs/tutorial.md"))
+        try:
+            return followed(str(page), self._folder, env)
+        finally:
+            self.say("tidemark kafka down", env)
+
+    def say(self, command: str, env: dict[str, str]) -> str:
+        """What a command says in the folder."""
+        done = subprocess.run(
+            command.split(), cwd=self._folder, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def test(self) -> str:
+        """What the project's tests say, on the engine that runs."""
+        engine = {
+            TEST_HOME: str(self._engine.home),
+            "TIDEMARK_ENGINE_PORT": str(self._engine.engine_port),
+        }
+        return self.say("pytest -p no:cacheprovider", self._env | engine)
+
+
+@pytest.fixture
+def made(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beginner:
+    """A beginner in the folder of the project that a test makes as `shop`."""
+    monkeypatch.chdir(tmp_path)
+    return Beginner(engine, tmp_path / "shop")
+
+
+def test_the_usual_project_s_page_comes_out_as_written(made: Beginner) -> None:
+    assert call("new", "shop").exit_code == 0
+    said = made.follow()
+    assert re.search(r"arrivals +3\b.*watermark +2026-01-01T11:20:00Z", said, re.DOTALL), said
+    assert "equal: 4 rows of 'orders_hourly'" in said
+    assert re.search(r"orders_daily +│ success", said), said
+
+
+def test_a_project_of_kafka_under_other_names_runs_its_page_its_scenario_and_its_tests(
+    made: Beginner,
+) -> None:
+    assert call("new", "shop", "--kafka", *OTHER).exit_code == 0
+    said = made.follow()
+    assert re.search(r"events +8\b.*watermark +2026-01-01T11:20:00Z", said, re.DOTALL), said
+    assert "equal: 4 rows of 'readings_hourly'" in said
+    assert re.search(r"readings_daily +│ success", said), said
+    drawn = made.say("tidemark simulate scenarios/late.yaml --draw", made.working)
+    assert "◆york 4" in drawn, drawn
+    assert "None" not in drawn, drawn
+    assert "2 passed" in made.test()

@@ -1,0 +1,20 @@
+"""What an erasure says that it does not reach."""
+
+from dataclasses import replace
+
+from landing import SOURCE
+from tidemark.base.settings import Settings
+from tidemark.run.erase import Erased
+from tidemark_streaming import erasure
+from tidemark_streaming.domains import Domains
+
+NOTHING = Erased("sensors", True, None, 0, 0, 0, 0, 0)
+
+
+def test_tables_with_which_events_are_joined_are_told() -> None:
+    nobody = Domains({}, {}, {})
+    for references, told in (((), 0), (("people", "/data/cards"), 1)):
+        source = replace(SOURCE, references=references)
+        beyond = erasure._beyond(Settings(), nobody, erasure.Wanted(source, "true"), NOTHING)
+        joined = [each for each in beyond if "joined (people, /data/cards) stay as they" in each]
+        assert len(joined) == told

@@ -1,0 +1,42 @@
+"""Tables read without the engine, and the end of a process that has read them."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.fs import DeltaStorageHandler
+
+from tidemark_streaming import scan
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaTable:
+    path = tmp_path / "a home of ours" / "fares"
+    for number in range(3):
+        write_deltalake(path, pa.table({"n": [number, number + 10]}), mode="append")
+    return DeltaTable(path)
+
+
+def test_the_rows_of_a_condition_are_read(table: DeltaTable) -> None:
+    rows = scan.rows(table, ["n"], ds.field("n") >= 10)
+    assert sorted(rows["n"].to_pylist()) == [10, 11, 12]
+
+
+def test_no_thread_is_left_with_a_file_of_python_s(
+    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a thread aborted one process in ten at its end."""
+
+    def opened(_: DeltaStorageHandler, path: str) -> pa.PythonFile:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(DeltaStorageHandler, "open_input_file", opened)
+    with pytest.raises(AssertionError):
+        table.to_pyarrow_dataset().to_table()
+    assert scan.whole(table.table_uri) == scan.rows(table)
+
+
+def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
+    assert scan.whole(str(tmp_path / "fares")) is None

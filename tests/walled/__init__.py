@@ -1,0 +1,1 @@
+"""A domain for the live page: clicks that come by Kafka, and go out again in windows and a lane."""

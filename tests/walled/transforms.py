@@ -1,0 +1,21 @@
+"""What is computed of them."""
+
+import support
+from tidemark import aggregate as agg
+from tidemark.transform import WindowedTransform
+from tidemark.window import Tumbling
+from tidemark_streaming.kafka import KafkaTopic
+from topics import CLICKS
+
+clicks_by_10s = WindowedTransform(
+    name="clicks_by_10s",
+    description="Clicks by partition and ten seconds.",
+    source=CLICKS,
+    keys=("kafka_partition",),
+    window=Tumbling("10 seconds"),
+    allowed_lateness=support.MINUTE,
+    accumulation="accumulating",
+    aggregates={"n": agg.count()},
+    function=support.same,
+    publishes_to=KafkaTopic("clicks_counted"),
+)
