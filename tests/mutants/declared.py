@@ -1,4 +1,8 @@
-"""The faults that are declared, and the table that is made of them."""
+"""The faults that are declared, and the table that is made of them.
+
+Each fault replaces one text of a file, which is there exactly once, by another. The tests of its
+group, those that its own `only` or the group's selects, must fail with it.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +11,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
-DECLARED = Path(__file__).with_name("declared.yaml")
+DECLARED = Path(__file__).with_name("declared")
 
 
 class StaleError(Exception):
@@ -51,14 +55,18 @@ class Mutant:
         return text.replace(self.old, self.new)
 
 
-def declared(path: Path = DECLARED) -> list[Mutant]:
-    """All that a file declares, in its order."""
-    groups: list[dict[str, Any]] = yaml.safe_load(path.read_text())
+def declared(folder: Path = DECLARED) -> list[Mutant]:
+    """All that the files of a folder declare, in their order."""
     return [
         Mutant(**{"only": group.get("only", ""), **fault, "of": group["of"]}, tests=group["tests"])
-        for group in groups
+        for file in sorted(folder.glob("*.yaml"))
+        for group in _groups(file)
         for fault in group["faults"]
     ]
+
+
+def _groups(file: Path) -> list[dict[str, Any]]:
+    return yaml.safe_load(file.read_text())
 
 
 def table(mutants: list[Mutant]) -> str:
