@@ -1,7 +1,9 @@
 """An ingest of tests that follows its source beside the test."""
 
+import faulthandler
 import queue
 import threading
+from typing import TypeVar
 
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import follow
@@ -9,12 +11,14 @@ from tidemark_streaming.kafka import KafkaFeed
 
 PATIENCE = 120.0
 
+T = TypeVar("T")
+
 
 class Following:
     """An ingest that follows in a thread, until it is told to stop."""
 
     def __init__(self, warehouse: Warehouse, feed: KafkaFeed) -> None:
-        self.said: queue.Queue[str] = queue.Queue()
+        self._said: queue.Queue[str | Exception] = queue.Queue()
         self._rows: queue.Queue[int | Exception] = queue.Queue()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, args=(warehouse, feed), daemon=True)
@@ -22,21 +26,24 @@ class Following:
 
     def _follow(self, warehouse: Warehouse, feed: KafkaFeed) -> None:
         try:
-            for commit in follow(warehouse, feed, tell=self.said.put):
+            for commit in follow(warehouse, feed, tell=self._said.put):
                 self._rows.put(sum(a.rows for a in commit.arrivals))
                 if self._stop.is_set():
                     return
         except Exception as error:
+            # Whatever is waited for will not come.
             self._rows.put(error)
+            self._said.put(error)
 
     def brings(self, rows: int) -> None:
         """Wait until so many more have come."""
         while rows > 0:
-            found = self._rows.get(timeout=PATIENCE)
-            if isinstance(found, Exception):
-                raise found
-            rows -= found
+            rows -= self._next(self._rows)
         assert rows == 0
+
+    def says(self) -> str:
+        """The next sentence."""
+        return self._next(self._said)
 
     def end(self) -> None:
         """Let the next commit be the last."""
@@ -45,3 +52,14 @@ class Following:
     def join(self) -> None:
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
+
+    def _next(self, of: "queue.Queue[T | Exception]") -> T:
+        try:
+            found = of.get(timeout=PATIENCE)
+        except queue.Empty:
+            faulthandler.dump_traceback()
+            said = [self._said.get() for _ in range(self._said.qsize())]
+            raise AssertionError(f"Nothing more came. What it said: {said}") from None
+        if isinstance(found, Exception):
+            raise found
+        return found

@@ -69,15 +69,19 @@ class Relay:
             if self.failed.is_set() and not self._silent:
                 client.close()
                 continue
-            try:
-                server = socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                client.close()
-                continue
-            with self._lock:
-                self._open += [client, server]
-            self._spawn(lambda c=client, s=server: self._pass(c, s, counted=False))
-            self._spawn(lambda c=client, s=server: self._pass(s, c, counted=True))
+            # A port that takes no more connections holds up this one, and not those after it.
+            self._spawn(lambda c=client: self._connect(c))
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self._target))
+        except OSError:
+            client.close()
+            return
+        with self._lock:
+            self._open += [client, server]
+        self._spawn(lambda: self._pass(client, server, counted=False))
+        self._pass(server, client, counted=True)
 
     def _pass(self, from_: socket.socket, to: socket.socket, *, counted: bool) -> None:
         with suppress(OSError):

@@ -200,7 +200,9 @@ def history(
 
 
 def _keys(transform: Definition, row: Mapping[str, Any]) -> str:
-    return json.dumps({k: row[k] for k in transform.keys}, default=str, separators=(",", ":"))
+    """As a failure has them: of a window that is withheld and fails again one is told."""
+    keys = {k: row[k] for k in transform.keys}
+    return json.dumps(keys, default=str, ensure_ascii=False, separators=(",", ":"))
 
 
 def _spoken(expectation: Expectation) -> dict[str, Any]:

@@ -179,6 +179,17 @@ def test_runs_of_a_stream_are_told_together_and_what_is_withheld_fails() -> None
     assert left.passed
 
 
+def test_a_withheld_window_that_fails_again_is_told_once() -> None:
+    withheld = {
+        "window_start": as_datetime(T0 + DAY),
+        "sensor": "Zürich",
+        "status": "held",
+        "failed": [{"expectation": "between(most, most=5)", "observed": "9"}],
+    }
+    (told,) = checks.streamed(PLAIN, gated, [result(4, 1, "Zürich")], [withheld])
+    assert told.description == "1 failed, the first at 2023-11-15T22:14:00Z: 9"
+
+
 def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do() -> None:
     lost = replace(result(4, 1, "a"), expectation="complete()")
     (failed,) = checks.streamed(PLAIN, gated, [lost], [])

@@ -101,7 +101,7 @@ class Cluster:
             return
         asked = self._admin.create_topics(missing, request_timeout=self._patience)
         for name, future in asked.items():
-            error = future.exception(self._patience + 1)
+            error = self._failure(future)
             # Another process may have made it meanwhile.
             if error is not None and _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
                 self._result(future, name)
@@ -134,9 +134,7 @@ class Cluster:
             told = self._admin.list_offsets(
                 asked, isolation_level=self._isolation, request_timeout=self._patience
             )
-            waits = any(
-                _code(f.exception(self._patience + 1)) in _LEADERLESS for f in told.values()
-            )
+            waits = any(_code(self._failure(f)) in _LEADERLESS for f in told.values())
             if not waits or time.monotonic() - begun > self._patience:
                 break
             time.sleep(_MOMENT)
@@ -167,15 +165,19 @@ class Cluster:
             return [name]
         # To who may not see it, a topic is not there; only when asked for it, brokers say so.
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._patience)
-        if (
-            _code(asked[name].exception(self._patience + 1))
-            == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        ):
+        if _code(self._failure(asked[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden(name)
         raise DataError(
             f"There is no topic '{name}' at {self._brokers.servers}; there are: "
             f"{', '.join(own) or 'none'}. Create it, or correct the feed's topics."
         )
+
+    def _failure(self, future: "Future[Any]") -> BaseException | None:
+        """What became of a question that failed, or was not answered in time."""
+        try:
+            return future.exception(self._patience + 1)
+        except TimeoutError as late:
+            return late
 
     def _result(self, future: "Future[T]", topic: str) -> T:
         try:

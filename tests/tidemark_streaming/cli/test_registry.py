@@ -135,7 +135,7 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
     noted = notes({"at": AT, "n": 5, "note": "new"}, place)
     registered.fails = 503
     topics.send(name, [noted])
-    said = following.said.get(timeout=60)
+    said = following.says()
     assert "does not give /schemas/ids/2: it answers HTTP 503. Nothing is lost" in said
     assert said.endswith("Waiting until it is back.")
     registered.fails = None

@@ -14,7 +14,7 @@ from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
 from certificates import Authority
-from following import PATIENCE, Following
+from following import Following
 from rebuilt import records
 from secured import Secured, secured
 from support import PER_MINUTE, READINGS, some_arrivals
@@ -304,7 +304,7 @@ def test_a_client_that_was_let_in_is_waited_for_after_a_restart(
     # What brokers do that load their users late: they are there, and know nobody.
     broker.forget("ann")
     broker.restart(0)
-    while "it refuses the user 'ann'" not in (told := following.said.get(timeout=PATIENCE)):
+    while "it refuses the user 'ann'" not in (told := following.says()):
         assert "can't be read" in told
     assert told.endswith("Waiting until it is back.")
     following.end()
