@@ -1,5 +1,6 @@
 """Brokers of tests that stand still, or are reached by a network that fails."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +31,11 @@ class OwnBroker:
 
     def stand_still(self) -> None:
         """Let it keep its connections, and do nothing."""
-        self._process().suspend()
+        process = self._process()
+        process.suspend()
+        # On a busy machine its threads go on for a while, long enough to commit a transaction.
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.01)
 
     def go_on(self) -> None:
         """Let it go on where it stood still."""

@@ -19,6 +19,8 @@ class Relay:
     def __init__(self, target: int) -> None:
         self.failed = threading.Event()
         """Whether it fails now."""
+        self.came = 0
+        """Bytes that have come back from the port."""
         self._target = target
         self._left: int | None = None
         self._silent = False
@@ -96,6 +98,7 @@ class Relay:
 
     def _count(self, size: int) -> None:
         with self._lock:
+            self.came += size
             if self._left is None or self.failed.is_set():
                 return
             self._left -= size

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -138,7 +139,11 @@ class Cluster:
             if not waits or time.monotonic() - begun > self._patience:
                 break
             time.sleep(_MOMENT)
-        return {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
+        found = {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
+        if OFFSET_INVALID in found.values():
+            # So the client tells that no answer came in time, without an error.
+            raise self._brokers.unreachable(TimeoutError("not all offsets came"))
+        return found
 
     def _topics(self) -> Mapping[str, Any]:
         """All topics that this client may see."""

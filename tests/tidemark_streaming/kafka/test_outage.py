@@ -17,7 +17,7 @@ from landing import log_rows
 from rebuilt import Table, records
 from relay import Relay
 from support import same
-from tidemark.base.errors import TidemarkError
+from tidemark.base.errors import DataError, TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
@@ -27,6 +27,8 @@ from tidemark.engine.connect import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaTopic
+from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.outbox.follow import follow
 from tidemark_streaming.outbox.outbox import Emitted
 from topics import CLICKS, T0, Topics, clicks
@@ -168,3 +170,32 @@ def test_a_fetch_in_whose_middle_the_network_fails_goes_on(
     following.brings(len(many))
     following.join()
     assert numbers(warehouse) == list(range(len(many)))
+
+
+def test_an_answer_that_stops_anywhere_is_an_outage_and_no_offset(
+    network: tuple[OwnBroker, Relay],
+) -> None:
+    """Of a question that is not answered in time the client tells an offset that there is not."""
+    relay = network[1]
+    topics = Topics(f"127.0.0.1:{relay.port}")
+    name = topics.create(partitions=2)
+
+    def asked() -> dict[str, Topic]:
+        return Cluster(topics.servers, {}, patience=1.0).topics([name])
+
+    before = relay.came
+    there = asked()
+    size = relay.came - before
+    # The last answer, that of the ends, is some sixty bytes.
+    places = [*range(1, size - 200, size // 6), *range(size - 200, size, 25)]
+    refused = list[DataError]()
+    for sent in places:
+        relay.fail_after(sent, silent=True)
+        try:
+            assert asked() == there
+        except DataError as error:
+            refused.append(error)
+        finally:
+            relay.mend()
+    assert len(refused) > len(places) // 2
+    assert all(error.passing and "can't be read" in str(error) for error in refused)
