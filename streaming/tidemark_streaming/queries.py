@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import DEADLINE, USER, address, demand_ready
+from tidemark.engine.connect import DEADLINE, USER, address, channel, demand_ready
 from tidemark_streaming import continuous
 
 if TYPE_CHECKING:
@@ -40,15 +40,14 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
         EngineError: the engine does not answer, or refuses the token.
     """
     import grpc
-    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.proto import SparkConnectServiceStub
 
     url = address(settings)
     demand_ready(url)
-    builder = DefaultChannelBuilder(url)
-    metadata = list(builder.metadata())
-    with builder.toChannel() as channel, ThreadPoolExecutor(_AT_ONCE) as pool:
-        stub = SparkConnectServiceStub(channel)
+    builder = channel(url)
+    metadata = builder.metadata()
+    with builder.toChannel() as open_, ThreadPoolExecutor(_AT_ONCE) as pool:
+        stub = SparkConnectServiceStub(open_)
 
         def find(asset: str) -> Query | None:
             own = _of_session(stub, continuous.session_id(settings, asset), metadata)

@@ -2,9 +2,9 @@
 the checkout in reach, in an empty folder. There a stranger follows the tutorial, and the demo runs
 on fewer days: whole, and again where it ended.
 
-Packages come in the versions of the lock, those alone that the wheel asks for, from what set-up
-has fetched. The jars of engine and broker come from a Maven repository of files, made of those of
-the checkout, and its Java from the package that brings one.
+Its Python is the newest that the package is for and that is here. Packages come in the versions of
+the lock, those alone that the wheel asks for. The jars of engine and broker come from a Maven
+repository of files, made of those of the checkout, and its Java from the package that brings one.
 """
 
 import json
@@ -31,6 +31,7 @@ from packaging.utils import canonicalize_name
 
 from conftest import SHORT_LIVED
 from pages import commands, followed
+from pythons import newest
 from tidemark.engine import jars
 from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
@@ -66,7 +67,13 @@ class Installed:
             "TIDEMARK_KAFKA_PORT": str(free_port()),
         }
         self._wheel = self._build()
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        python = newest()
+        subprocess.run([python, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        told = "import platform; print(platform.python_version())"
+        asked = [self.bin / "python", "-c", told]
+        self.python = subprocess.run(
+            asked, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     def install(self, extra: str = "", *beside: str) -> None:
         """Install the wheel and what it and an extra ask for, and packages beside it, in the lock's
@@ -76,7 +83,7 @@ class Installed:
             (metadata,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
             asked = Parser().parsestr(wheel.read(metadata).decode()).get_all("Requires-Dist", [])
         needed = self.folder / "needed.lock"
-        needed.write_text("".join(_closure([*asked, *beside], extra)))
+        needed.write_text("".join(_closure([*asked, *beside], extra, self.python)))
         self.uv("install", "--no-deps", "--require-hashes", "-r", needed)
         self.uv("install", "--no-deps", self._wheel)
         self.uv("check")
@@ -139,8 +146,9 @@ class Installed:
         return wheel
 
 
-def _closure(asked: Iterable[str], extra: str) -> list[str]:
-    """The lock's blocks of the packages that are asked for, and of those that they ask for."""
+def _closure(asked: Iterable[str], extra: str, python: str) -> list[str]:
+    """The lock's blocks of the packages that are asked for, and of those that they ask for, by that
+    version of Python."""
     blocks = re.split(r"^(?=[a-z0-9])", (ROOT / "requirements.lock").read_text(), flags=re.M)
     locked = defaultdict[str, str](str)
     for block in blocks[1:]:
@@ -152,7 +160,8 @@ def _closure(asked: Iterable[str], extra: str) -> list[str]:
         text, wanted = new.pop()
         one = Requirement(text)
         name = canonicalize_name(one.name)
-        wanted_by = [{"extra": extra} for extra in wanted.split(",")]
+        version = {"python_full_version": python, "python_version": python.rpartition(".")[0]}
+        wanted_by = [{"extra": extra, **version} for extra in wanted.split(",")]
         if one.marker is not None and not any(map(one.marker.evaluate, wanted_by)):
             continue
         for each in ("", *one.extras):
@@ -224,6 +233,7 @@ def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_
                 user.tidemark("down", where=place)
                 user.tidemark("kafka", "down", where=place)
     installing = user.installing / 60
+    record_property("Python", user.python)
     for what, figure in (
         ("to install, from packages that are here", installing),
         ("of the tutorial's commands, fetching the engine's jars from files", minutes),

@@ -16,7 +16,6 @@ import grpc
 import psutil
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.proto import SparkConnectServiceStub
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -28,6 +27,7 @@ from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionChanged
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
+from tidemark.engine.channel import Channel
 from tidemark.engine.server import managed_of
 from tidemark.run.admission import Admission
 from tidemark.store.warehouse import Warehouse
@@ -376,10 +376,10 @@ def test_a_look_at_fifty_streams_asks_once_for_each_and_opens_no_session(
     assets = {f"a{n}": renamed(PER_MINUTE, f"a{n}") for n in range(50)}
     for asset in assets:
         wishes.wish(here, asset)
-    connect, ask = DefaultChannelBuilder.toChannel, queries._of_session
+    connect, ask = Channel.toChannel, queries._of_session
     connections, questions = list[str](), list[str]()
 
-    def connected(builder: DefaultChannelBuilder) -> grpc.Channel:
+    def connected(builder: Channel) -> grpc.Channel:
         connections.append(builder.endpoint)
         return connect(builder)
 
@@ -389,7 +389,7 @@ def test_a_look_at_fifty_streams_asks_once_for_each_and_opens_no_session(
         questions.append(session_id)
         return ask(stub, session_id, metadata)
 
-    monkeypatch.setattr(DefaultChannelBuilder, "toChannel", connected)
+    monkeypatch.setattr(Channel, "toChannel", connected)
     monkeypatch.setattr(queries, "_of_session", asked)
     ticks = ticks_of(streams("some", assets), instance, here)
     assert len(ticks.launched()) == 50

@@ -26,7 +26,8 @@ from tidemark.engine.token import token_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    from tidemark.engine.channel import Channel
 
 DEADLINE = 8.0
 """Seconds that an engine has to answer."""
@@ -97,8 +98,9 @@ def import_client() -> None:
 
 
 def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
-    from pyspark.sql import SparkSession
     from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    from tidemark.engine.channel import connected
 
     url = address(settings)
     if session_id is not None:
@@ -111,7 +113,7 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     # It logs, with the server's whole stack, every refusal that is also raised.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
-    spark = SparkSession.builder.remote(url).create()
+    spark = connected(channel(url))
     if settings.remote is None:
         # Spark tries for ten minutes; a server on this machine is there, or has died.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
@@ -129,7 +131,7 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     # An engine of this machine that has ended has no sessions; asked, Spark's client would warn.
-    host, port = _place(_builder(url))
+    host, port = _place(channel(url))
     if release and not spark.client.is_closed and (host != "localhost" or listening(port)):
         # Spark's own `stop` would log the whole refusal of an engine that has ended before.
         with suppress(PySparkException):
@@ -140,7 +142,7 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
 def demand_ready(url: str) -> None:
     """Raise the sentence that says why the engine at `url` can't be used, if it can't."""
     name = url.partition("/;")[0]
-    builder = _builder(url)
+    builder = channel(url)
     check_trusted(builder, name)
     answer = probe(url)
     if answer is Answer.SILENT and not builder.secure and speaks_tls(*_place(builder), 1):
@@ -176,7 +178,7 @@ def gone(error: Exception) -> bool:
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def check_trusted(builder: "DefaultChannelBuilder", name: str) -> None:
+def check_trusted(builder: "Channel", name: str) -> None:
     """Refuse an engine that is asked by TLS and can't be trusted.
 
     Args:
@@ -212,17 +214,18 @@ def check_trusted(builder: "DefaultChannelBuilder", name: str) -> None:
         )
 
 
-def _builder(url: str) -> "DefaultChannelBuilder":
+def channel(url: str) -> "Channel":
     """The channel of an address.
 
     Raises:
         EngineError: it is no Spark Connect address.
     """
     from pyspark.errors import PySparkException
-    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    from tidemark.engine.channel import Channel
 
     try:
-        builder = DefaultChannelBuilder(url)
+        builder = Channel(url)
         _ = builder.session_id
     except (PySparkException, ValueError) as error:
         raise EngineError(
@@ -232,7 +235,7 @@ def _builder(url: str) -> "DefaultChannelBuilder":
     return builder
 
 
-def _place(builder: "DefaultChannelBuilder") -> tuple[str, int]:
+def _place(builder: "Channel") -> tuple[str, int]:
     """Where the engine listens."""
     host, _, port = builder.endpoint.rpartition(":")
     return host.strip("[]"), int(port)
@@ -252,24 +255,24 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
         UserContext,
     )
 
-    builder = _builder(url)
+    builder = channel(url)
     session_id = builder.session_id
     if builder.host == "localhost" and not listening(_place(builder)[1]):
         # A refused connection is certain at once, where a channel would try until the deadline.
         return Answer.SILENT
     user = UserContext(user_id=builder.userId or "")
     passing = session_id or str(uuid4())
-    with builder.toChannel() as channel:
-        stub = SparkConnectServiceStub(channel)
+    with builder.toChannel() as open_:
+        stub = SparkConnectServiceStub(open_)
         request = AnalyzePlanRequest(
             session_id=passing,
             user_context=user,
             spark_version=AnalyzePlanRequest.SparkVersion(),
         )
-        metadata = list(builder.metadata())
+        metadata = builder.metadata()
         try:
             begun = time.monotonic()
-            grpc.channel_ready_future(channel).result(deadline)
+            grpc.channel_ready_future(open_).result(deadline)
             left = max(0.1, deadline - (time.monotonic() - begun))
             stub.AnalyzePlan(request, timeout=left, metadata=metadata)
             if session_id is None:
