@@ -188,6 +188,8 @@ def test_a_home_without_anything_is_told_of(tmp_path: Path) -> None:
     found = scraped(Watcher(Settings(home=tmp_path / "home", domains=("watched",))))
     assert value(found, "tidemark_process_up", process="engine") == 0
     assert value(found, "tidemark_source_arrivals_total", source="sensors") == 0
+    # A series that began with the first of them would not be seen to have risen.
+    assert value(found, "tidemark_source_dead_letters", source="sensors") == 0
     assert value(found, "tidemark_asset_published_rows", asset="by_hour") == 0
     assert value(found, "tidemark_source_watermark_lag_seconds", source="sensors") is None
     assert value(found, "tidemark_watch_troubles") == 0
