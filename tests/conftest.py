@@ -18,7 +18,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.testing.small_engine import INTERPRETING, kept_or_new
+from tidemark_streaming.testing.small_engine import INTERPRETING, TEST_HOME, kept_or_new
 from topics import Topics
 
 TESTS = Path(__file__).parent
@@ -105,12 +105,20 @@ def spark(engine: Settings) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def topics() -> Iterator[Topics]:
-    """The topics of a real broker, which runs as long as the tests of this process."""
-    home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
-    settings = Settings(home=home, kafka_port=free_port())
+    """The topics of a real broker, which runs as long as the tests of this process.
+
+    With `TIDEMARK_TEST_HOME` it is the broker of that home (and of `TIDEMARK_KAFKA_PORT`), started
+    where it does not run and kept afterwards.
+    """
+    if kept := os.environ.get(TEST_HOME):
+        settings = Settings(home=Path(kept))
+    else:
+        home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
+        settings = Settings(home=home, kafka_port=free_port())
     broker.start(settings)
-    yield Topics(broker.address(settings), home / "kafka" / "data")
-    broker.process(settings).stop()
+    yield Topics(broker.address(settings), settings.home / "kafka" / "data")
+    if not kept:
+        broker.process(settings).stop()
 
 
 @pytest.fixture(scope="module")

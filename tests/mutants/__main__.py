@@ -23,6 +23,7 @@ from mutants.declared import ROOT, Mutant, StaleError, declared
 from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import free_port
+from tidemark_streaming.kafka import broker
 
 INTERRUPTED = 130
 SEEN, PASSED = 1, 0
@@ -163,7 +164,7 @@ def run(mutants: Sequence[Mutant], root: Path, env: dict[str, str]) -> int:
 
 
 def main() -> int:
-    # A signal ends it as an interrupt does: the copy is removed, and the engine stopped.
+    # A signal ends it as an interrupt does: the copy is removed, engine and broker stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument(
@@ -183,8 +184,13 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="tidemark-mutants-") as folder:
         root = copied(Path(folder))
-        # The engine is started by the first tests that ask, and kept for all others.
-        home = Settings(home=Path(folder) / "home", engine_port=free_port(), engine_archive=False)
+        # Engine and broker are started by the first tests that ask, and kept for all others.
+        home = Settings(
+            home=Path(folder) / "home",
+            engine_port=free_port(),
+            engine_archive=False,
+            kafka_port=free_port(),
+        )
         # The copy's packages come before those of this checkout, which are installed.
         paths = [root / part for part in ("platform", "streaming", "assets")]
         env = os.environ | {
@@ -192,6 +198,7 @@ def main() -> int:
             "TIDEMARK_TEST_HOME": str(home.home),
             "TIDEMARK_ENGINE_PORT": str(home.engine_port),
             "TIDEMARK_ENGINE_MEMORY": "2g",
+            "TIDEMARK_KAFKA_PORT": str(home.kafka_port),
             # The engine's Python workers would keep modules that have a fault.
             "TIDEMARK_ENGINE_CONF": "spark.python.worker.reuse=false",
         }
@@ -200,6 +207,7 @@ def main() -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
         finally:
+            broker.process(home).stop()
             engine.stop(home)
 
 

@@ -243,6 +243,9 @@ def test_a_registry_is_asked_once_for_each_schema(
         assert [r.n for r in rows] == [0, 1, 2, None]
         assert rows[-1].reason == "There is no schema with the id 5, which it names."
     assert registered.asked == ["/schemas/ids/1", "/schemas/ids/5"]
+    registry = Registry(registered.url)
+    assert registry.schema(1) is registry.schema(1)
+    assert registered.asked[2:] == ["/schemas/ids/1"]
 
 
 def test_a_schema_may_refer_to_others(spark: SparkSession, registered: Registered) -> None:

@@ -1,5 +1,7 @@
 """A recording that is played through Kafka gives the log that its files give."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +17,7 @@ from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.sources import flights
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.kafka import play
+from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.play import play as play_files
 from topics import Topics
 
@@ -65,6 +68,34 @@ def test_the_log_is_that_of_the_files_whatever_is_killed(
     assert any(a.rows == 0 for a in files)
     assert events(shared).exceptAll(events(warehouse)).isEmpty()
     assert events(warehouse).count() == events(shared).count() > 1000
+
+
+def test_a_span_is_looked_for_until_it_is_visible(warehouse: Warehouse, topics: Topics) -> None:
+    """What is committed is visible only once nobody's transaction before it is open."""
+    place = stage(topics)
+    name = topics.create(play.PARTITIONS, place.topic)
+    other = topics.producer(transactional_id=f"t-{name}")
+    other.init_transactions()
+    other.begin_transaction()
+    for partition in range(play.PARTITIONS):
+        other.produce(name, b"{}", partition=partition)
+    other.flush()
+
+    def end() -> None:
+        """End it, a second after the span has come behind it."""
+        all_there = Cluster(topics.servers, {"isolation.level": "read_uncommitted"})
+        deadline = time.monotonic() + 60
+        while all(last == 1 for _, last in all_there.topics([name])[name].offsets.values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(1)
+        other.abort_transaction()
+
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(end)
+        (commit,) = play.play(warehouse, inlet, place, Excerpt(days=1, span="1 day"))
+        ended.result()
+    assert commit.arrivals[0].rows > 100
 
 
 def test_what_came_by_kafka_is_not_played_as_files(
