@@ -33,7 +33,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.protection import Mask
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic, broker
 from tidemark_streaming.kafka.client import configured

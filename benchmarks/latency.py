@@ -34,7 +34,7 @@ from benchmarks.terminal import console
 from benchmarks.versions import Versions
 from tidemark import engine
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 
 SENDING = 200_000

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks.terminal import console
 from tidemark import engine
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 
 

@@ -35,7 +35,7 @@ from tidemark.window import Tumbling
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.streams import streams
 from tidemark_streaming import continuous, queries, wishes
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.ingest import ingest
 
 EVENTS = 100

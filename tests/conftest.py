@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
 from tidemark_streaming.testing.small_engine import INTERPRETING, TEST_HOME, kept_or_new

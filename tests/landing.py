@@ -11,7 +11,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 
 T0 = 1_700_000_000
 HEADER = "at,sensor,value\n"

@@ -19,7 +19,7 @@ from confluent_kafka.admin._scram import (
 
 from certificates import Authority
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 from topics import Topics
 

@@ -29,7 +29,8 @@ from tidemark import engine as spark_engine
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.connect import address, free_port
+from tidemark.engine.connect import address
+from tidemark.engine.ports import free_port
 from tidemark.quality import complete, results, volume_within
 from tidemark.run.admission import Admission
 from tidemark.run.runner import incremental

@@ -21,7 +21,7 @@ from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark.engine import status
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import domains, starter
 from tidemark_streaming.kafka import KafkaFeed, broker

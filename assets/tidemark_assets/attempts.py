@@ -19,7 +19,8 @@ from typing import Any
 
 from tidemark.base.instants import over
 from tidemark.store.arrival import Arrival
-from tidemark_streaming.feed import Chunk, Feed, FileFeed
+from tidemark_streaming.feed import Chunk, Feed
+from tidemark_streaming.files import FileFeed
 
 AGAIN = 86_400_000_000
 """Microseconds after which a source that stands is tried though nothing seems to have changed."""

@@ -21,7 +21,7 @@ from tidemark.verify import record
 from tidemark_streaming import marts, wishes
 from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.domains import Domains
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.kafka import KafkaFeed
 from tidemark_streaming.sole import sole
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import DEADLINE, USER, address, channel, demand_ready
+from tidemark.engine.connect import USER, address
+from tidemark.engine.probe import DEADLINE, channel, demand_ready
 from tidemark_streaming import continuous
 
 if TYPE_CHECKING:

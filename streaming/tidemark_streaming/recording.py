@@ -18,7 +18,8 @@ import pandas as pd
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import as_datetime, duration, instant
 from tidemark.define.source import Source
-from tidemark_streaming.feed import Excerpt, FileFeed, Inlet, Landed, Span
+from tidemark_streaming.feed import Excerpt, Inlet, Landed, Span
+from tidemark_streaming.files import FileFeed
 
 ARRIVES = "arrives"
 _DAY = duration("1 day")

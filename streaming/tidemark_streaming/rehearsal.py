@@ -16,8 +16,8 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars
-from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import free_port
 from tidemark.quality import between, complete, volume_within
 from tidemark.run.runner import incremental
 from tidemark.source import Source
@@ -25,7 +25,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.transform import windowed_asset
 from tidemark.watermark import BoundedOutOfOrderness
 from tidemark.window import Tumbling
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.ingest import ingest
 
 _COLUMNS = {"happened": "TIMESTAMP", "place": "STRING", "value": "INT"}

@@ -16,8 +16,8 @@ from typing import Any
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed, archive, jars
-from tidemark.engine.connect import check_free
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import check_free
 from tidemark_streaming import orchestrator
 
 START_DEADLINE = 120.0

@@ -24,7 +24,7 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import services, wishes
 from tidemark_streaming.glance import Glance

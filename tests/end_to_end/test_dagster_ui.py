@@ -16,7 +16,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from commands import surround
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_assets.flights.feed import recording
 from tidemark_assets.weather.feed import recording as weather
 from tidemark_streaming import services

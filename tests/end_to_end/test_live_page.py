@@ -22,7 +22,7 @@ from landing import SOURCE, clock, feed, land, land_some
 from runs import run_all
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse

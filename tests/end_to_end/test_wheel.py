@@ -33,8 +33,8 @@ from conftest import SHORT_LIVED
 from pages import commands, followed
 from pythons import newest
 from tidemark.engine import jars
-from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 
 ROOT = Path(__file__).parents[2]

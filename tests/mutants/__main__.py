@@ -22,7 +22,7 @@ from typing import Self
 from mutants.declared import ROOT, Mutant, StaleError, declared
 from tidemark import engine
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 
 INTERRUPTED = 130

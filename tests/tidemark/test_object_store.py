@@ -15,7 +15,7 @@ import requests
 from pyspark.sql import SparkSession
 
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.committers import Direct, Merge, atomic
 from tidemark_streaming.glance import Glance
 

@@ -21,7 +21,8 @@ from tidemark_assets.inflow import source_assets
 from tidemark_assets.names import PLAIN
 from tidemark_assets.stream_checks import kept_running
 from tidemark_streaming.domains import Domains
-from tidemark_streaming.feed import FileFeed, Inlet
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
 
 

@@ -27,7 +27,7 @@ from tidemark_assets.marts import mart_assets
 from tidemark_assets.names import PLAIN, under
 from tidemark_streaming import orchestrator
 from tidemark_streaming.delta import DeltaFeed
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.kafka import KafkaFeed
 
 ROOT = Path(__file__).parents[2]

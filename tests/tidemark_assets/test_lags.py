@@ -9,7 +9,7 @@ from clocks import shift_clock
 from tables import arrive
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_assets import lags
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.kafka import KafkaFeed

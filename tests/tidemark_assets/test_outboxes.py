@@ -16,7 +16,7 @@ from support import PER_MINUTE
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_assets import describe, outboxes
 from tidemark_assets.names import PLAIN
 from tidemark_assets.resources import TidemarkResource

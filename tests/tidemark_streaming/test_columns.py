@@ -21,7 +21,7 @@ from tidemark.run.runner import incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 from topics import CLICKS, Topics, clicks

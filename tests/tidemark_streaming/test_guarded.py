@@ -22,7 +22,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import dead_letters
 from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.delta import feed as delta_feed
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 

@@ -24,7 +24,8 @@ from tidemark.engine import ensure
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Chunk, Excerpt, FileFeed, Inlet, Landed
+from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Landed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.ingest import end, furnish, ingest
 from tidemark_streaming.play import play
 

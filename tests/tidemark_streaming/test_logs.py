@@ -16,7 +16,7 @@ import pytest
 
 from landing import HEADER, SOURCE, clock, land, land_some
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import services
 from tidemark_streaming.foreground import commands

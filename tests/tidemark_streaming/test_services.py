@@ -11,8 +11,8 @@ import pytest
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed, archive, jars
-from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import free_port
 from tidemark_streaming import services
 
 

@@ -22,7 +22,7 @@ from landing import SOURCE, land_some
 from runs import run_all
 from tidemark.base import telemetry
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.run.runner import backfill
 from tidemark.run.traced import arrived
 from tidemark.store.log import Log

@@ -5,7 +5,8 @@ set by `remote`; `session` opens a session on it, `visit` looks into one that st
 `stop` say what it does and end it.
 """
 
-from tidemark.engine.connect import Answer, session, visit
+from tidemark.engine.connect import session, visit
+from tidemark.engine.probe import Answer
 from tidemark.engine.process import Managed
 from tidemark.engine.rules import exclude_unsafe
 from tidemark.engine.server import Status, ensure, status, stop

@@ -20,16 +20,10 @@ from tidemark.base.errors import EngineError
 from tidemark.base.instants import over
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars, launch
-from tidemark.engine.connect import (
-    Answer,
-    address,
-    check_free,
-    demand_ready,
-    import_client,
-    listening,
-    probe,
-)
+from tidemark.engine.connect import address, import_client
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import check_free, listening
+from tidemark.engine.probe import Answer, demand_ready, probe
 from tidemark.engine.process import Managed, Tell, silent
 from tidemark.engine.token import token_of
 

@@ -189,7 +189,7 @@ def _accepting(feed: "Feed", what: str) -> "Feed":
     """The feed, as one that goes on after what is gone, or takes as dead letters what fails on a
     column that was changed."""
     from tidemark_streaming.delta import DeltaFeed
-    from tidemark_streaming.feed import FileFeed
+    from tidemark_streaming.files import FileFeed
     from tidemark_streaming.kafka import KafkaFeed
 
     kinds, elsewhere = {

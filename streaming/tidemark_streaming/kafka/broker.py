@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed, cache, jars
-from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import free_port
 from tidemark.engine.process import Tell, silent
 from tidemark_streaming.kafka.client import configured
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tidemark import engine
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.engine.process import Tell, silent
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane.definition import Lane

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 
 TEST_HOME = "TIDEMARK_TEST_HOME"
 """A variable: the home of an engine that is kept, for who runs a few tests again and again."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed
-from tidemark.engine.connect import listening
+from tidemark.engine.ports import listening
 from tidemark_streaming import foreground, noted, wishes
 from tidemark_streaming.foreground import EMIT, INGEST, LANE, STREAM, Command
 from tidemark_streaming.lane import home

@@ -14,7 +14,7 @@ from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import jars
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.engine.server import managed_of
 
 

@@ -18,7 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import Answer, address, free_port, probe
+from tidemark.engine.connect import address
+from tidemark.engine.ports import free_port
+from tidemark.engine.probe import Answer, probe
 from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.errors import EngineError
-from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import free_port
 
 QUERY = """
 import os

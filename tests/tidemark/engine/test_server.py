@@ -17,14 +17,14 @@ from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine import Answer, archive, jars
-from tidemark.engine.connect import free_port
 from tidemark.engine.java import find_java
+from tidemark.engine.ports import free_port
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 
 ORPHAN = """
 import os, signal, warnings
 from tidemark.engine import session
-from tidemark.engine.connect import listening
+from tidemark.engine.ports import listening
 from tidemark.engine.server import managed_of
 from tidemark.base.settings import Settings
 spark = session(Settings())

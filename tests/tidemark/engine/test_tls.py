@@ -14,7 +14,7 @@ from certificates import Authority
 from tidemark import engine as spark_engine
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import AUTHORITIES
+from tidemark.engine.probe import AUTHORITIES
 from tidemark.engine.token import token_of
 from tls_proxy import tls_before
 

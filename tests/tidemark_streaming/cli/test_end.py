@@ -12,7 +12,7 @@ from support import READINGS, ingest, some_arrivals
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.cli.stream import unfed
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import follow
 from tidemark_streaming.sole import sole
@@ -21,7 +21,8 @@ DOMAIN = """
 from dataclasses import replace
 import support
 from tidemark.window import Global
-from tidemark_streaming.feed import FileFeed, Inlet
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.files import FileFeed
 
 readings = Inlet(source=support.READINGS, feed=lambda folder: FileFeed(support.READINGS, folder))
 ever = replace(support.PER_MINUTE, name="ever", window=Global())

@@ -13,7 +13,7 @@ import pytest
 from commands import call
 from landing import log_rows
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
 from topics import CLICKS, Topics, clicks

@@ -83,7 +83,8 @@ def test_a_source_without_a_recording_is_not_played(
 
 LIVE = """
 from support import READINGS
-from tidemark_streaming.feed import FileFeed, Inlet
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.files import FileFeed
 
 readings = Inlet(source=READINGS, feed=lambda folder: FileFeed(READINGS, folder))
 """

@@ -27,7 +27,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.accepted import passed_over
 from tidemark_streaming.changed import MANY, ColumnChanged
 from tidemark_streaming.dead_letters import replay
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.ingest import follow, ingest
 from tidemark_streaming.kafka import RECORD, KafkaFeed
 from topics import CLICKS, T0, Topics, clicks
@@ -102,7 +102,7 @@ import sys
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.dead_letters import replay
-from tidemark_streaming.feed import FileFeed
+from tidemark_streaming.files import FileFeed
 from tidemark_streaming.ingest import ingest
 from topics import Topics
 

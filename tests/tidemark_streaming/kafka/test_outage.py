@@ -23,7 +23,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
 from tidemark.define.windows import Tumbling
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaTopic

@@ -13,7 +13,8 @@ import pytest
 from commands import call
 from pages import fences, followed
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import address, free_port
+from tidemark.engine.connect import address
+from tidemark.engine.ports import free_port
 from tidemark_streaming.testing.small_engine import TEST_HOME
 
 OTHER = ("--events", "readings", "--time", "takenAt", "--key", "device", "--value", "watts")

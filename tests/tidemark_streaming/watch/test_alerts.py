@@ -18,7 +18,7 @@ from deltalake import write_deltalake
 
 from tables import arrive
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_streaming import services
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ import pytest
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.ingest import ingest

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark_streaming import services
 from tidemark_streaming.watch import app, page
 from tidemark_streaming.watch.sight import Sight, Watcher

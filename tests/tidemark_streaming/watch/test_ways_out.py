@@ -20,7 +20,7 @@ from tidemark.base import locks
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.connect import free_port
+from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import foreground
 from tidemark_streaming.foreground import EMIT, INGEST, LANE, STREAM

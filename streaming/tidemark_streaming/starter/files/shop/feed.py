@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tidemark_streaming.feed import FileFeed, Inlet
+from tidemark_streaming.feed import Inlet
+from tidemark_streaming.files import FileFeed
 
 from shop.sources import orders
 

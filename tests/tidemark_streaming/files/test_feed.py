@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from landing import HEADER, SOURCE, T0, feed, land
 from tidemark.base.errors import DataError
 from tidemark.store.arrival import Arrival
-from tidemark_streaming.feed import Chunk, FileFeed
+from tidemark_streaming.feed import Chunk
+from tidemark_streaming.files import FileFeed
 
 MICROS = 1_000_000
 
