@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from runs import run_all
 from support import MINUTE, PER_MINUTE, T0, renamed, same
-from tidemark.base.instants import INFINITY
+from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import few_windows
 from tidemark.compute.compare import named
 from tidemark.compute.lifecycle import aligned
@@ -22,7 +22,7 @@ from tidemark.define import aggregates as agg
 from tidemark.define.firings import Count, EachArrival, Never
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Trigger
-from tidemark.define.windows import Session
+from tidemark.define.windows import Global, Session
 from tidemark.engine.requests import fetch, give
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Log
@@ -167,7 +167,9 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
     assert few_windows.named(found, transform.keys) == keys["keys"].combine_chunks()
 
 
-def planted(column: str, *values: object) -> pa.Table:
+def planted(
+    column: str, *values: object, start: int = T0 + 6 * MINUTE, end: int = T0 + 7 * MINUTE
+) -> pa.Table:
     """Partials of a window of which the first ones are these."""
     partials = some_partials(seed=1, count=40)
     column_of = [*values, *partials[column].to_pylist()[len(values) :]]
@@ -176,8 +178,7 @@ def planted(column: str, *values: object) -> pa.Table:
     for name, value in (("verdict", 0), ("admitted", True), ("slot", 0)):
         same_value = pa.repeat(pa.scalar(value, KINDS[name]), len(column_of))
         fires = fires.set_column(fires.column_names.index(name), name, same_value)
-    bounds = {"window_start": T0 + 6 * MINUTE, "window_end": T0 + 7 * MINUTE}
-    for name, value in bounds.items():
+    for name, value in {"window_start": start, "window_end": end}.items():
         ends = pa.repeat(pa.scalar(value, pa.int64()), len(column_of)).cast(INSTANT)
         fires = fires.set_column(fires.column_names.index(name), name, ends)
     return fires
@@ -195,6 +196,15 @@ def test_what_only_the_engine_can_say_is_left_to_it() -> None:
     assert few_windows.named(rows, by_time.keys) is None
     by_double = replace(WIDE, keys=("double",), aggregates={"n": agg.count()})
     assert few_windows.changes(planted("whole", 1), by_double, INCREMENT) is None
+
+
+def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
+    whole = planted("whole", 1, start=BEGINNING, end=INFINITY)
+    transform = replace(WIDE, window=Global(), keys=(), aggregates={"n": agg.count()})
+    assert transform.allowed_lateness > 0
+    rows = few_windows.changes(whole, transform, between(5, 200))
+    assert rows is not None
+    assert rows["final"].to_pylist() == [True]
 
 
 def test_of_which_assets_it_is_asked() -> None:
