@@ -11,8 +11,11 @@ from tidemark.base.errors import ConflictError, DataError, HistoryGone
 
 _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
-    *("NON_EMPTY_LOCATION", "Failed to commit transaction", "conflict"),
+    *("NON_EMPTY_LOCATION", "MAX_COMMIT_RETRIES"),
 )
+"""In what the engine calls a conflict; its message may name a table or a path with any word."""
+_LOST = ("Failed to commit transaction", "Tried committing existing table version")
+"""How delta-rs begins where another commit came first."""
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
 _UNWRITABLE = {
     "Permission denied": "the engine may not write there",
@@ -55,7 +58,7 @@ def translated(what: str) -> Iterator[None]:
         text = str(error)
         if refused := unwritable(what, error):
             raise refused from error
-        if any(sign in text for sign in _CONFLICT):
+        if _conflicts(error):
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
             raise changed_columns(what.removeprefix("write table ").strip("'")) from error
@@ -65,3 +68,12 @@ def translated(what: str) -> Iterator[None]:
                 "the versions that arrivals recorded only while nobody vacuums them away."
             ) from error
         raise
+
+
+def _conflicts(error: Exception) -> bool:
+    """Whether another commit came first, by what an error is, and not by what it speaks of."""
+    if isinstance(error, PySparkException):
+        # Without a condition it begins with its class.
+        kind = error.getCondition() or str(error).partition(" ")[0]
+        return any(sign in kind for sign in _CONFLICT)
+    return isinstance(error, DeltaError) and str(error).startswith(_LOST)
