@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -216,6 +217,12 @@ def test_of_which_assets_it_is_asked() -> None:
     assert not asked(trigger=Trigger(early=Count(3)))
     for other in (agg.variance("value"), agg.first("value"), agg.count_distinct("value")):
         assert not asked(aggregates={"n": agg.count(), "other": other})
+    # A part of a known one may be of one's own.
+    for known in (agg.mean("value"), agg.sum("value")):
+        for part in ("merge", "finish"):
+            mine = replace(known, **{part: F.sqrt})
+            assert not asked(aggregates={"n": agg.count(), "mine": mine})
+    assert asked(aggregates={"mean": cloudpickle.loads(cloudpickle.dumps(agg.mean("value")))})
     ahead = Coverage(Position(3, T0), (Cover(T0, T0 + MINUTE, Position(5, T0)),))
     assert not asked(replace(INCREMENT, before=ahead))
     assert not asked(replace(INCREMENT, ranges=((T0, T0 + MINUTE),)))

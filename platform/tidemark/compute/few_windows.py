@@ -57,7 +57,6 @@ _TIMING = {
 }
 _TOTAL = count()
 _MERGES = ((F.sum, "sum"), (F.min, "min"), (F.max, "max"), (_TOTAL.merge, "total"))
-_MEAN = (mean.__module__, mean("1").merge.__qualname__)
 _ASKED = [
     *(
         ("_events", "sum"),
@@ -135,11 +134,21 @@ def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     return pa.array(texts, pa.string())
 
 
+def _places(aggregate: Aggregate) -> list[tuple[str, str]]:
+    """Where the functions are written that merge and finish: each mean has functions of its own,
+    which are the same in all else."""
+    functions = (aggregate.merge, aggregate.finish)
+    return [(f.__module__, getattr(f, "__qualname__", "")) for f in functions]
+
+
+_MEAN = _places(mean("1"))
+
+
 def _function(aggregate: Aggregate) -> str | None:
     """What merges an aggregate's partials; None where only the engine can."""
-    merge = aggregate.merge
-    if (merge.__module__, getattr(merge, "__qualname__", "")) == _MEAN:
+    if _places(aggregate) == _MEAN:
         return "mean"
+    merge = aggregate.merge
     # The first of some values is the least of their places, too, which are not its answer.
     plain = aggregate.finish is _TOTAL.finish
     return next((name for known, name in _MERGES if known is merge and plain), None)
