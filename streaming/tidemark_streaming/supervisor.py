@@ -99,10 +99,14 @@ def look(
     }
     try:
         running = queries.running(settings, before)
-        endings = _endings(settings, before, running)
     except EngineError as error:
-        running = {}
-        endings = {a: Ending(str(error), s.state == RUNNING) for a, s in before.items()}
+        running, endings = dict[str, Query](), _unanswered(before, error)
+    else:
+        try:
+            endings = _endings(settings, before, running)
+        except EngineError as error:
+            # Those that run are known; of the others nobody says why they ended.
+            endings = _unanswered(before, error)
     return {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
@@ -140,6 +144,11 @@ def _next(
 
 def _into(stream: Stream, state: str, now: int) -> Stream:
     return stream if stream.state == state else replace(stream, state=state, changed=now)
+
+
+def _unanswered(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
+    """Why streams ended, where the engine does not say it: it is gone, as far as one can see."""
+    return {a: Ending(str(error), s.state == RUNNING) for a, s in streams.items()}
 
 
 def _endings(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clocks import shift_clock
-from tidemark.base.errors import ConflictError
+from tidemark.base.errors import ConflictError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming import supervisor, wishes
 from tidemark_streaming.lease import renew
@@ -176,6 +176,24 @@ def test_a_stream_that_fails_otherwise_waits(
     there.end("Its state is of another format.", blameless=False)
     found = look(settings, ["one"], {"one": Stream(wish.since, RUNNING)}, 0)["one"]
     assert (found.state, found.failures, found.wait) == (WAITING, 1, 30 * SECOND)
+
+
+def test_streams_that_run_do_where_nobody_says_why_another_ended(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {a: Stream(wishes.wish(settings, a).since, RUNNING) for a in ("one", "two")}
+    known["one"] = replace(known["one"], query="id", query_run="run 1")
+    there = Engine(monkeypatch)
+    there.start()
+
+    def silent() -> dict[str, Ending]:
+        raise EngineError("The engine does not answer.")
+
+    monkeypatch.setattr(there, "told", silent)
+    found = look(settings, ["one", "two"], known, SECOND)
+    assert found["one"] == known["one"]
+    # As where the whole engine is gone.
+    assert (found["two"].state, found["two"].error) == (STARTING, "The engine does not answer.")
 
 
 def test_a_lease_is_one_owners_until_it_is_not_renewed(tmp_path: Path) -> None:
