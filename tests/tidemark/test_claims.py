@@ -5,9 +5,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import create_autospec
 
+import pytest
+
+from tidemark.compute.held import scratch
 from tidemark.store import claims
 from tidemark.store.claims import Swept
+from tidemark.store.warehouse import SCRATCH, Warehouse
 
 CLAIMING = """
 import sys, time
@@ -54,3 +60,17 @@ def test_who_has_a_claim_of_a_table_that_is_dropped_can_still_move_it(tmp_path: 
 
 def test_what_is_in_a_store_of_objects_is_claimed_by_nobody() -> None:
     assert claims.claim("mock:///bucket/_scratch/1") is None
+
+
+def test_scratch_that_cannot_be_removed_hides_nothing_and_is_claimed_no_more(
+    tmp_path: Path,
+) -> None:
+    """As the engine goes on writing there for a moment after a query that failed."""
+    warehouse = create_autospec(Warehouse, instance=True)
+    warehouse.path.side_effect = lambda name: str(tmp_path / name)
+    warehouse.aside.side_effect = ZeroDivisionError
+    warehouse.remove.side_effect = OSError(39, "Directory not empty")
+    with pytest.raises(ZeroDivisionError), scratch(warehouse) as place:
+        place.hold(cast(Any, None), few=False)
+    assert warehouse.remove.called
+    assert claims.sweep(str(tmp_path / SCRATCH)) == Swept(1, [])

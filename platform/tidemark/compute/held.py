@@ -6,7 +6,7 @@ memory, many are written to files of their own, and what goes on from there read
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock
 from uuid import uuid4
 
@@ -60,7 +60,11 @@ class Scratch:
         """Remove the files, if any were written."""
         if self._used:
             try:
-                self._warehouse.remove(self._name)
+                # What ended the work is to be told, and not that the engine, which may go on for a
+                # moment with what it was asked for, has written there meanwhile. Without a claim
+                # the rest goes with the next sweep (`claims`) or maintenance.
+                with suppress(OSError):
+                    self._warehouse.remove(self._name)
             finally:
                 claims.release(self._claim)
 
