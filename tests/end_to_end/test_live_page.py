@@ -4,6 +4,7 @@ Screenshots go to `.screenshots` in the root, which git ignores: look at them.
 """
 
 import json
+import os
 import re
 import shutil
 import time
@@ -70,7 +71,7 @@ def page(settings: Settings, topics: Topics) -> Iterator[Page]:
         # It looks whether somebody listens there, and asks nothing.
         patch.setenv("TIDEMARK_REMOTE", f"sc://127.0.0.1:{settings.engine_port}")
         patch.setenv("TIDEMARK_KAFKA_SERVERS", topics.servers)
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
         topics.create(3, "clicks")
         stack.callback(services.service(settings, "watch").stop)
         services.start_watch(settings)

@@ -145,8 +145,13 @@ def test_what_fell_out_is_made_up_for(warehouse: Warehouse, topics: Topics) -> N
     topics.send(name, clicks(*range(5, 10)))
     list(ingest.ingest(warehouse, topics.feed(name)))
     topics.send(name, clicks(*range(10, 15)))
-    (commit,) = bring(warehouse, topics, name, then)
+    (commit,) = ingest.ingest(warehouse, topics.feed(name), batch=None)
     assert commit.arrivals[0].arrival == 2
+    # What a run takes at most is told of all arrivals, those too that are not in memory.
+    facts = incremental(warehouse, PER_MINUTE, limit=1, recent=commit.recent)
+    assert facts is not None
+    assert (facts.through_arrival, facts.limited_by) == (1, "arrivals")
+    then(warehouse, commit.recent)
     assert counted(warehouse) == 15
     # Run elsewhere meanwhile: nothing is left to do.
     assert incremental(warehouse, PER_MINUTE, recent=commit.recent) is None

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ Log_ = tuple[list[tuple[object, ...]], list[Arrival]]
 @pytest.fixture(scope="module")
 def expected(engine: Settings, spark: SparkSession, landing: Path) -> Log_:
     """The log of an ingest that nothing disturbed, one arrival in a commit."""
-    warehouse = Warehouse(spark, engine.warehouse, "undisturbed")
+    warehouse = Warehouse(spark, engine.warehouse, f"undisturbed_{uuid4().hex[:12]}")
     commits = list(ingest(warehouse, feed(landing)))
     assert [(c.done, c.pending, len(c.arrivals)) for c in commits] == [
         (n, FILES, 1) for n in range(1, FILES + 1)

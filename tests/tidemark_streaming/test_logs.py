@@ -42,7 +42,7 @@ def home(engine: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     }
     for name, value in told.items():
         monkeypatch.setenv(f"TIDEMARK_{name.upper()}", str(value))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     (tmp_path / "landing").mkdir()
     return Settings()
 

@@ -129,7 +129,7 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     }
     env = {**os.environ, **{f"TIDEMARK_{name}": str(value) for name, value in told.items()}}
     tidemark = str(Path(sys.executable).with_name("tidemark"))
-    env["PYTHONPATH"] = str(Path(__file__).parents[1])
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     # Ingest is a process of its own; it has sent all that it has to say when it has ended.
     done = subprocess.run([tidemark, "ingest", "sensors"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

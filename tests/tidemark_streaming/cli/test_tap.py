@@ -29,7 +29,7 @@ def home(here: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """With the domain `watched`, and a database of its own."""
     monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
     monkeypatch.setenv("TIDEMARK_DATABASE", f"tap_{uuid4().hex[:12]}")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     return Settings()
 
 

@@ -2,6 +2,7 @@
 installed."""
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -232,7 +233,7 @@ def test_dead_letters_alert_in_a_real_prometheus(
     port, own = free_port(), {"home": tmp_path / "home", "domains": "watched"}
     for name, value in {**own, "watch_port": free_port()}.items():
         monkeypatch.setenv(f"TIDEMARK_{name.upper()}", str(value))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"), prepend=os.pathsep)
     settings = Settings()
     config = yaml.safe_load((ROOT / "ops/prometheus/prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}

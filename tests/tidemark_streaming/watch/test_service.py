@@ -1,6 +1,7 @@
 """The service that `tidemark up` starts, as a process."""
 
 import asyncio
+import os
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     own = {"home": str(tmp_path / "home"), "domains": "watched", "watch_port": str(free_port())}
     for name, value in own.items():
         monkeypatch.setenv(f"TIDEMARK_{name.upper()}", value)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
     settings = Settings()
     yield settings
     services.service(settings, "watch").stop()
