@@ -89,8 +89,14 @@ def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
 
     with step(f"start {lane}") as work:
         own = home.ensure(settings, lane, work.tell)
-        tables = Warehouse(home.session(own), own.warehouse, own.database)
-        found = query.start(tables, lane, own.home, trigger)
+        spark = home.session(own)
+        try:
+            tables = Warehouse(spark, own.warehouse, own.database)
+            found = query.start(tables, lane, own.home, trigger)
+        except Exception:
+            # It may be tried again and again.
+            spark.client.close()
+            raise
         work.note = f"{trigger}, to {', '.join(t.name for t in lane.topics)}"
     return found
 

@@ -36,11 +36,17 @@ class Ahead(Generic[T]):
         Raises:
             Exception: what reading it raises.
         """
-        if self._begun is not None and self._begun[0] == positions:
-            (_, found), self._begun = self._begun, None
-            return found.result()
-        self._end()
-        return self._read(positions, self._enough)
+        if self._begun is None or self._begun[0] != positions:
+            self._end()
+            return self._read(positions, self._enough)
+        try:
+            found = self._begun[1].result()
+        except Exception:
+            self._begun = None
+            raise
+        # After an interrupt it is still begun: `begin` ends it.
+        self._begun = None
+        return found
 
     def _end(self) -> None:
         if self._begun is not None:

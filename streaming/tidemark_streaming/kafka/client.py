@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.secret import Secret, check_mode
 from tidemark.base.tls import speaks_tls
+from tidemark_streaming.kafka.plaintext import speaks_kafka
 
 Properties = Mapping[str, str | Secret]
 """Properties of a client, as librdkafka names them."""
@@ -165,6 +167,9 @@ class Brokers:
                 "those of an authority that it trusts"
             )
         if "PLAINTEXT broker listener" in reason:
+            if not speaks_kafka(*self._first):
+                # A port before brokers that are away does so too: it accepts, and closes.
+                return None
             return (
                 f"it speaks no TLS, and security.protocol is {self._protocol}. Set that to "
                 f"{self._protocol.replace('SSL', 'PLAINTEXT').removeprefix('_')} {_WHERE}, or "
@@ -178,8 +183,7 @@ class Brokers:
         """Why brokers end a connection without a word: they speak another protocol."""
         if {each.code() for each in self._complaints} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
-        host, _, port = self.servers.partition(",")[0].rpartition(":")
-        if not speaks_tls(host.strip("[]"), int(port)):
+        if not speaks_tls(*self._first):
             return None
         if "SSL" not in self._protocol:
             return (
@@ -192,6 +196,12 @@ class Brokers:
                 f"SASL_SSL, and sasl.mechanism, sasl.username and sasl.password, {_WHERE}"
             )
         return None
+
+    @property
+    def _first(self) -> tuple[str, int]:
+        """Host and port of the first of them; a port that is not told is 9092."""
+        told = urlsplit(f"//{self.servers.partition(',')[0].strip()}")
+        return told.hostname or "localhost", told.port or 9092
 
     @property
     def _protocol(self) -> str:

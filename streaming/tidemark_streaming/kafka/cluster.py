@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.kafka.client import PATIENCE, Brokers, Properties
 from tidemark_streaming.kafka.position import Topic
 
@@ -51,8 +51,12 @@ class Cluster:
     def __init__(self, servers: str, client: Properties, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._brokers = Brokers(servers, client)
-        isolation = client.get("isolation.level", READ_COMMITTED)
-        self._isolation = IsolationLevel[str(isolation).upper()]
+        isolation = str(client.get("isolation.level", READ_COMMITTED)).upper()
+        if isolation not in IsolationLevel.__members__:
+            raise DefinitionError(
+                f"isolation.level is read_committed or read_uncommitted, not '{isolation.lower()}'."
+            )
+        self._isolation = IsolationLevel[isolation]
         self._admin = self._brokers.connect(AdminClient)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:

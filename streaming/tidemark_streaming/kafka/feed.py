@@ -238,6 +238,9 @@ class KafkaFeed:
                 start = known[partition][1] if partition in known else begun.get((name, partition))
                 start = low if start is None else start
                 offsets[partition] = (min(max(start, low), end), end)
+            # Partitions are never fewer: what a broker whose metadata lags leaves out still stands.
+            for partition in known.keys() - offsets.keys():
+                offsets[partition] = (known[partition][1], known[partition][1])
             ranges[name] = Topic(topic.id, offsets)
         return ranges
 

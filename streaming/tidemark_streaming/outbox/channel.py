@@ -97,6 +97,7 @@ class Channel:
             DataError: the brokers do not answer.
             DefinitionError: it is that of such an asset.
         """
+        self._brokers.listen()
         found = self._last()
         if found is None or anyones or found.place in (None, self.place):
             return found
@@ -126,6 +127,7 @@ class Channel:
         Raises:
             DataError: the brokers do not answer, or refuse.
         """
+        self._brokers.listen()
         self._prepare()
         usual = {
             # A large backfill goes out in one transaction, which no broker is to end before.
@@ -138,6 +140,7 @@ class Channel:
             # Without a logger it writes to stderr that it was refused, which is told here.
             producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
             self._ask(lambda: producer.init_transactions(PATIENCE * 2))
+            self._brokers.answered()
             return producer
 
         last = self._last()
@@ -156,6 +159,7 @@ class Channel:
         """
         producer = self._producer
         assert producer is not None
+        self._brokers.listen()
         count = 0
         try:
             reach("emit")
@@ -170,6 +174,7 @@ class Channel:
                 self._ask(lambda: producer.flush(_COMMIT))
             reach("emitted")
             self._ask(lambda: producer.commit_transaction(_COMMIT))
+            self._brokers.answered()
             reach("noted")
         except BaseException:
             # What becomes of it is settled by the next one that opens.
@@ -184,7 +189,9 @@ class Channel:
 
     @cached_property
     def _cluster(self) -> Cluster:
-        return Cluster(self.topic.at, self.topic.client)
+        # What was undone says nothing of how far the topic is, whatever else this client reads.
+        client = {k: v for k, v in self.topic.client.items() if k != "isolation.level"}
+        return Cluster(self.topic.at, client)
 
     def _produce(self, producer: Producer, topic: str, record: Record) -> None:
         def put() -> None:
@@ -227,7 +234,6 @@ class Channel:
         """The asset's last position among the records [start, end)."""
         usual = {
             "group.id": self._name,
-            "isolation.level": READ_COMMITTED,
             # By default the brokers wait half a second for more before they tell that it ends.
             "fetch.wait.max.ms": "10",
         }
@@ -237,6 +243,7 @@ class Channel:
             enable_auto_commit=False,
             enable_partition_eof=True,
             auto_offset_reset="earliest",
+            isolation_level=READ_COMMITTED,
         )
         found: bytes | None = None
         try:
@@ -250,9 +257,11 @@ class Channel:
                     continue
                 heard = time.monotonic()
                 error = message.error()
+                reached = message.offset() or 0
                 if error is None:
+                    self._brokers.answered()
                     own = message.key() == self._asset.encode()
-                    found = message.value() if own else found
+                    found, reached = message.value() if own else found, reached + 1
                 elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     # The client looks for its group, which nothing here goes by.
                     continue
@@ -260,7 +269,9 @@ class Channel:
                     raise self._forbidden("read from", "Read", self.topic.positions)
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise self._unwritable(error.str())
-                if error is not None or (message.offset() or 0) >= end - 1:
+                # Another broker that has come to lead the partition may tell an end before this one
+                # for a moment: what is missing is still to come.
+                if reached >= end:
                     return found
         finally:
             consumer.close()
@@ -276,6 +287,12 @@ class Channel:
                 return None
             if error.code() in _UNRIGHTED:
                 raise self._unrighted(error, making) from None
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise self._refused(
+                    "a window's record is larger than it takes. Leave out what makes windows large "
+                    "(collect, a long top_k), or let it take more: message.max.bytes in the "
+                    "topic's client, and max.message.bytes of the topic itself"
+                ) from None
             if error.code() in _FENCED:
                 raise ConflictError(
                     f"Another process brings '{self._asset}' out to {self.topic} by now."

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tidemark.base.errors import ConflictError, TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Place, Warehouse
+from tidemark_streaming.outage import engine_lost
 from tidemark_streaming.outbox.outbox import Emitted, Outbox
 
 EVERY = 0.5
@@ -42,20 +43,19 @@ def follow(
     """
     outbox, wait, done, fails = Outbox(warehouse, transform), EVERY, None, False
     while not ended.is_set():
-        head = warehouse.head(transform.table)
-        if head is not None and head != done:
-            try:
+        try:
+            head = warehouse.head(transform.table)
+            if head is not None and head != done:
                 emitted = outbox.emit()
-            except ConflictError as error:
-                failed(error)
-                wait, fails = ELSEWHERE, True
-            except TidemarkError as error:
-                failed(error)
-                wait, fails = min(wait * 2, LONGEST), True
-            else:
                 if emitted.transactions or fails:
                     told(emitted)
                 done, wait, fails = head, EVERY, False
+        except ConflictError as error:
+            failed(error)
+            wait, fails = ELSEWHERE, True
+        except TidemarkError as error:
+            failed(error)
+            wait, fails = min(wait * 2, LONGEST), True
         ended.wait(wait)
 
 
@@ -72,18 +72,22 @@ def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehou
     log = logging.getLogger(__name__)
 
     def work() -> None:
+        tables: Warehouse | None = None
         while True:
             try:
+                # Each opened anew is one more session of the engine, until the process ends.
+                tables = tables or opened()
                 follow(
-                    opened(),
+                    tables,
                     transform,
                     threading.Event(),
                     lambda e: log.info("%s: %s records out", transform.name, e.records),
                     lambda error: log.warning("%s", error),
                 )
-            except Exception:
+            except Exception as error:
                 # A table may be dropped and made anew under it, or a disk be full.
                 log.exception("The outbox of %s begins again", transform.name)
+                tables = None if engine_lost(error) else tables
                 time.sleep(LONGEST)
 
     _attended[name] = threading.Thread(target=work, name=f"outbox {name}", daemon=True)

@@ -1,8 +1,9 @@
 """What is read ahead is what would have been read, and one thing at a time."""
 
+from _thread import interrupt_main
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
-from threading import Event, Lock, current_thread, main_thread
+from threading import Event, Lock, Timer, current_thread, main_thread
 
 import pytest
 
@@ -20,6 +21,10 @@ class Slow:
         self.may, self.asked = Event(), Event()
         self.reads: list[tuple[str, bool]] = []
         self._one = Lock()
+
+    @property
+    def reading(self) -> bool:
+        return self._one.locked()
 
     def __call__(self, positions: Sequence[str], enough: Event) -> int:
         assert self._one.acquire(blocking=False), "two are read at once"
@@ -69,6 +74,18 @@ def test_what_fails_does_so_when_it_is_asked_for() -> None:
     with pytest.raises(ValueError, match="gone"):
         ahead.take(["!"])
     assert ahead.take(["5"]) == 5
+
+
+def test_what_was_interrupted_is_given_up_too() -> None:
+    slow = Slow()
+    ahead = Ahead(slow)
+    ahead.begin(["1"])
+    assert slow.asked.wait(10)
+    Timer(0.2, interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        ahead.take(["1"])
+    ahead.begin([])
+    assert not slow.reading
 
 
 def test_the_next_records_are_read_while_those_before_are_worked_on(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tidemark.define.watermarks import Perfect, PerPartition
+from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import KafkaFeed, losses, position
 from tidemark_streaming.kafka.play import Played
@@ -109,3 +110,21 @@ def test_what_a_new_partition_lost_before_it_was_read_is_told() -> None:
     grown = {"t": Topic("id", {0: (1, 2), 1: (3, 7), 2: (0, 4)})}
     told = "offsets 0 to 2 of t-1, 3 in all, were removed by its retention"
     assert losses.between(of(2), grown) == [losses.Loss(told, 3)]
+
+
+def test_a_partition_that_a_look_does_not_see_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker whose metadata lags leaves out partitions that were added."""
+    feed = KafkaFeed(replace(CLICKS, watermark=Perfect()), ["t"])
+    timeline = list[Arrival]()
+    brought = list[int]()
+    for seen in (of(10, 5), of(12), of(12, 6)):
+        monkeypatch.setattr(
+            "tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_, seen=seen: seen
+        )
+        chunks = feed.pending(timeline)
+        brought.append(sum(position.count(position.read(c.position)) for c in chunks))
+        last = timeline[-1] if timeline else None
+        timeline += fold(feed.source, last, chunks, {}, "{}", 1)
+    assert brought == [15, 2, 1]

@@ -1,0 +1,23 @@
+"""Whether a port speaks Kafka without TLS."""
+
+import socket
+import struct
+from contextlib import suppress
+
+DEADLINE = 3.0
+"""Seconds that it has for an answer."""
+
+_NUMBER = 7
+_ASKED = struct.pack(">hhih", 18, 0, _NUMBER, -1)
+"""Which versions of its requests it knows, asked by a client without a name; of Kafka's protocol
+the one question that needs nothing else."""
+
+
+def speaks_kafka(host: str, port: int, deadline: float = DEADLINE) -> bool:
+    """Whether it answers that question."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=deadline) as connection:
+        connection.settimeout(deadline)
+        connection.sendall(struct.pack(">i", len(_ASKED)) + _ASKED)
+        head = connection.recv(8, socket.MSG_WAITALL)
+        return len(head) == 8 and struct.unpack(">ii", head)[1] == _NUMBER
+    return False
