@@ -69,7 +69,9 @@ def test_what_a_client_complained_of_once_explains_nothing_later(topics: Topics)
     there = channel(topics, topics.unused())
     there._brokers.complain(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     there.open()
-    assert there._unwritable("no answer").passing
+    later = there._unwritable("no answer")
+    assert "can't be written: no answer" in str(later)
+    assert later.passing
     # One that was let in is waited for, as brokers that start may not know their users yet.
     there._brokers.complain(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     refused = there._unwritable("no answer")
