@@ -18,7 +18,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.testing.small_engine import INTERPRETING, TEST_HOME, kept_or_new
+from tidemark_streaming.testing.small_engine import INTERPRETING, kept_or_new
 from topics import Topics
 
 TESTS = Path(__file__).parent
@@ -26,6 +26,9 @@ STATUS = pytest.StashKey[int]()
 COMMITTER = "TIDEMARK_TEST_COMMITTER"
 """A variable: who commits to the tables of `warehouse` and `shared`, `direct` or `engine`; by
 default who is right for the place."""
+BROKER = "TIDEMARK_TEST_BROKER"
+"""A variable: the home of a broker that is kept, for who runs a few tests again and again; another
+one than the engine's, in whose files tests look for what no file may have."""
 HOMES = "TIDEMARK_TEST_HOMES"
 """A variable: the folder of the engines' homes, one for each process of tests."""
 
@@ -107,10 +110,10 @@ def spark(engine: Settings) -> Iterator[SparkSession]:
 def topics() -> Iterator[Topics]:
     """The topics of a real broker, which runs as long as the tests of this process.
 
-    With `TIDEMARK_TEST_HOME` it is the broker of that home (and of `TIDEMARK_KAFKA_PORT`), started
-    where it does not run and kept afterwards.
+    With `TIDEMARK_TEST_BROKER` it is the broker of that home (and of `TIDEMARK_KAFKA_PORT`),
+    started where it does not run and kept afterwards.
     """
-    if kept := os.environ.get(TEST_HOME):
+    if kept := os.environ.get(BROKER):
         settings = Settings(home=Path(kept))
     else:
         home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))

@@ -185,12 +185,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tidemark-mutants-") as folder:
         root = copied(Path(folder))
         # Engine and broker are started by the first tests that ask, and kept for all others.
-        home = Settings(
-            home=Path(folder) / "home",
-            engine_port=free_port(),
-            engine_archive=False,
-            kafka_port=free_port(),
-        )
+        home = Settings(home=Path(folder) / "home", engine_port=free_port(), engine_archive=False)
+        kafka = Settings(home=Path(folder) / "broker", kafka_port=free_port())
         # The copy's packages come before those of this checkout, which are installed.
         paths = [root / part for part in ("platform", "streaming", "assets")]
         env = os.environ | {
@@ -198,7 +194,8 @@ def main() -> int:
             "TIDEMARK_TEST_HOME": str(home.home),
             "TIDEMARK_ENGINE_PORT": str(home.engine_port),
             "TIDEMARK_ENGINE_MEMORY": "2g",
-            "TIDEMARK_KAFKA_PORT": str(home.kafka_port),
+            "TIDEMARK_TEST_BROKER": str(kafka.home),
+            "TIDEMARK_KAFKA_PORT": str(kafka.kafka_port),
             # The engine's Python workers would keep modules that have a fault.
             "TIDEMARK_ENGINE_CONF": "spark.python.worker.reuse=false",
         }
@@ -207,7 +204,7 @@ def main() -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
         finally:
-            broker.process(home).stop()
+            broker.process(kafka).stop()
             engine.stop(home)
 
 
