@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import INFINITY, duration
+from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import DEAD, is_dead
@@ -72,6 +72,8 @@ def is_plain(source: Source, rows: pa.Table) -> bool:
 def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
     """The same, of such rows."""
     by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
+    possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
+    times = pc.if_else(possible, times, None)
     if source.ahead is not None:
         latest = pa.array([c.arrived_at + duration(source.ahead) for c in chunks], pa.int64())
         times = pc.if_else(pc.less_equal(times, latest.take(rows["chunk"])), times, None)
@@ -101,12 +103,13 @@ def _by_engine(
     source: Source, rows: DataFrame, chunks: Sequence[Chunk], given: Sequence[str]
 ) -> dict[int, Facts]:
     event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
+    clock = F.lit(None).cast("bigint")
     if source.ahead is not None:
-        # What is dated too far ahead says nothing of how far the source is.
         clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
-        clock = rows.sparkSession.createDataFrame(clocks, "chunk INT, _clock BIGINT")
-        rows = rows.join(F.broadcast(clock), "chunk")
-        rows = rows.withColumn(source.event_time, source.happened(F.col("_clock")))
+        known = rows.sparkSession.createDataFrame(clocks, "chunk INT, _clock BIGINT")
+        rows, clock = rows.join(F.broadcast(known), "chunk"), F.col("_clock")
+    # What is not believed says nothing of how far the source is.
+    rows = rows.withColumn(source.event_time, source.happened(clock))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
     reason = F.col(f"{DEAD}.reason") if DEAD in given else F.lit(None).cast("string")

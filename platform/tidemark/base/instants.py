@@ -17,6 +17,10 @@ INFINITY = 253_402_300_799_999_999
 BEGINNING = -62_135_596_800_000_000
 """0001-01-01T00:00:00Z: the start of the window that holds all of time."""
 
+EARLIEST, LATEST = -62_104_060_800_000_000, 253_370_764_800_000_000
+"""The years 2 to 9998, [EARLIEST, LATEST): when events can have happened. The windows that hold
+one, of up to a year, lie within all of time; beyond it a window would never close."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {
     "microsecond": 1,

@@ -4,8 +4,8 @@ An event is a duplicate if the log has, at an earlier (arrival, position), an ev
 that happened at most a horizon before or after it. That is a function of the log alone, so the
 verdict is the same in every run, however the arrivals are cut, and a run need look back no further
 than the horizon. Every earlier event of the log counts, also one that came too late or was a
-duplicate itself. An event without an id, or without an event time, is never a duplicate, and makes
-none.
+duplicate itself. An event without an id, or without an event time that is believed, is never a
+duplicate, and makes none.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -30,7 +30,8 @@ def marked(
     Args:
         start, end: only what happened in [start, end), in microseconds; None is no bound.
     """
-    time, ids = F.col(f"`{log.source.event_time}`"), [F.col(f"`{c}`") for c in unique.by]
+    time = log.source.happened(F.unix_micros("arrived_at"))
+    ids = [F.col(f"`{c}`") for c in unique.by]
     rows = log.read(
         after,
         through,
@@ -41,7 +42,8 @@ def marked(
         oldest, newest = span
         earlier = log.read(-1, after, oldest - unique.within, newest + unique.within + 1)
         # Of all that is within the horizon, few columns of the few rows that bear one of the ids.
-        few = earlier.select(*dict.fromkeys([*unique.by, log.source.event_time, *ORDER]))
+        needed = [*unique.by, log.source.event_time, "arrived_at", *ORDER]
+        few = earlier.select(*dict.fromkeys(needed))
         few = few.join(rows.select(*ids), list(unique.by), "left_semi")
         rows = rows.unionByName(few, allowMissingColumns=True)
     told = F.lit(True)

@@ -27,6 +27,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
     reason = (
         F.when(F.col("unparsed").isNotNull(), "unparsable")
         .when(verdict != judge.NO_EVENT_TIME, "too_late")
+        .when(~transform.source.possible, "impossible_time")
         .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "dated_ahead")
         .otherwise("no_event_time")
     )

@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import duration
+from tidemark.base.instants import EARLIEST, LATEST, duration
 from tidemark.define.protection import Protection
 from tidemark.define.watermarks import Watermark
 
@@ -63,7 +63,8 @@ class Source:
         ahead: how far ahead of its arrival an event may be dated, as in `"5 minutes"`. An event
             that is dated further ahead is taken for one without an event time: it moves no
             watermark, is in no window, and goes to the late tables as `dated_ahead`. By default any
-            date is believed, and one event of the year 2099 moves a watermark there for good.
+            date of the years 2 to 9998 is believed, and one event of the year 2099 moves a
+            watermark there for good.
         protect: how columns, or `correlation_id`, are protected before anything is written; a log
             keeps that as it keeps its columns.
 
@@ -152,15 +153,22 @@ class Source:
 
     def happened(self, arrived_at: Column) -> Column:
         """When an event happened, a TIMESTAMP, as far as that is believed: null without an event
-        time, and where it is dated too far ahead of its arrival.
+        time, with an impossible one, and where it is dated too far ahead of its arrival.
 
         Args:
             arrived_at: the clock at its arrival, BIGINT microseconds.
         """
         time = F.col(f"`{self.event_time}`")
-        if self.ahead is None:
-            return time
-        return F.when(F.unix_micros(time) <= arrived_at + duration(self.ahead), time)
+        believed = self.possible
+        if self.ahead is not None:
+            believed = believed & (F.unix_micros(time) <= arrived_at + duration(self.ahead))
+        return F.when(believed, time)
+
+    @property
+    def possible(self) -> Column:
+        """Whether an event can have happened at its event time: in a year from 2 to 9998."""
+        micros = F.unix_micros(F.col(f"`{self.event_time}`"))
+        return (micros >= EARLIEST) & (micros < LATEST)
 
     @property
     def log_table(self) -> str:

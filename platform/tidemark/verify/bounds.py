@@ -86,7 +86,7 @@ def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Late
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
     newest = warehouse.spark.createDataFrame(_newest_before(timeline), _NEWEST)
     rows = log.read(-1, timeline[-1].arrival).join(F.broadcast(newest), "arrival")
-    time = F.unix_micros(F.col(f"`{source.event_time}`"))
+    time = F.unix_micros(source.happened(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col("newest") - time, F.lit(0)))
     facts = rows.select(lag.alias("lag")).agg(*_measures(F.col("lag"))).collect()[0]
     rows_, events, greatest, points, *lost = facts

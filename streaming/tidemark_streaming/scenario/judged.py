@@ -11,7 +11,15 @@ from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tidemark.base.instants import BEGINNING, EPOCH, INFINITY, as_datetime, duration
+from tidemark.base.instants import (
+    BEGINNING,
+    EARLIEST,
+    EPOCH,
+    INFINITY,
+    LATEST,
+    as_datetime,
+    duration,
+)
 from tidemark.define import watermarks
 from tidemark.define.watermarks import Punctuated
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
@@ -196,7 +204,9 @@ def _event_time(scenario: Scenario, arrival: ScenarioArrival, row: tuple[Any, ..
     """When an event happened, as far as the source believes it."""
     source = scenario.source
     time = row[list(source.columns).index(source.event_time)]
-    if time is None or source.ahead is None:
+    if time is None or not EARLIEST <= time < LATEST:
+        return None
+    if source.ahead is None:
         return time
     return time if time <= arrival.clock + duration(source.ahead) else None
 
