@@ -24,6 +24,30 @@ def test_the_rows_of_a_condition_are_read(table: DeltaTable) -> None:
     assert sorted(rows["n"].to_pylist()) == [10, 11, 12]
 
 
+@pytest.mark.parametrize(
+    ("kind", "far"),
+    [
+        (pa.timestamp("us", "UTC"), 1_700_000_000_000_000_000),
+        (pa.timestamp("us", "UTC"), -62_167_219_200_000_000),
+        (pa.date32(), 3_700_000),
+    ],
+)
+def test_a_row_beside_one_beyond_the_year_9999_is_found(
+    tmp_path: Path, kind: pa.DataType, far: int
+) -> None:
+    plain = pa.int32() if pa.types.is_date(kind) else pa.int64()
+    for number in range(3):
+        values = pa.array([number, far], plain).cast(kind)
+        rows = pa.table({"at": values, "n": pa.array([number, number + 10])})
+        write_deltalake(tmp_path / "fares", rows, mode="append")
+    at, table = ds.field("at"), DeltaTable(tmp_path / "fares")
+    one, two = (pa.scalar(number, plain).cast(kind) for number in (1, 2))
+    assert scan.rows(table, ["n"], at == one)["n"].to_pylist() == [1]
+    assert scan.rows(table, ["n"], (at >= one) & (at < two))["n"].to_pylist() == [1]
+    assert scan.rows(table, ["n"], ds.field("n") > 11)["n"].to_pylist() == [12]
+    assert scan.rows(table).num_rows == 6
+
+
 def test_no_thread_is_left_with_a_file_of_python_s(
     table: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

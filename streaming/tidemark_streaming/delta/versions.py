@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import arrow_schema, spark_schema
 
@@ -175,7 +176,7 @@ def _file(add: dict[str, Any]) -> File:
 def _files(table: DeltaTable) -> list[File]:
     """All files of a table."""
     by = table.metadata().partition_columns
-    told = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    told = statistics.files(table)
     return [
         File(
             unquote(add["path"]),

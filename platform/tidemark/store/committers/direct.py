@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidemark.base.errors import ConflictError, TidemarkError
+from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import as_fetched, fetch
 from tidemark.store.committers import listed
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
@@ -374,7 +374,7 @@ class Direct:
         if version % _FOLD_EVERY:
             return
         # What was committed stands, whatever becomes of this; `maintain` tells what is wrong.
-        with suppress(TidemarkError, DeltaError, OSError, pa.ArrowException):
+        with suppress(Exception):
             fold(self._tables.afresh(table), _FOLD_TARGET, most=_FOLD_FILES)
 
 

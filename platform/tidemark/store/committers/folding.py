@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidemark.store.committers import statistics
 from tidemark.store.committers.committer import Folded
 from tidemark.store.committers.staged import File, file_system
 from tidemark.store.rows import arrow_schema
@@ -41,7 +42,7 @@ def fold(opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = Fals
     Raises:
         CommitFailedError: another commit came meanwhile; nothing was changed.
     """
-    listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+    listed = statistics.files(opened)
     small = sorted(
         (file for file in listed if file["size_bytes"] < target // SMALL),
         key=lambda file: (file["modification_time"], file["path"]),

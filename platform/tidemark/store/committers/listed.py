@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Condition
 from tidemark.store.rows import SENT, arrow_schema, frame, spark_schema
@@ -104,5 +105,5 @@ def _load(
 
 def _files(opened: DeltaTable, bounds: Sequence[Condition]) -> list[_File]:
     """The table's files that may hold rows within the bounds."""
-    listed = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
+    listed = statistics.files(opened)
     return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame
+
+from tidemark.store.committers import statistics
 
 _MICROS = "spark.sql.parquet.outputTimestampType"
 
@@ -40,7 +42,7 @@ class File:
 
     def added(self, *, changes: bool = True) -> AddAction:
         """The action that makes it part of the table; whether that changes the table's rows."""
-        told = json.dumps(_statistics(self.footer))
+        told = json.dumps(statistics.of(self.footer))
         return AddAction(self.path, self.size, {}, self.modified, changes, told)
 
 
@@ -140,36 +142,3 @@ def file_system(place: str) -> tuple[pafs.FileSystem, str]:
         return pafs.LocalFileSystem(), place.rstrip("/")
     system, path = pafs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
     return system, path.rstrip("/")
-
-
-def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
-    """The least and greatest whole numbers and instants of a file, and how many nulls it has: what
-    a reader passes over files by."""
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
-    for place in range(footer.num_columns):
-        chunks = [group.column(place) for group in groups]
-        name, known = chunks[0].path_in_schema, [c.statistics for c in chunks]
-        if "." in name or not all(s is not None and s.has_null_count for s in known):
-            continue
-        nulls[name] = sum(s.null_count for s in known)
-        told = [s for s in known if s.has_min_max]
-        if len(told) < sum(s.num_values > 0 for s in known) or not told:
-            continue
-        low, high = min(s.min for s in told), max(s.max for s in told)
-        if isinstance(low, datetime):
-            least[name], most[name] = _instant(low), _instant(high)
-        elif isinstance(low, int) and not isinstance(low, bool):
-            least[name], most[name] = low, high
-    return {
-        "numRecords": footer.num_rows,
-        "minValues": least,
-        "maxValues": most,
-        "nullCount": nulls,
-    }
-
-
-def _instant(value: datetime) -> str:
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,69 @@
+"""What a table's log tells of its files: the extremes of their columns, written and read.
+
+Python holds instants and dates of the years 1 to 9999, and Parquet others too: of those nothing is
+told, so that a reader passes over no file by them.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+BEYOND = (OverflowError, ValueError)
+"""What Python says of an instant or a date that it can't hold."""
+
+
+def files(opened: DeltaTable) -> list[dict[str, Any]]:
+    """A table's files as its log lists them, with their statistics."""
+    listed = pa.table(opened.get_add_actions(flatten=True))
+    try:
+        return listed.to_pylist()
+    except BEYOND:
+        columns = {name: [_held(value) for value in listed[name]] for name in listed.column_names}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _held(value: "pa.Scalar[Any]") -> object:
+    try:
+        return value.as_py()
+    except BEYOND:
+        return None
+
+
+def of(footer: pq.FileMetaData) -> dict[str, Any]:
+    """The least and greatest whole numbers and instants of a file, and how many nulls it has: what
+    a reader passes over files by."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    groups = [footer.row_group(n) for n in range(footer.num_row_groups)]
+    for place in range(footer.num_columns):
+        chunks = [group.column(place) for group in groups]
+        name, known = chunks[0].path_in_schema, [c.statistics for c in chunks]
+        if "." in name or not all(s is not None and s.has_null_count for s in known):
+            continue
+        nulls[name] = sum(s.null_count for s in known)
+        told = [s for s in known if s.has_min_max]
+        if len(told) < sum(s.num_values > 0 for s in known) or not told:
+            continue
+        try:
+            low, high = min(s.min for s in told), max(s.max for s in told)
+        except BEYOND:
+            continue
+        if isinstance(low, datetime):
+            least[name], most[name] = _instant(low), _instant(high)
+        elif isinstance(low, int) and not isinstance(low, bool):
+            least[name], most[name] = low, high
+    return {
+        "numRecords": footer.num_rows,
+        "minValues": least,
+        "maxValues": most,
+        "nullCount": nulls,
+    }
+
+
+def _instant(value: datetime) -> str:
+    # As `strftime` has it, a year has fewer digits than four where they are enough.
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
