@@ -13,6 +13,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.uniqueness import Unique
 from tidemark.define.windows import Session
+from tidemark.quality import results
 from tidemark.run import erase as erasing
 from tidemark.run.erase import erase
 from tidemark.store import erasures
@@ -56,6 +57,7 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
     assert (first["who"], first["quality"]) == ("b", "passed")
     place = Path(warehouse.path(""))
     assert found(place, ANN)
+    assert any(told["failures"] for told in warehouse.take(results.TABLE).to_pylist())
 
     look = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'", dry_run=True)
     did = erase(warehouse, READINGS, EVERY, f"sensor = '{ANN}'")
@@ -70,6 +72,13 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
     # What was Ann's duplicate counts now.
     (third,) = (r for r in rows if r["window_start"].timestamp() * 1e6 == T0 + 2 * MINUTE)
     assert third["n"] == 2
+    # What checks told of before is told no more, and what they tell of now is.
+    told = [
+        (r["mode"], r["observed"], r["failures"]) for r in warehouse.take(results.TABLE).to_pylist()
+    ]
+    before = [each for each in told if each[0] == "incremental"]
+    assert before == [("incremental", results.SILENT, [])] * 2
+    assert all(text != results.SILENT for mode, text, _ in told if mode == "erasure")
 
     gone = erasures.erased(warehouse, READINGS)
     rows = warehouse.take(READINGS.log_table)["arrival"].to_pylist()
