@@ -26,7 +26,8 @@ RECORD = {
 """The columns in which a source keeps what Kafka says of a record: those of them that it has.
 
 `kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
-`CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too.
+`CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too. `kafka_headers` is null where the
+name of one is no UTF-8, which nobody can read.
 """
 
 PLACES: Mapping[str, Callable[[str, int], str]] = {
@@ -116,7 +117,8 @@ def column(name: str, kind: str, source: Source) -> Column:
 
 
 def header(name: str | None) -> Column:
-    """The first value of a header, as text; null without the name of one."""
+    """The first value of a header, as text; null without the name of one, and where the headers
+    can't be read."""
     if name is None:
         return F.lit(None).cast("string")
     found = F.filter("headers", lambda header: header["key"] == name)

@@ -76,7 +76,7 @@ class KafkaFeed:
         format: of the values: json, objects with the source's columns; or `Avro`, `Protobuf`.
         options: the engine's options of JSON, such as `timestampFormat`.
         correlation: the header that holds an event's correlation id. Without it, or where a record
-            does not have it, that is `topic-partition-offset`.
+            does not have it or its headers can't be read, that is `topic-partition-offset`.
         client: more properties of Kafka's client, as librdkafka names them. A password is a
             `secret("env:NAME")` or a `secret("file:PATH")`, which is read when it connects.
         rows: offsets that one arrival brings at most, fewer where the records before were large

@@ -73,12 +73,14 @@ def _headers(
     kept: bool,
     correlation: str | None,
     ways: Mapping[str, Change],
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]] | None:
     """The headers that the source keeps, if it does, and the one with the correlation id, which is
-    protected as the others are unless it is in a way of its own."""
+    protected as the others are unless it is in a way of its own; None where they can't be read."""
+    if headers is None:
+        return None
     usual = ways.get("kafka_headers", _unchanged)
     own = ways.get(CORRELATION, usual)
-    told = [(h["key"], h["value"]) for h in headers or ()]
+    told = [(h["key"], h["value"]) for h in headers]
     return [
         {"key": k, "value": None if v is None else (own if k == correlation else usual)(v)}
         for k, v in told

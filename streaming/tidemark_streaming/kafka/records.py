@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from operator import methodcaller
 from threading import Event
 from typing import Any, Protocol
 
@@ -91,7 +92,8 @@ class Reader:
         `chunk`.
 
         Offsets that hold no record (a transaction's marks, what compaction removed) are passed
-        over. `position` is the record's place in its chunk, by partition and offset.
+        over. `position` is the record's place in its chunk, by partition and offset. `headers` is
+        null where the name of one of them is no UTF-8.
 
         Args:
             wanted: the columns that are asked for; of the others those are null that cost time.
@@ -261,10 +263,25 @@ def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
 
 
 def _headers(found: Sequence[_Record]) -> "list[Any]":
-    told = [m.headers() for m in found]
+    told = [_told(m) for m in found]
     if not any(told):
-        return [()] * len(told)
-    return [[{"key": k, "value": v} for k, v in headers or ()] for headers in told]
+        return told
+    return [t if t is None else [{"key": k, "value": v} for k, v in t] for t in told]
+
+
+def _told(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":
+    """The headers of a record; None where the name of one is no UTF-8, which Kafka does not ask of
+    producers: the client can't say them then, and is not to be asked for them a second time."""
+    try:
+        return _asked(record) or ()
+    except (SystemError, UnicodeDecodeError):
+        return None
+
+
+_asked = methodcaller("headers")
+"""Asks for headers. The client gives some and sets an error at once where it can't decode them;
+Python looks for that in calls by functions as this one, and not where it has adapted a call to what
+it calls, so that damaged ones would come from there, and the error at some place behind."""
 
 
 def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
