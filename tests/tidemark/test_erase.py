@@ -1,5 +1,6 @@
 """An erasure: events leave the log, and nothing that was computed from them stays."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from runs import run_all
 from searched import found
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, published, reference, renamed
 from tidemark import quality as q
-from tidemark.base.errors import DefinitionError
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.uniqueness import Unique
 from tidemark.define.windows import Session
@@ -47,6 +48,16 @@ ARRIVALS = [
     [at(2, ANN, 13), at(3, "b", 14), at(400, "c", 15)],
 ]
 HERS = {(a, p) for a, some in enumerate(ARRIVALS) for p, e in enumerate(some) if e.key == ANN}
+
+
+def killed_at(point: str) -> Callable[[str], None]:
+    """What ends an erasure at a fail point."""
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise KeyboardInterrupt
+
+    return reach
 
 
 def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None:
@@ -107,12 +118,8 @@ def test_killed_anywhere_it_is_ended_by_the_next(
     # Each time somebody else.
     where = {"erasure": f"sensor = '{ANN}'", "erased": "value = 3"}[point]
 
-    def killed(reached: str) -> None:
-        if reached == point:
-            raise KeyboardInterrupt
-
     with monkeypatch.context() as dying:
-        dying.setattr(erasing, "reach", killed)
+        dying.setattr(erasing, "reach", killed_at(point))
         with pytest.raises(KeyboardInterrupt):
             erase(shared, READINGS, [asset], where)
     done = erase(shared, READINGS, [asset], where)
@@ -120,6 +127,30 @@ def test_killed_anywhere_it_is_ended_by_the_next(
     assert (done.resumed, done.events) == (int(gone), 0 if gone else len(HERS))
     assert parity(shared, asset).equal
     assert erasures.unended(shared, READINGS) == []
+
+
+@pytest.mark.parametrize("defined", [True, False])
+def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, defined: bool
+) -> None:
+    ingest(warehouse, READINGS, ARRIVALS)
+    run_all(warehouse, KEYED)
+    with monkeypatch.context() as dying:
+        dying.setattr(erasing, "reach", killed_at("erased"))
+        with pytest.raises(KeyboardInterrupt):
+            erase(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
+    with pytest.raises(DataError, match="or remove its tables \\(keyed_state, keyed, keyed_late"):
+        erase(warehouse, READINGS, [], "value = 15")
+    # A drop that is killed leaves some tables, but no state.
+    for table in KEYED.tables if not defined else [KEYED.state_table]:
+        warehouse.drop(table)
+    done = erase(warehouse, READINGS, [KEYED] if defined else [], "value = 15")
+    assert (done.resumed, done.events) == (1, 1)
+    assert erasures.unended(warehouse, READINGS) == []
+    assert not any(warehouse.exists(table) for table in KEYED.tables)
+    if defined:
+        run_all(warehouse, KEYED)
+        assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS | {(3, 2)})
 
 
 def test_a_condition_that_cannot_be_read_is_one_sentence(shared: Warehouse) -> None:

@@ -39,6 +39,9 @@ from tidemark.store.maintenance import own_tables
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
+OWN = ("_state", "", "_panes", "_quarantine", "_late", "_late_loss")
+"""The tables of an asset that counts events, after its name; the state first, as it is dropped."""
+
 MOST = 1000
 """Windows of an outlet that are listed; all are counted."""
 
@@ -147,7 +150,7 @@ def erase(
         log.recover()
         for left in erasures.unended(warehouse, source):
             tell("end an erasure that was killed")
-            resumed += _end(log, counted, rolled, left, then, tell)
+            resumed += _end(log, definitions, left, then, tell)
         for each in counted:
             # So no run has an event in its hands that is to go, and each definition is its tables'.
             tell(f"take in what {each.name} has not seen")
@@ -189,7 +192,7 @@ def erase(
             _leave(log, erasure, events, place)
             reach("erased")
     if not nothing:
-        _end(log, counted, rolled, erasure, then, tell)
+        _end(log, definitions, erasure, then, tell)
     # At the end: the engine goes on for a moment with what a killed process had asked of it.
     swept = claims.sweep(warehouse.path(SCRATCH))
     return replace(found, swept=swept.gone, unswept=swept.left)
@@ -305,8 +308,7 @@ def _arrivals(ranges: Ranges) -> str:
 
 def _end(
     log: Log,
-    counted: Sequence[Definition],
-    rolled: Sequence[Definition],
+    definitions: Sequence[Definition],
     erasure: Erasure,
     then: Callable[[], None] | None,
     tell: Tell,
@@ -316,17 +318,16 @@ def _end(
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
         erasures.note(warehouse, erasure, VOID)
         return False
+    counted, rolled = _run_before(warehouse, log.source, definitions)
     known = {d.name: d for d in counted}
+    defined = [d.name for d in definitions if d.source.name == log.source.name]
     for name, ranges in erasure.windows.items():
-        if name not in known:
-            raise DataError(
-                f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
-                "computed anew, and no such asset is defined any more: define it again, or remove "
-                "its tables."
-            )
-        tell(f"compute {name} anew")
         for table in _beside(warehouse, name):
             warehouse.drop(table)
+        if name not in known:
+            _clear(warehouse, name, erasure, defined=name in defined)
+            continue
+        tell(f"compute {name} anew")
         _anew(warehouse, known[name], ranges)
         reach("counted")
         for roll in (r for r in rolled if r.follows == name):
@@ -337,6 +338,25 @@ def _end(
         then()
     erasures.note(warehouse, erasure, ENDED)
     return True
+
+
+def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
+    """Leave nothing of an asset that was dropped since the erasure began: with its tables the
+    events went, and where it is defined, its next run counts anew.
+
+    Raises:
+        DataError: its tables are there, and no definition to compute them by.
+    """
+    left = [name + end for end in OWN if warehouse.exists(name + end)]
+    if left and not defined:
+        raise DataError(
+            f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
+            "computed anew, and no such asset is defined any more: define it again, or remove its "
+            f"tables ({', '.join(left)})."
+        )
+    for table in left:
+        # A drop that was killed had left it.
+        warehouse.drop(table)
 
 
 def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
