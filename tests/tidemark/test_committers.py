@@ -4,6 +4,7 @@ while a run takes it away does not bring it back."""
 from dataclasses import replace
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,7 +22,7 @@ from support import (
     some_arrivals,
 )
 from tidemark import quality as q
-from tidemark.base.errors import DataError
+from tidemark.base.errors import ConflictError, DataError
 from tidemark.base.settings import Settings
 from tidemark.compute.held import Scratch
 from tidemark.define.rollup import rollup
@@ -33,7 +34,7 @@ from tidemark.run import compute
 from tidemark.run.plan import Plan
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
-from tidemark.store.committers import Direct, Engine, atomic
+from tidemark.store.committers import Direct, Engine, Merge, atomic
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -155,3 +156,64 @@ def test_a_session_that_grew_while_it_was_released_comes_back_no_second_time(
     rows = [r.asDict() for r in warehouse.read(asset.table).collect()]
     # That of b is still open.
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]
+
+
+@pytest.mark.parametrize("committer", ["direct", "engine"])
+def test_rows_are_read_again_where_the_application_commits_meanwhile(
+    engine: Settings, spark: SparkSession, committer: str
+) -> None:
+    name, read = f"test_{uuid4().hex[:12]}", list[int]()
+    store = Warehouse(spark, engine.warehouse, name, registered=False, committer=committer)
+    store.create("t", "k STRING, n BIGINT")
+
+    def commit(version: int) -> None:
+        rows = pa.table({"k": ["run"], "n": [version]})
+        store.merge(rows, "t", Merge(on=("k",)), "app", version)
+
+    def rows() -> pa.Table:
+        found = store.take("t")
+        read.extend(found["n"].to_pylist())
+        if len(read) == 1:
+            commit(1)
+        return pa.table({"k": ["person"], "n": found["n"]})
+
+    commit(0)
+    assert store.merge_if(rows, "t", Merge(on=("k",)), "app") == 1
+    assert read == [0, 1]
+    assert sorted(store.take("t").to_pylist(), key=str) == [
+        {"k": "person", "n": 1},
+        {"k": "run", "n": 1},
+    ]
+
+
+class Contended(Engine):
+    """An engine that is not there, whose table others change while it merges."""
+
+    def __init__(self, others: int) -> None:
+        self.others, self.merged = others, list[int]()
+
+    def transaction(self, table: str, app: str) -> int:
+        return 0
+
+    def _merged(
+        self, table: str, rows: pa.Table, merge: Merge, app: str | None, version: int
+    ) -> int | None:
+        self.merged.append(rows["n"][0].as_py())
+        if len(self.merged) <= self.others:
+            raise ConflictError("Another run wrote it at the same time.")
+        return rows.num_rows
+
+
+def test_rows_are_read_again_where_the_engine_refuses_them() -> None:
+    read = 0
+
+    def rows() -> pa.Table:
+        nonlocal read
+        read += 1
+        return pa.table({"n": [read]})
+
+    there = Contended(others=2)
+    assert there.merge_if("t", rows, Merge(on=("n",)), "app") == 1
+    assert there.merged == [1, 2, 3]
+    with pytest.raises(ConflictError, match="Can't write table 't': others keep changing it"):
+        Contended(others=99).merge_if("t", rows, Merge(on=("n",)), "app")

@@ -7,6 +7,7 @@ session, so every merge is made in a session of its own that nothing else uses.
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, cast
 from uuid import uuid4
 
@@ -158,40 +159,31 @@ class Engine:
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
-        view = f"merge_{uuid4().hex}"
         if app is not None and self.transaction(table, app) >= version:
             return None
-        # A session of its own: nobody else sets, or finds, its transaction.
-        own = self._own({})
-        frame(own, rows if isinstance(rows, pa.Table) else fetch(rows)).createTempView(view)
-        if app is not None:
-            own.conf.set("spark.databricks.delta.write.txnAppId", app)
-            own.conf.set("spark.databricks.delta.write.txnVersion", str(version))
-        same = merge.matching().format(same="<=>")
-        sets = "*" if merge.only is None else ", ".join(f"{k} = {v}" for k, v in merge.only.items())
-        clauses = [
-            *([f"WHEN MATCHED AND {merge.delete} THEN DELETE"] if merge.delete else []),
-            *([f"WHEN MATCHED AND {merge.update} THEN UPDATE SET {sets}"] if merge.update else []),
-            *(
-                [f"WHEN NOT MATCHED AND {merge.insert} THEN INSERT *"]
-                if merge.insert is not None
-                else []
-            ),
-        ]
-        into = f"MERGE INTO delta.`{self._path(table)}` t USING {view} s ON {same}"
+        source = rows if isinstance(rows, pa.Table) else fetch(rows)
         for n in range(_ATTEMPTS):
             try:
-                with translated(f"write table '{table}'"):
-                    done = own.sql(" ".join([into, *clauses])).collect()
-                return int(done[0]["num_affected_rows"]) if done else None
+                return self._merged(table, source, merge, app, version)
             except ConflictError:
                 if n + 1 == _ATTEMPTS:
                     raise
         return None
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
-        # Delta refuses a merge whose table changed since it was read, in what it merges.
-        return self.merge(table, rows(), merge, None, 0) or 0
+        for _ in range(_ATTEMPTS):
+            # The merge does not carry it: Delta passes over a transaction that the table has, and
+            # would pass over the application's next commit for one that it has not.
+            standing = self.transaction(table, app)
+            found = rows()
+            source = found if isinstance(found, pa.Table) else fetch(found)
+            if self.transaction(table, app) != standing:
+                continue
+            # From its beginning on Delta refuses it where others change what it merges into; what
+            # they commit in the instant before that is not seen.
+            with suppress(ConflictError):
+                return self._merged(table, source, merge, None, 0) or 0
+        raise ConflictError(f"Can't write table '{table}': others keep changing it.")
 
     def changes(self, table: str, since: int) -> DataFrame:
         reader = self._spark.read.format("delta").option("readChangeFeed", "true")
@@ -313,6 +305,33 @@ class Engine:
         for key, value in settings.items():
             own.conf.set(key, value)
         return own
+
+    def _merged(
+        self, table: str, rows: pa.Table, merge: Merge, app: str | None, version: int
+    ) -> int | None:
+        """A merge that is tried once."""
+        view = f"merge_{uuid4().hex}"
+        # A session of its own: nobody else sets, or finds, its transaction.
+        own = self._own({})
+        frame(own, rows).createTempView(view)
+        if app is not None:
+            own.conf.set("spark.databricks.delta.write.txnAppId", app)
+            own.conf.set("spark.databricks.delta.write.txnVersion", str(version))
+        same = merge.matching().format(same="<=>")
+        sets = "*" if merge.only is None else ", ".join(f"{k} = {v}" for k, v in merge.only.items())
+        clauses = [
+            *([f"WHEN MATCHED AND {merge.delete} THEN DELETE"] if merge.delete else []),
+            *([f"WHEN MATCHED AND {merge.update} THEN UPDATE SET {sets}"] if merge.update else []),
+            *(
+                [f"WHEN NOT MATCHED AND {merge.insert} THEN INSERT *"]
+                if merge.insert is not None
+                else []
+            ),
+        ]
+        into = f"MERGE INTO delta.`{self._path(table)}` t USING {view} s ON {same}"
+        with translated(f"write table '{table}'"):
+            done = own.sql(" ".join([into, *clauses])).collect()
+        return int(done[0]["num_affected_rows"]) if done else None
 
     def _write(
         self,
