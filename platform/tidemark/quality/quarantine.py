@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.compute.compare import same_window
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
@@ -194,11 +194,13 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
     A window that a run changed meanwhile stays as that run left it: what is released is read after
     the published table was looked at, and a run that publishes in between makes it be read again.
+    What a run has withheld and not yet published to its end is not released: that run may take it
+    from the published table again.
 
     Raises:
         DefinitionError: a key that the asset has not.
         DataError: no such window is withheld.
-        ConflictError: a run changed them at the same time.
+        ConflictError: a run changes them at the same time, or was killed as it did.
     """
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
     rows, starts = _chosen(warehouse, transform, choice)
@@ -206,6 +208,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     def still_held() -> pa.Table:
         nonlocal rows, starts
         rows, starts = _chosen(warehouse, transform, choice)
+        _check_published(asset, rows)
         released = pa.array([RELEASED] * rows.num_rows, pa.string())
         return rows.append_column("quality", released).select(names)
 
@@ -263,6 +266,20 @@ def _chosen(
             f"list {transform.name}` shows those that are."
         )
     return rows, sorted(rows["window_start"].cast(pa.int64()).to_pylist())
+
+
+def _check_published(asset: Asset, rows: pa.Table) -> None:
+    """Refuse rows of a commit that is not published to its end."""
+    # Only now: what was published when the rows were read still is.
+    through = asset.published()
+    waiting = sum(seq > through for seq in rows["seq"].to_pylist())
+    if waiting:
+        name = asset.transform.name
+        raise ConflictError(
+            f"A run of '{name}' is publishing what it found of {waiting:,} of these windows: try "
+            f"again when it has ended. Where it was killed the next run ends it: `tidemark run "
+            f"{name}`."
+        )
 
 
 def _struct(rows: str, columns: list[str]) -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from runs import published_through
 from support import MINUTE, PER_MINUTE, READINGS, T0, Event, ingest, some_arrivals
 from tidemark import quality as q
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
@@ -186,6 +186,9 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
             with pytest.raises(KeyboardInterrupt):
                 incremental(warehouse, asset)
     assert published_through(warehouse, asset) == -1
+    # What waits for the next run is released after it.
+    with pytest.raises(ConflictError, match="the next run ends it: `tidemark run per_minute`"):
+        quarantine.release(warehouse, asset, Choice())
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
@@ -195,6 +198,36 @@ def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
         ("calm(0.1, events)", True),
         ("complete()", True),
     ]
+    assert quarantine.release(warehouse, asset, Choice()) == [T0]
+
+
+def test_nothing_is_released_of_a_run_that_is_publishing(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backfill has withheld a window, and replaces the published ones without it only then."""
+    ingest(warehouse, READINGS, [[reading(0.2, "a", 9), reading(0.4, "b", 1)]])
+    replace_, refused = warehouse.replace, list[str]()
+
+    def beside_a_person(rows: Rows, table: str, *place: Any, **others: Any) -> int | None:  # noqa: ANN401
+        if table == "per_minute":
+            with pytest.raises(ConflictError) as told:
+                quarantine.release(warehouse, BELOW_5, Choice())
+            refused.append(str(told.value))
+        return replace_(rows, table, *place, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(warehouse, "replace", beside_a_person)
+        backfill(warehouse, BELOW_5)
+    assert refused == [
+        "A run of 'per_minute' is publishing what it found of 1 of these windows: try again when "
+        "it has ended. Where it was killed the next run ends it: `tidemark run per_minute`."
+    ]
+    assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
+    assert withheld(warehouse) == [(0, "a", 1, 9.0, "held")]
+    assert quarantine.release(warehouse, BELOW_5, Choice()) == [T0]
+    decided = [(0, "a", 1, 9.0, "released"), (0, "b", 1, 1.0, "passed")]
+    assert (published(warehouse), withheld(warehouse)) == (decided, [])
+    assert parity(warehouse, BELOW_5).equal
 
 
 KINDS = [
