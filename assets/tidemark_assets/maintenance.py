@@ -9,7 +9,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.store.maintenance import DAY, Maintained, maintain
+from tidemark.store.maintenance import DAY, Maintained, maintain, troubles
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
@@ -42,12 +42,14 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
             for table in maintain(tidemark.warehouse, config.tables, retention=retention):
                 context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
                 done.append(table)
-        context.add_output_metadata(
-            {
-                "tables": dg.MetadataValue.md(told(done)),
-                "bytes freed": sum(table.freed for table in done),
-            }
-        )
+            context.add_output_metadata(
+                {
+                    "tables": dg.MetadataValue.md(told(done)),
+                    "bytes freed": sum(table.freed for table in done),
+                }
+            )
+            if (trouble := troubles(done)) is not None:
+                raise trouble
 
     @dg.job(
         name=names.own(NAME),

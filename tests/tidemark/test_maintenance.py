@@ -21,7 +21,7 @@ from tidemark.base.errors import ConflictError, DataError
 from tidemark.store.committers import Merge, Spared, direct, folding
 from tidemark.store.committers.staged import File
 from tidemark.store.conditions import Within
-from tidemark.store.maintenance import DAY, Maintained, maintain
+from tidemark.store.maintenance import DAY, Maintained, maintain, troubles
 from tidemark.store.warehouse import Warehouse
 
 NOW = time.time_ns() // 1000
@@ -327,6 +327,43 @@ def test_a_table_that_is_not_there_is_named(bare: Warehouse) -> None:
     Path(bare.path("stray")).mkdir()
     with pytest.raises(DataError, match=r"no table 'nope' of Tidemark's; there are: t\."):
         list(maintain(bare, ["nope"]))
+
+
+def test_a_table_that_is_dropped_meanwhile_is_left_out(
+    bare: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for table in ("u", "v_timeline", "w_state"):
+        made(bare, table, 2)
+    committer = bare.committer
+    there, properties = committer.tables(), committer.properties
+
+    def dropped(table: str) -> dict[str, str]:
+        told = properties(table)
+        if table != "t":
+            shutil.rmtree(bare.path(table))
+        return told
+
+    monkeypatch.setattr(committer, "tables", lambda: [*there, "x"])
+    monkeypatch.setattr(committer, "properties", dropped)
+    found = [done.table for done in maintain(bare)]
+    assert there == ["t", "u", "v_timeline", "w_state"]
+    assert found == ["t", "_scratch"]
+
+
+def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) -> None:
+    made(bare, "a", 3)
+    made(bare, "b", 3)
+    live(bare, "a")[0].unlink()
+    told, folded, *others = maintain(bare)
+    assert (told.table, folded, [each.table for each in others]) == (
+        "a",
+        Maintained("b", 3, 1),
+        ["t", "_scratch"],
+    )
+    assert "parquet" in told.trouble
+    trouble = troubles([told, folded, *others])
+    assert str(trouble).startswith("Not everything could be maintained. Table 'a': ")
+    assert troubles(others) is None
 
 
 def test_the_engine_maintains_where_it_commits(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -8,7 +8,7 @@ import pyarrow.fs as pafs
 
 from tidemark.define.definition import Definition
 from tidemark.store.committers.staged import file_system
-from tidemark.store.maintenance import CHECKPOINTS
+from tidemark.store.needed import CHECKPOINTS
 from tidemark.store.warehouse import Warehouse
 
 

@@ -63,8 +63,10 @@ def maintain(
         work.note = f"{len(found)} tables, {_size(sum(each.freed for each in found))} freed"
     if json:
         emit([asdict(each) for each in found])
-        return
-    _show(found, dry_run=dry_run)
+    else:
+        _show(found, dry_run=dry_run)
+    if (trouble := maintenance.troubles(found)) is not None:
+        raise trouble
 
 
 def drop(

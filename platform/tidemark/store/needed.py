@@ -1,0 +1,97 @@
+"""What somebody may still read of tables: the versions that maintenance keeps, however old."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+
+import pyarrow.fs as pafs
+
+from tidemark.store.committers import Committer
+from tidemark.store.committers.staged import file_system
+from tidemark.store.state import State
+from tidemark.store.warehouse import Warehouse
+
+CHECKPOINTS = "_checkpoints"
+"""The folder of a database for what continuous queries note: how far they have read."""
+
+T = TypeVar("T")
+
+
+def if_there(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
+    """What a look at a table gives; None where it has been dropped meanwhile."""
+    try:
+        return look(table)
+    except Exception:
+        if committer.head(table) is None:
+            return None
+        raise
+
+
+def kept(warehouse: Warehouse, tables: Iterable[str], since: int) -> dict[str, int]:
+    """The versions that tables had before switches since an instant, by the tables' names."""
+
+    def before(table: str) -> dict[str, int]:
+        state = State.named(warehouse, table)
+        switched = state.last().switched
+        swap = None
+        if switched > state.forgotten() and (commit := state.at(switched)).started >= since:
+            swap = commit.swap
+        return {} if swap is None else dict(swap.kept)
+
+    found: dict[str, int] = {}
+    for table in (t for t in tables if t.endswith("_state")):
+        found |= if_there(warehouse.committer, table, before) or {}
+    return found
+
+
+def recorded(warehouse: Warehouse, tables: Iterable[str]) -> dict[str, set[int]]:
+    """The versions of tables that arrivals have recorded, by the tables' names."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for timeline in (t for t in tables if t.endswith("_timeline")):
+        arrivals = if_there(warehouse.committer, timeline, warehouse.take)
+        texts = [] if arrivals is None else arrivals["references"].unique().to_pylist()
+        for name, version in (pair for text in texts if text for pair in json.loads(text).items()):
+            found[name].add(int(version))
+    return found
+
+
+def read(warehouse: Warehouse) -> dict[str, int]:
+    """How far the slowest reader of a table's changes has come, by the table's identity."""
+    found: dict[str, int] = {}
+    for table, version in [*_read_by_marts(warehouse), *_read_by_queries(warehouse)]:
+        found[table] = min(version, found.get(table, version))
+    return found
+
+
+def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
+    """What marts noted in their properties (`dbt_project/macros/changes.sql`)."""
+    spark, (location, database, *_, kind) = warehouse.spark, warehouse.place
+    marts = Warehouse(spark, location, f"{database}_marts", False, kind).committer
+    for mart in marts.tables():
+        properties = if_there(marts, mart, marts.properties) or {}
+        noted: dict[str, Any] = json.loads(properties.get("tidemark.read", "{}"))
+        yield from ((table, at) for table, at in noted.items() if isinstance(at, int))
+
+
+def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
+    """What the checkpoints of continuous queries say: the version to go on with."""
+    system, folder = file_system(warehouse.path(CHECKPOINTS))
+    every = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
+    newest: dict[str, pafs.FileInfo] = {}
+    for info in system.get_file_info(every):
+        path = PurePosixPath(info.path)
+        if path.parent.name == "offsets" and path.name.isdigit():
+            known = newest.setdefault(str(path.parent), info)
+            if int(path.name) > int(known.base_name):
+                newest[str(path.parent)] = info
+    for info in newest.values():
+        with system.open_input_stream(info.path) as file:
+            lines = file.readall().decode().splitlines()
+        for line in lines:
+            with suppress(ValueError):
+                offset = json.loads(line)
+                if isinstance(offset, dict) and "reservoirVersion" in offset:
+                    yield offset["reservoirId"], int(offset["reservoirVersion"]) - 1
