@@ -32,7 +32,8 @@ class Recording:
     Args:
         source: whose events they are; it has no column `arrives`.
         records: reads them: the source's columns, and `arrives`, when each arrived. That and the
-            event time are timestamps in UTC of whole seconds; the rest is written as it is.
+            event time, which may be missing, are timestamps in UTC of whole seconds; the rest is
+            written as it is.
     """
 
     source: Source
@@ -84,6 +85,8 @@ class Recording:
             raise DefinitionError("A speed is more than zero.")
         records = self.records().sort_values(ARRIVES, kind="stable", ignore_index=True)
         arrived = _micros(records[ARRIVES])
+        if not len(arrived) and (start is None or end is None):
+            return
         begin = _floor(int(arrived[0]), _DAY) if start is None else instant(start)
         stop = int(arrived[-1]) + 1 if end is None else instant(end)
         stop = stop if days is None else min(stop, begin + days * _DAY)
@@ -100,9 +103,10 @@ class Recording:
         return FileFeed(self.source, landing, format="csv", options={"header": True})
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
-        """The source's columns, the event time as text."""
+        """The source's columns, the event time as text: none where there is none."""
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
-        text = np.datetime_as_string(happened, unit="s", timezone="UTC")
+        text = np.datetime_as_string(happened, unit="s", timezone="UTC").astype(object)
+        text[np.isnat(happened)] = None
         return records.assign(**{self.source.event_time: text})[list(self.source.columns)]
 
     def _name(self, opens: int, step: int) -> str:

@@ -48,6 +48,24 @@ def test_each_record_lands_once_when_it_arrived(tmp_path: Path) -> None:
     assert first.stat().st_mtime == pd.Timestamp("2013-03-01T06:00Z").timestamp()
 
 
+def test_a_record_without_an_event_time_lands_without_one(tmp_path: Path) -> None:
+    without = records()
+    without["at"] = without["at"].mask(without["letter"].isin(["a", "c"]))
+    (first, *_) = Recording(SOURCE, lambda: without).play(tmp_path, Excerpt(days=1))
+    assert first.path.read_text().splitlines()[1:] == [",a,20", ",c,20"]
+    (span, *_) = Recording(SOURCE, lambda: without).spans(Excerpt(start="2013-03-01T06:00"))
+    assert span.records["letter"].tolist() == ["d", "e", "f"]
+    assert span.records["at"].tolist()[:2] == ["2013-03-01T07:00:00Z", "2013-03-01T09:00:00Z"]
+
+
+@pytest.mark.parametrize("part", [Excerpt(), Excerpt(start="2013-03-01"), Excerpt(days=1)])
+def test_an_empty_recording_has_no_spans(tmp_path: Path, part: Excerpt) -> None:
+    empty = Recording(SOURCE, lambda: records()[:0])
+    assert list(empty.play(tmp_path, part)) == []
+    both = Excerpt(start="2013-03-01", end="2013-03-02")
+    assert [len(span.records) for span in empty.spans(both)] == [0, 0, 0, 0]
+
+
 def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
     (first, *_) = recording.play(tmp_path, Excerpt(days=1))
     os.utime(first.path, (1, 1))
