@@ -1,5 +1,6 @@
 """A table with an instant or a date that Python can't hold is written, folded and read."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 from tidemark.store.committers import direct, statistics
 from tidemark.store.committers.direct import Direct
 from tidemark.store.conditions import Within
+from tidemark.store.rows import told as shown
 
 INSTANT = pa.timestamp("us", "UTC")
 NEAR, FAR = 1_700_000_000_000_000, 1_700_000_000_000_000_000
@@ -46,6 +48,20 @@ def test_a_year_has_four_digits(tmp_path: Path) -> None:
     found = told(several(INSTANT, YEAR_1), tmp_path)
     assert found["minValues"]["at"] == "0001-01-01T00:00:00.000000Z"
     assert found["maxValues"]["arrived"] == "2023-11-14T22:13:20.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "text"),
+    [
+        (INSTANT, FAR, "55840-11-08T22:13:20.000000Z"),
+        (INSTANT, YEAR_0, "0000-01-01T00:00:00.000000Z"),
+        (pa.date32(), 3_700_000, "12100-04-04"),
+        (INSTANT, NEAR, datetime.fromtimestamp(NEAR // 1_000_000, UTC)),
+    ],
+)
+def test_what_python_can_t_hold_is_shown_as_text(kind: pa.DataType, at: int, text: object) -> None:
+    (row,) = shown(several(kind, at))
+    assert row == {"at": text, "arrived": datetime.fromtimestamp(NEAR // 1_000_000, UTC)}
 
 
 @pytest.mark.parametrize(("kind", "at"), BEYOND)

@@ -7,6 +7,7 @@ many are a DataFrame, which the engine's workers write. What is done with them i
 import json
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 from deltalake import Schema
@@ -21,6 +22,9 @@ compute: Any = pyarrow.compute
 
 INSTANT = pa.timestamp("us", "UTC")
 """How instants are kept in memory."""
+
+BEYOND = (OverflowError, ValueError)
+"""What Python says of an instant or a date that it can't hold."""
 
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
@@ -56,6 +60,27 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
     }
     columns = {n: micros(table[n]) if n in whole else table[n] for n in table.schema.names}
     return pa.table(columns).to_pylist()
+
+
+def told(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows in Python, for people: an instant or a date that it can't hold is a text."""
+    try:
+        return rows.to_pylist()
+    except BEYOND:
+        columns = {name: [_held(value) for value in rows[name]] for name in rows.column_names}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _held(value: "pa.Scalar[Any]") -> object:
+    try:
+        return value.as_py()
+    except BEYOND:
+        if pa.types.is_date(value.type):
+            return str(np.datetime64(value.cast(pa.int32()).as_py(), "D"))
+        if not pa.types.is_timestamp(value.type):
+            return None
+        micros = value.cast(pa.timestamp("us", value.type.tz)).cast(pa.int64()).as_py()
+        return f"{np.datetime64(micros, 'us')}Z"
 
 
 def is_empty(rows: Rows) -> bool:

@@ -26,6 +26,7 @@ from tidemark.store.conditions import Within
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
 from tidemark.store.rows import FEW
+from tidemark.store.rows import told as as_told
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
@@ -159,7 +160,7 @@ def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
 
 def _told(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows with their verdicts as words."""
-    told = rows.to_pylist()
+    told = as_told(rows)
     for row in told:
         if "verdict" in row:
             row["verdict"] = judge.VERDICTS[row["verdict"]]

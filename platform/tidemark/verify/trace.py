@@ -33,6 +33,7 @@ from tidemark.store.coverage import Coverage
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 from tidemark.store.rows import FEW
+from tidemark.store.rows import told as as_told
 from tidemark.store.warehouse import Warehouse
 
 Row = Mapping[str, Any]
@@ -134,7 +135,7 @@ def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[
     for number, table in sorted(numbers):
         (arrival,) = log.timeline(number - 1, number)
         alone = Within("arrival", ((number, number + 1),), instants=False)
-        for row in warehouse.take(table, alone, named).sort_by("position").to_pylist():
+        for row in as_told(warehouse.take(table, alone, named).sort_by("position")):
             dead = table == source.dead_letters_table
             yield Event(
                 source=source.name,
@@ -256,7 +257,7 @@ def _fired(
     counted = panes(stored, own, asset.log, at).where(f"{_HELD} > 0").select(*which)
     there = {tuple(row.values()) for row in fetch(counted).to_pylist()}
     bound = Within("window_start", ranges)
-    rows = asset.warehouse.take(table, bound).to_pylist()
+    rows = as_told(asset.warehouse.take(table, bound))
     kept = [row for row in rows if tuple(row[name] for name in which) in there]
     kept = [row for row in kept if {key: row[key] for key in own.keys} == place.keys]
     return bool(mine), sorted(kept, key=lambda row: (row["pane"], not row["retraction"]))
@@ -276,7 +277,7 @@ def _late(asset: Asset, event: Event, place: Place) -> Row | None:
     number = event.arrival.arrival
     alone = Within("arrival", ((number, number + 1),), instants=False)
     same = Is("correlation_id", event.correlation_id)
-    rows = asset.warehouse.take(table, alone, same).to_pylist()
+    rows = as_told(asset.warehouse.take(table, alone, same))
     mine = (
         row
         for row in rows

@@ -51,6 +51,7 @@ def command(
 
     Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
+    from tidemark.store.rows import told as as_told
     from tidemark_streaming import domains
     from tidemark_streaming.glance import Glance
     from tidemark_streaming.newest import newest
@@ -71,7 +72,7 @@ def command(
         if rows is not None:
             _draw(rows, _late_shown(transform) if late else _shown(transform), limit)
         return
-    told = [] if rows is None else [_plain(row) for row in rows.to_pylist()]
+    told = [] if rows is None else [_plain(row) for row in as_told(rows)]
     if form == "json":
         emit(told)
         return
@@ -139,6 +140,8 @@ def _late_shown(transform: "Definition") -> list[str]:
 
 
 def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
+    from tidemark.store.rows import told as as_told
+
     if not rows.num_rows:
         err().print("There are no such rows.")
         return
@@ -146,7 +149,7 @@ def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for name in shown:
         table.add_column(name, overflow="fold", no_wrap=name == "window_start")
-    for row in rows.select(shown).to_pylist():
+    for row in as_told(rows.select(shown)):
         table.add_row(*(escape(_text(value)) for value in row.values()))
     out().print(table)
     if rows.num_rows == limit:

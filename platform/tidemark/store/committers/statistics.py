@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-BEYOND = (OverflowError, ValueError)
-"""What Python says of an instant or a date that it can't hold."""
+from tidemark.store.rows import BEYOND
 
 
 def files(opened: DeltaTable) -> list[dict[str, Any]]:
