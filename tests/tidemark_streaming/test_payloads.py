@@ -3,6 +3,7 @@
 import json
 import random
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -246,6 +247,22 @@ def test_a_registry_is_asked_once_for_each_schema(
     registry = Registry(registered.url)
     assert registry.schema(1) is registry.schema(1)
     assert registered.asked[2:] == ["/schemas/ids/1"]
+
+
+def test_a_machine_that_has_just_booted_asks_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 1.0)
+    (tmp_path / "1.avsc").write_text(json.dumps(SMALL))
+    registry = Registry(tmp_path)
+    assert json.loads(registry.schema(1).text) == SMALL
+    # What is not there is asked for once, and again half a minute later.
+    for _ in range(2):
+        with pytest.raises(UndecodableError, match="no schema with the id 2"):
+            registry.schema(2)
+        (tmp_path / "2.avsc").write_text(json.dumps(SMALL))
+    monkeypatch.setattr(time, "monotonic", lambda: 31.1)
+    assert json.loads(registry.schema(2).text) == SMALL
 
 
 def test_a_schema_may_refer_to_others(spark: SparkSession, registered: Registered) -> None:

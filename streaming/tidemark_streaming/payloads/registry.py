@@ -5,6 +5,7 @@ schema's id as a big-endian number of four. The id stands for one schema for eve
 asked for once.
 """
 
+import math
 import struct
 import time
 from collections.abc import Callable
@@ -69,7 +70,7 @@ class Registry:
             UndecodableError: it has no such schema.
         """
         if number not in self._known:
-            if self._missing.get(number, 0) < time.monotonic() - _AGAIN:
+            if self._missing.get(number, -math.inf) < time.monotonic() - _AGAIN:
                 self._source = self._source or _source(self._place)
                 found = self._source(number)
                 if found is None:
