@@ -20,7 +20,7 @@ from certificates import Authority
 from registries import Registered, serving
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.protection import Drop, Mask
-from tidemark_streaming.payloads import Avro, Payload, Protobuf
+from tidemark_streaming.payloads import Avro, Payload, Protobuf, payload
 from tidemark_streaming.payloads.payload import UndecodableError, decoded
 from tidemark_streaming.payloads.registry import Registry
 
@@ -81,6 +81,8 @@ PAID: dict[str, Any] = {
     "state": "PAID",
 }
 SMALL = {"type": "record", "name": "Small", "fields": [{"name": "n", "type": "long"}]}
+STAMP = pa.timestamp("us", "UTC")
+COUNTS = pa.map_(pa.string(), pa.int64())
 
 
 def decode(
@@ -142,6 +144,37 @@ def test_a_value_of_another_type_is_never_cut_to_fit(
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
     (row,) = decode(spark, Avro(json.dumps(schema)), {"x": column}, avro(schema, {"x": value}))
     assert (row.x, row.reason) == (None, f"The field 'x' is no {column.upper()}.")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (Decimal("19.99"), pa.int64()),
+        (Decimal("20"), pa.int32()),
+        (1_764_079_200.5, STAMP),
+        (Decimal("1764079200.5"), STAMP),
+        (19_999.9, pa.date32()),
+        (Decimal("19999.9"), pa.date32()),
+        (INSTANT, pa.date32()),
+        (True, pa.float64()),
+        ("abc", pa.list_(pa.string())),
+        (b"ab", pa.list_(pa.int32())),
+        ({"a": 1}, pa.list_(pa.string())),
+        (["x"], COUNTS),
+        ([None], COUNTS),
+        ("", COUNTS),
+        ([], pa.struct({"a": pa.int64()})),
+        ([{"a": Decimal("1.5")}], pa.list_(pa.struct({"a": pa.int64()}))),
+        ({"a": [None]}, pa.map_(pa.string(), COUNTS)),
+        ({"a": {"b": 1.5}}, pa.struct({"a": pa.struct({"b": STAMP})})),
+        ({"a": 1.5}, COUNTS),
+    ],
+)
+def test_no_value_is_taken_for_what_it_is_not(value: object, kind: pa.DataType) -> None:
+    reasons: list[str | None] = [None, None, None]
+    events = [{"x": value}, {"x": None}, {}]
+    assert payload._column(events, pa.field("x", kind), "A", reasons).to_pylist() == [None] * 3
+    assert reasons == ["The field 'x' is no A.", None, None]
 
 
 def test_the_engine_is_sent_nothing_of_a_value_that_is_protected(spark: SparkSession) -> None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from tidemark.compute.protect import protect
 from tidemark.define.protection import Drop, Protection
 from tidemark.engine.requests import as_fetched
 from tidemark.store.rows import SENT, frame
+
+T = TypeVar("T")
 
 TASKS = 8
 """In how many pieces the engine works on many records."""
@@ -153,28 +156,38 @@ def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats 
     """A value as Arrow takes it: a map as pairs, at any depth; an identity as text.
 
     Raises:
-        TypeError: Arrow would take it for something else, or cut it.
+        TypeError: Arrow would take it for something else, cut it, or end the process over it.
     """
     if value is None:
         return None
-    if isinstance(value, dict):
-        if pa.types.is_map(kind):
-            return [(k, _plain(v, kind.item_type)) for k, v in value.items()]
-        if pa.types.is_struct(kind):
-            return {f.name: _plain(value.get(f.name), f.type) for f in kind}
-    if isinstance(value, list) and pa.types.is_list(kind):
-        return [_plain(v, kind.value_type) for v in value]
+    if pa.types.is_map(kind):
+        pairs = _of(value, dict).items()
+        return [(_plain(k, kind.key_type), _plain(v, kind.item_type)) for k, v in pairs]
+    if pa.types.is_struct(kind):
+        fields = _of(value, dict)
+        return {f.name: _plain(fields.get(f.name), f.type) for f in kind}
+    if pa.types.is_list(kind):
+        return [_plain(v, kind.value_type) for v in _of(value, list)]
     if type(value) in _mistaken(kind):
         raise TypeError
     return str(value) if type(value) is UUID else value
+
+
+def _of(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
+    """A value that is of this type; Arrow would take text for the letters that are in it."""
+    if not isinstance(value, kind):
+        raise TypeError
+    return value
 
 
 @cache
 def _mistaken(kind: pa.DataType) -> tuple[type, ...]:
     """Types of values that Arrow would take for this one, and that are not."""
     if pa.types.is_integer(kind):
-        return (float,)
+        return (float, Decimal)
+    if pa.types.is_floating(kind):
+        return (bool,)
     if pa.types.is_date(kind):
-        return (int, datetime)
+        return (int, float, Decimal, datetime)
     # Of what a number counts, seconds or less, it does not say.
-    return (int,) if pa.types.is_timestamp(kind) else ()
+    return (int, float, Decimal) if pa.types.is_timestamp(kind) else ()
