@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from fastavro import parse_schema
 from pyspark.sql import Row, SparkSession
 
 from binaries import avro, describe, message
@@ -21,6 +22,7 @@ from registries import Registered, serving
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.protection import Drop, Mask
 from tidemark_streaming.payloads import Avro, Payload, Protobuf, payload
+from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself
 from tidemark_streaming.payloads.payload import UndecodableError, decoded
 from tidemark_streaming.payloads.registry import Registry
 
@@ -203,6 +205,75 @@ def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
         except UndecodableError:
             refused += 1
     assert refused > 4_900
+
+
+def chain(levels: int, of: str = "L") -> dict[str, Any]:
+    """A schema that refers to itself, in a namespace, with so many records around that."""
+    link: dict[str, Any] = {
+        "type": "record",
+        "name": of,
+        "namespace": "a.b",
+        "fields": [{"name": "next", "type": ["null", of]}, {"name": "n", "type": "int"}],
+    }
+    for level in range(levels):
+        link = {"type": "record", "name": f"A{level}", "fields": [{"name": "in", "type": link}]}
+    return link
+
+
+@pytest.mark.parametrize("around", [0, 3])
+def test_what_is_nested_without_end_is_a_dead_letter(around: int) -> None:
+    """The compiled reader would end the process."""
+    payload = Avro(json.dumps(chain(around)))
+
+    def links(count: int) -> bytes:
+        return b"\x02" * (count - 1) + b"\x00" + b"\x0e" * count
+
+    most = payload._bare(links(DEEPEST - around))
+    for _ in range(DEEPEST - 1):
+        most = most["in"] if "in" in most else most["next"]
+    assert most == {"next": None, "n": 7}
+    for count in (DEEPEST - around + 1, 1_000, 50_000):
+        with pytest.raises(UndecodableError, match="more than 100 records, arrays and maps within"):
+            payload._bare(links(count))
+    with pytest.raises(UndecodableError, match="it ends too early"):
+        payload._bare(links(20)[:-1])
+
+
+@pytest.mark.parametrize(
+    ("type_", "step"),
+    [
+        ("L", b""),
+        ({"type": "array", "items": "L"}, b"\x02"),
+        ({"type": "map", "values": ["null", "L"]}, b"\x02\x00\x02"),
+        ({"type": "record", "name": "M", "fields": [{"name": "l", "type": ["int", "L"]}]}, b"\x02"),
+    ],
+)
+def test_however_a_schema_refers_to_itself_it_is_seen(
+    type_: object, step: bytes, registered: Registered
+) -> None:
+    schema = {"type": "record", "name": "L", "fields": [{"name": "next", "type": type_}]}
+    reference = {"name": "L", "subject": "l", "version": 1}
+    outer = {"type": "record", "name": "O", "fields": [{"name": "l", "type": "L"}]}
+    registered.has(1, outer, references=[reference])
+    registered.answers["/subjects/l/versions/1"] = (200, {"schema": json.dumps(schema)})
+    named = Avro(registry=registered.url)
+    for avro_, head in ((Avro(json.dumps(schema)), b""), (named, struct.pack(">bI", 0, 1))):
+        with pytest.raises(UndecodableError, match="more than 100 records"):
+            avro_.event(head + step * 20_000)
+
+
+def test_a_schema_that_does_not_refer_to_itself_is_read_by_what_is_compiled() -> None:
+    twice = {**ORDER, "fields": [*ORDER["fields"], {"name": "more", "type": ["null", "Line"]}]}
+    for schema in (ORDER, SMALL, twice):
+        assert not refers_to_itself(parse_schema(schema))
+    # One that is deeper than can be followed might as well.
+    known: dict[str, Any] = {}
+    parsed, last = None, "int"
+    for n in range(2_000):
+        fields = [{"name": "x", "type": last}]
+        parsed = parse_schema({"type": "record", "name": f"A{n}", "fields": fields}, known)
+        last = f"A{n}"
+    assert refers_to_itself(parsed)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from fastavro import parse_schema, schemaless_reader
+from fastavro import _read_py, parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself, too_deep
 from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
 from tidemark_streaming.payloads.registry import Registry, Schema, split
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
-_WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError)
+_WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
+_TOO_DEEP = f"It has more than {DEEPEST} records, arrays and maps within one another."
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,10 @@ class Avro:
     schema: str | Path | None = None
     by_id: bool | None = None
     registry: str | Path | None = None
-    _writers: dict[int, Any] = field(
-        default_factory=dict[int, Any], init=False, repr=False, compare=False
+    _writers: "dict[int, _Writer]" = field(
+        default_factory=lambda: dict[int, _Writer](), init=False, repr=False, compare=False
     )
+    _writer: "_Writer | None" = field(default=None, init=False, repr=False, compare=False)
     _reader: Any = field(default=None, init=False, repr=False, compare=False)
     _registry: Registry = field(init=False, repr=False, compare=False)
 
@@ -58,6 +61,7 @@ class Avro:
         object.__setattr__(self, "_registry", Registry(self.registry))
         if self.schema is not None:
             object.__setattr__(self, "_reader", _given(self.schema))
+            object.__setattr__(self, "_writer", _Writer.of(self._reader))
 
     def decode(
         self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
@@ -69,31 +73,53 @@ class Avro:
         return self._named(value) if named else self._bare(value)
 
     def _bare(self, value: bytes) -> Event:
-        return _read(value, self._reader, None, "the schema that is given")
+        assert self._writer is not None
+        return self._writer.read(value, None, "the schema that is given")
 
     def _named(self, value: bytes) -> Event:
         number, content = split(value)
         if number not in self._writers:
-            self._writers[number] = _parsed(number, self._registry.schema(number))
-        return _read(content, self._writers[number], self._reader, f"schema {number}")
+            self._writers[number] = _Writer.of(_parsed(number, self._registry.schema(number)))
+        return self._writers[number].read(content, self._reader, f"schema {number}")
 
 
-def _read(content: bytes, writer: Any, reader: Any, told: str) -> Event:  # noqa: ANN401 (parsed)
-    stream = BytesIO(content)
-    try:
-        event = schemaless_reader(stream, writer, reader)
-    except SchemaResolutionError:
-        raise UndecodableError(
-            f"It was written by {told}, which does not resolve to the schema that is given."
-        ) from None
-    except _MALFORMED as error:
-        why = "it ends too early" if isinstance(error, EOFError) else "it is damaged"
-        raise UndecodableError(f"It can't be read by {told}: {why}.") from None
-    if left := len(content) - stream.tell():
-        raise UndecodableError(f"It is longer than {told} says, by {left} bytes.")
-    if not isinstance(event, dict):
-        raise UndecodableError(f"It is no record, by {told}.")
-    return event
+@dataclass(frozen=True)
+class _Writer:
+    """The schema by which values were written.
+
+    Args:
+        schema: fastavro's own.
+        bounded: whether it refers to itself, so that it takes the reader that has a bound.
+    """
+
+    schema: Any
+    bounded: bool
+
+    @classmethod
+    def of(cls, schema: Any) -> "_Writer":  # noqa: ANN401 (fastavro's own)
+        return cls(schema, refers_to_itself(schema))
+
+    def read(self, content: bytes, reader: Any, told: str) -> Event:  # noqa: ANN401 (as above)
+        stream = BytesIO(content)
+        read = _read_py.schemaless_reader if self.bounded else schemaless_reader
+        try:
+            event = read(stream, self.schema, reader)
+        except SchemaResolutionError:
+            raise UndecodableError(
+                f"It was written by {told}, which does not resolve to the schema that is given."
+            ) from None
+        except RecursionError:
+            raise UndecodableError(_TOO_DEEP) from None
+        except _MALFORMED as error:
+            why = "it ends too early" if isinstance(error, EOFError) else "it is damaged"
+            raise UndecodableError(f"It can't be read by {told}: {why}.") from None
+        if left := len(content) - stream.tell():
+            raise UndecodableError(f"It is longer than {told} says, by {left} bytes.")
+        if not isinstance(event, dict):
+            raise UndecodableError(f"It is no record, by {told}.")
+        if self.bounded and too_deep(event):
+            raise UndecodableError(_TOO_DEEP)
+        return event
 
 
 def _parsed(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own)
