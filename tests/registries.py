@@ -19,6 +19,7 @@ class Registered:
     Args:
         user: `user:password`, if it asks for them.
         fails: what it answers to everything, while it does not work.
+        later: after how many seconds it would be asked again, by what it says.
     """
 
     url: str
@@ -26,6 +27,7 @@ class Registered:
     asked: list[str] = field(default_factory=list)
     user: str | None = None
     fails: int | None = None
+    later: str | None = None
 
     def has(self, number: int, schema: object, **more: object) -> None:
         self.answers[f"/schemas/ids/{number}"] = (200, {"schema": json.dumps(schema), **more})
@@ -72,6 +74,8 @@ def serving(certificate: Path | None = None) -> Iterator[Registered]:
             body = told if isinstance(told, bytes) else json.dumps(told).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+            if registered.later is not None:
+                self.send_header("Retry-After", registered.later)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

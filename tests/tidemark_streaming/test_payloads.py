@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import struct
 import time
 from collections.abc import Iterator, Mapping
@@ -83,6 +84,7 @@ PAID: dict[str, Any] = {
     "state": "PAID",
 }
 SMALL = {"type": "record", "name": "Small", "fields": [{"name": "n", "type": "long"}]}
+UNREFERRED = "its answer has a reference without a subject and a version"
 STAMP = pa.timestamp("us", "UTC")
 COUNTS = pa.map_(pa.string(), pa.int64())
 
@@ -405,19 +407,28 @@ def test_the_registry_has_its_user_and_password_from_a_secret(
     [
         ((503, {}), "it answers HTTP 503"),
         ((404, b"<html>not here</html>"), "it answers HTTP 404"),
+        # By a registry itself, of a path that is none of its own.
+        ((404, {"error_code": 404, "message": "HTTP 404 Not Found"}), "it answers HTTP 404"),
+        ((404, {"error_code": "40403"}), "it answers HTTP 404"),
+        ((404, ["error_code"]), "it answers HTTP 404"),
         ((200, b"<html>log in</html>"), "its answer is no JSON"),
         ((200, {"subject": "x"}), "its answer has no schema"),
+        ((200, {"schema": "{}", "references": [{"name": "x"}]}), UNREFERRED),
+        ((200, {"schema": "{}", "references": ["x"]}), UNREFERRED),
     ],
 )
 def test_a_registry_that_fails_is_one_sentence_and_no_dead_letter(
     registered: Registered, answer: tuple[int, object], reason: str
 ) -> None:
     registered.answers["/schemas/ids/1"] = answer
+    # How long is waited it does not say: that may be hours.
+    registered.later, begun = "5", time.monotonic()
     told = f"at {registered.url} does not give /schemas/ids/1: {reason}. Nothing is lost"
     with pytest.raises(DataError, match=told) as failed:
         Registry(registered.url).schema(1)
     assert failed.value.passing == (answer[0] == 503)
     assert len(registered.asked) == (5 if answer[0] == 503 else 1)
+    assert time.monotonic() - begun < 15
     # What passes is tried again, and found when it is there.
     registered.has(1, SMALL)
     assert json.loads(Registry(registered.url).schema(1).text) == SMALL
@@ -429,6 +440,34 @@ def test_a_registry_that_is_not_there_is_one_sentence_without_its_password() -> 
     ) as told:
         Registry("http://ann:s3cret@127.0.0.1:1").schema(1)
     assert "s3cret" not in str(told.value)
+
+
+@pytest.mark.parametrize("code", [40401, 40402, 40403])
+def test_what_a_registry_says_that_it_does_not_have_is_missing(
+    registered: Registered, code: int
+) -> None:
+    registered.answers["/schemas/ids/1"] = (404, {"error_code": code, "message": "not found"})
+    with pytest.raises(UndecodableError, match="There is no schema with the id 1"):
+        Registry(registered.url).schema(1)
+
+
+@pytest.mark.parametrize("address", ["[::1", "host:8o81", "host:99999", "a b", ""])
+def test_an_address_that_is_none_is_one_sentence_and_not_waited_for(address: str) -> None:
+    told = f"at http://{address} does not give /schemas/ids/1: that is no address of a server."
+    with pytest.raises(DataError, match=re.escape(told)) as failed:
+        Registry(f"http://ann:s3cret@{address}" if address else "http://").schema(1)
+    assert not failed.value.passing
+    assert "s3cret" not in str(failed.value)
+
+
+def test_authorities_that_are_not_there_are_one_sentence_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem")
+    told = r"there is no file '/nowhere/ca.pem' of whom to trust, as REQUESTS_CA_BUNDLE says\."
+    with pytest.raises(DataError, match=told) as failed:
+        Registry("https://127.0.0.1:1").schema(1)
+    assert not failed.value.passing
 
 
 def test_a_registry_is_trusted_by_its_authority(

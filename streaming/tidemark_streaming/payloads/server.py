@@ -3,7 +3,7 @@
 import json
 import os
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -15,6 +15,8 @@ from tidemark_streaming.payloads.registry import Schema
 _TIMEOUT = (5, 10)
 _PASSING = (429, 500, 502, 503, 504)
 """What a server answers that may answer otherwise soon."""
+_NONE = range(40401, 40500)
+"""Codes of a registry: no such subject, version or schema."""
 _TRUSTED = "REQUESTS_CA_BUNDLE"
 """A variable of the client's: whom to trust."""
 
@@ -33,29 +35,47 @@ class Server:
             user, _, password = auth.partition(":")
             self._session.auth = (user, password)
         # What is passing is tried again for some seconds.
-        passing = Retry(4, backoff_factor=0.2, status_forcelist=_PASSING, raise_on_status=False)
+        passing = Retry(
+            4,
+            backoff_factor=0.2,
+            status_forcelist=_PASSING,
+            raise_on_status=False,
+            # That may be hours.
+            respect_retry_after_header=False,
+        )
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, HTTPAdapter(max_retries=passing))
 
     def schema(self, number: int) -> Schema | None:
-        told = self._get(f"/schemas/ids/{number}")
-        return None if told is None else self._read(told)
+        path = f"/schemas/ids/{number}"
+        told = self._get(path)
+        return None if told is None else self._read(told, path)
 
-    def _read(self, told: dict[str, Any]) -> Schema:
+    def _read(self, told: dict[str, Any], path: str) -> Schema:
         references = list[Schema]()
-        for one in told.get("references") or ():
-            path = f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
-            found = self._get(path)
+        for other in self._references(told, path):
+            found = self._get(other)
             if found is None:
-                raise self._failed(path, "it has no such schema, to which another one refers")
-            references.append(self._read(found))
+                raise self._failed(other, "it has no such schema, to which another one refers")
+            references.append(self._read(found, other))
         return Schema(told.get("schemaType", "AVRO"), told["schema"], tuple(references))
+
+    def _references(self, told: dict[str, Any], path: str) -> list[str]:
+        """The paths of those to which a schema refers."""
+        try:
+            return [
+                f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
+                for one in told.get("references") or ()
+            ]
+        except (LookupError, TypeError):
+            reason = "its answer has a reference without a subject and a version"
+            raise self._failed(path, reason) from None
 
     def _get(self, path: str) -> dict[str, Any] | None:
         """What it answers; None where it has no such thing."""
         try:
             answer = self._session.get(self._url + path, timeout=_TIMEOUT)
-            if answer.status_code == requests.codes.not_found and "error_code" in answer.text:
+            if answer.status_code == requests.codes.not_found and _has_none(answer):
                 return None
             if answer.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
                 raise self._failed(
@@ -80,17 +100,34 @@ class Server:
                 f"its certificate is another host's, or none that {trusted} can vouch for; "
                 f"{_TRUSTED} names the file of the authority's certificate",
             ) from None
+        except ValueError:
+            raise self._failed(path, "that is no address of a server") from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
             raise self._failed(path, f"it can't be reached ({reason})", passing=True) from None
+        except OSError:
+            trusted = os.environ.get(_TRUSTED, "")
+            reason = f"there is no file '{trusted}' of whom to trust, as {_TRUSTED} says"
+            raise self._failed(path, reason) from None
         return told
 
     def _failed(self, path: str, reason: str, *, passing: bool = False) -> DataError:
-        parts = urlsplit(self._url)
-        host = parts.netloc.rpartition("@")[2]
+        scheme, _, rest = self._url.partition(":")
+        # Before the last @ there may be a password, also of what is no address.
+        place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")
         return DataError(
-            f"The schema registry at {parts.scheme}://{host}{parts.path} does not give {path}: "
+            f"The schema registry at {scheme}://{place} does not give {path}: "
             f"{reason}. Nothing is lost: the next ingest asks again. Correct schema_registry "
             "(TIDEMARK_SCHEMA_REGISTRY) if it is another one.",
             passing=passing,
         )
+
+
+def _has_none(answer: requests.Response) -> bool:
+    """Whether a registry says that it has no such thing. What is no registry, or has it at another
+    path, says 404, too."""
+    try:
+        told = answer.json()
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("error_code") in _NONE
