@@ -10,13 +10,14 @@ point leaves harmless.
 Each step is a fail point (`base.failpoint`).
 """
 
+from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import reach
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import Passed
 from tidemark.run import facts
 from tidemark.run.compute import Computed, Output
 from tidemark.run.plan import Plan
-from tidemark.store import ledger
+from tidemark.store import erasures, ledger
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
 from tidemark.store.ledger import RunFacts
@@ -31,8 +32,15 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     """Commit a run's partials to the state.
 
     Raises:
-        ConflictError: another run took the commit's number first; nothing was stored.
+        ConflictError: another run took the commit's number first, or events were erased meanwhile
+            of which the asset may have some; nothing was stored.
     """
+    source = asset.transform.source
+    # An erasure computes anew what has a state's table once the events have left the log. This
+    # asset's is there by now: so either that erasure finds it, and takes a number in it, before
+    # this commit or upon it, or the events have left the log already, which is seen here.
+    if plan.erasures is not None and erasures.gone(asset.warehouse, source) != plan.erasures:
+        raise ConflictError(f"Events of '{source.name}' were erased meanwhile.")
     reach("state")
     asset.state.commit(partials, plan.marker)
 

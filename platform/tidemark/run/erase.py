@@ -37,6 +37,7 @@ from tidemark.store.erasures import BEGUN, ENDED, VOID, Erasure
 from tidemark.store.log import Log
 from tidemark.store.maintenance import own_tables
 from tidemark.store.ranges import Ranges, joined
+from tidemark.store.state import State
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 OWN = ("_state", "", "_panes", "_quarantine", "_late", "_late_loss")
@@ -179,7 +180,7 @@ def erase(
             resumed=resumed,
             places=_places(warehouse, source, counted, rolled, erasure),
             sent=[s for d in definitions if (s := _sent(log, d, events, erasure)) is not None],
-            removed=[t for name in erasure.windows for t in _beside(warehouse, name)],
+            removed=_removed(warehouse, source, definitions, erasure),
         )
         if dry_run:
             return found
@@ -313,24 +314,33 @@ def _end(
     then: Callable[[], None] | None,
     tell: Tell,
 ) -> bool:
-    """Compute anew what had one of the events; whether any was deleted."""
+    """Compute anew what had one of the events; whether any was deleted.
+
+    Some may have come since the erasure looked what there is: a first run that had read the log
+    before and commits after. So each asset of the source that has a state's table by now, be it
+    without a commit, gets one here, of what the log has. A run that makes its table later sees
+    before its first commit that the events have left the log (`commit.store`), and counts anew.
+    """
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
         erasures.note(warehouse, erasure, VOID)
         return False
-    counted, rolled = _run_before(warehouse, log.source, definitions)
-    known = {d.name: d for d in counted}
-    defined = [d.name for d in definitions if d.source.name == log.source.name]
-    for name, ranges in erasure.windows.items():
+    own = [d for d in definitions if d.source.name == log.source.name]
+    known = {d.name: d for d in own if d.follows is None}
+    # Windows that were not looked for are all.
+    rest = dict.fromkeys(known, ()) if erasure.events else {}
+    for name, ranges in {**rest, **erasure.windows}.items():
+        there = name in known and State(warehouse, known[name]).life() is not None
+        if there:
+            tell(f"compute {name} anew")
+            _anew(warehouse, known[name], ranges)
+            reach("counted")
+        elif name in erasure.windows:
+            _clear(warehouse, name, erasure, defined=name in known)
+        # After that: a switch that is under way takes their rows, and was ended with the rest.
         for table in _beside(warehouse, name):
             warehouse.drop(table)
-        if name not in known:
-            _clear(warehouse, name, erasure, defined=name in defined)
-            continue
-        tell(f"compute {name} anew")
-        _anew(warehouse, known[name], ranges)
-        reach("counted")
-        for roll in (r for r in rolled if r.follows == name):
+        for roll in (r for r in own if there and r.follows == name and warehouse.exists(r.table)):
             tell(f"compute {roll.name} anew")
             runner.incremental(warehouse, roll)
             _settle(warehouse, roll, ranges)
@@ -347,7 +357,9 @@ def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) 
     Raises:
         DataError: its tables are there, and no definition to compute them by.
     """
-    left = [name + end for end in OWN if warehouse.exists(name + end)]
+    # Of one that is defined, the state's table is that of a run that has just begun.
+    ends = OWN[1:] if defined else OWN
+    left = [name + end for end in ends if warehouse.exists(name + end)]
     if left and not defined:
         raise DataError(
             f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
@@ -360,12 +372,17 @@ def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) 
 
 
 def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    asset = Asset(warehouse, definition)
-    switched = asset.state.last().switched
-    if switched > asset.state.forgotten():
-        # What the tables had before a switch has the events.
-        asset.state.forget(switched)
-    runner.count_without(warehouse, definition, ranges)
+    asset, seq = Asset(warehouse, definition), -1
+    # Again where a switch came in between.
+    while seq < 0 or asset.state.at(seq).switched > asset.state.forgotten():
+        last = asset.state.last()
+        if last.switched > asset.state.forgotten():
+            # What the tables had before a switch has the events.
+            asset.state.forget(last.switched)
+        if last.seq < 0:
+            seq = runner.backfill(warehouse, definition).seq
+        else:
+            seq = runner.count_without(warehouse, definition, ranges).seq
     _settle(warehouse, definition, ranges)
 
 
@@ -389,6 +406,14 @@ def _within(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
     if not ranges or definition.follows is not None:
         return held
     return held.filter(Within("window_start", ranges).expression())
+
+
+def _removed(
+    warehouse: Warehouse, source: Source, definitions: Sequence[Definition], erasure: Erasure
+) -> list[str]:
+    """The tables that go."""
+    own = [d.name for d in definitions if d.source.name == source.name and d.follows is None]
+    return [t for name in own for t in _beside(warehouse, name)] if erasure.events else []
 
 
 def _beside(warehouse: Warehouse, asset: str) -> list[str]:

@@ -41,6 +41,8 @@ class Plan:
         limited_by: which limit leaves arrivals to the next run; None where none does.
         taken_up: whether another run began it, so that nobody can tell how long its steps took.
         ended: when the run's steps ended so far, in microseconds, as the ledger names it.
+        erasures: where the asset had no commit when it was made, of how many erasures the events
+            had left the log by then; None where it had.
     """
 
     marker: Marker
@@ -51,6 +53,11 @@ class Plan:
     again: Planning | None = None
     limited_by: str | None = None
     ended: Mapping[str, int] = field(default_factory=dict[str, int])
+    erasures: int | None = None
+
+    def first(self, erasures: int) -> "Plan":
+        """The plan as one of an asset that had no commit."""
+        return replace(self, erasures=erasures, marker=replace(self.marker, erasures=erasures))
 
     @property
     def counting(self) -> Planning:
@@ -229,6 +236,7 @@ def _begun(asset: Asset, marker: Marker, last: Marker | None = None) -> Marker:
         definition=definition,
         defined=(-1 if last is None else last.defined) if told else marker.seq,
         switched=-1 if last is None else last.switched,
+        erasures=0 if last is None else last.erasures,
         parts=None if told else parts(asset.transform),
     )
 

@@ -10,9 +10,10 @@ what is kept for either.
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.define.definition import Definition
@@ -21,13 +22,19 @@ from tidemark.define.parts import parts
 from tidemark.define.rollup import counting
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner, swap
+from tidemark.store import erasures
 from tidemark.store.asset import Asset
 from tidemark.store.dropping import drop
 from tidemark.store.ledger import RunFacts
 from tidemark.store.marker import Marker, Mode, Swap
 from tidemark.store.warehouse import Warehouse
 
+T = TypeVar("T")
+
 _ATTEMPTS = 60
+_ANEW = 5
+"""Times that tables beside are begun anew, as events were erased meanwhile."""
+
 _PATIENCE = 10.0
 """Seconds that a switch waits for a run to publish what it has stored."""
 
@@ -89,14 +96,7 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
         raise DataError(
             f"'{transform.name}' has not run yet: `tidemark run {transform.name}` makes its tables."
         )
-    begun = Asset(warehouse, side).state.last()
-    if begun.seq >= 0 and begun.definition != fingerprint(side):
-        # Begun for a definition that has changed again.
-        drop(warehouse, side)
-        begun = Marker()
-    if begun.seq < 0:
-        runner.backfill(warehouse, side)
-    runner.incremental(warehouse, side)
+    without_erased(warehouse, side, lambda: _made(warehouse, side))
     done = Asset(warehouse, side)
     return Rebuilt(
         asset=transform.name,
@@ -127,12 +127,12 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
         if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
             # It was done before, perhaps by a process that was killed: what it keeps stays.
             return swap.finish(asset, last)
-        if Asset(warehouse, side).state.last().definition != fingerprint(side):
+        if not _stands(warehouse, side):
             raise DataError(
                 f"There is nothing to switch to: `tidemark rebuild {transform.name}` first makes "
                 f"tables by the definition of '{transform.name}' in the code."
             )
-        runner.incremental(warehouse, side)
+        without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
         ready = Asset(warehouse, side)
         newest = ready.state.last()
         if newest.after.at.arrival >= last.after.through:
@@ -200,6 +200,49 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
     if (last := asset.state.last()).switched >= 0:
         asset.state.forget(last.switched)
     return gone
+
+
+def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
+    """What is made of tables beside an asset's, none of which has an event that is erased.
+
+    An erasure removes such tables once the events have left the log, and who fills them may make
+    some of them again after that. So the filler looks when it is through: if no events have left
+    the log since it began, an erasure of which it does not know comes later and finds all of them.
+    Otherwise they go, and are made from what the log has. Those of a process that is killed in
+    between say in their state from which log they were counted: nobody goes on with them.
+
+    Raises:
+        ConflictError: events were erased time and again.
+    """
+    for _ in range(_ANEW):
+        known = erasures.gone(warehouse, side.source)
+        try:
+            made = make()
+        except Exception:
+            if erasures.gone(warehouse, side.source) == known:
+                raise
+        else:
+            if erasures.gone(warehouse, side.source) == known:
+                return made
+        # Also what fails in any way, as the tables go while they are written.
+        drop(warehouse, side)
+    raise ConflictError(f"Events of '{side.source.name}' were erased {_ANEW} times meanwhile.")
+
+
+def _made(warehouse: Warehouse, side: Definition) -> None:
+    if not _stands(warehouse, side):
+        # Not begun, or begun for a definition that has changed again, or before an erasure.
+        drop(warehouse, side)
+        runner.backfill(warehouse, side)
+    runner.incremental(warehouse, side)
+
+
+def _stands(warehouse: Warehouse, side: Definition) -> bool:
+    """Whether what is beside can be gone on with: it is by this definition, and has no event that
+    was erased since it was begun."""
+    last = Asset(warehouse, side).state.last()
+    known = erasures.gone(warehouse, side.source)
+    return last.definition == fingerprint(side) and last.erasures == known
 
 
 def _attempts() -> Iterator[None]:

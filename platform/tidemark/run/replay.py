@@ -91,8 +91,12 @@ def replay_beside(warehouse: Warehouse, transform: Definition, since: int, name:
         DefinitionError: a roll-up, a name that can't be a table's, or a definition that can't run.
     """
     side = beside(transform, name)
-    drop(warehouse, side)
-    facts = runner.replay(warehouse, side, since, anew=True)
+
+    def made() -> RunFacts | None:
+        drop(warehouse, side)
+        return runner.replay(warehouse, side, since, anew=True)
+
+    facts = rebuild.without_erased(warehouse, side, made)
     return _told(warehouse, transform, side, since, facts)
 
 

@@ -30,7 +30,7 @@ from tidemark.run.admission import Admission
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.run.traced import trace
-from tidemark.store import ledger
+from tidemark.store import erasures, ledger
 from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -259,10 +259,13 @@ def _attempt(
         _carry_out(asset, behind, reported=False)
     elif last.seq < 0:
         asset.warehouse.enter(*asset.transform.tables)
+    # Before the log is read for the first time.
+    erased = erasures.gone(asset.warehouse, asset.transform.source) if last.seq < 0 else 0
     todo = planned(asset, last)
     if todo is None:
         return None
     if last.seq < 0:
+        todo = todo.first(erased)
         check(asset.log, asset.counting)
     if todo.marker.mode.replaces:
         todo = _stored(asset, todo)
@@ -308,6 +311,10 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             feed=True,
         )
         asset.life = asset.life or asset.lifetime()
+        if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.seq)):
+            # An erasure lets follow what has a table once the base was computed anew: this one has
+            # one, so either that finds it, or what the base had before is not published here.
+            raise ConflictError(f"The base of '{transform.name}' was computed anew meanwhile.")
         if transform.expectations:
             quarantine.create(warehouse, transform, computed.windows)
         todo = todo.after("compute")

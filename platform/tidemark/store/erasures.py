@@ -107,6 +107,20 @@ def erased(warehouse: Warehouse, source: Source) -> Counter[int]:
     return found
 
 
+def gone(warehouse: Warehouse, source: Source) -> int:
+    """Of how many erasures the events have left a source's log.
+
+    Who counts events takes this number before it reads the log, and looks again before it commits
+    what no erasure knows of yet: where the number has grown, it may have counted what was erased.
+    """
+    rows = _rows(warehouse, source)
+    over = {row["erasure"] for row in rows if row["phase"] != BEGUN}
+    under_way = [_erasure(row).app for row in rows if row["erasure"] not in over]
+    return sum(row["phase"] == ENDED for row in rows) + sum(
+        warehouse.transaction(source.log_table, app) >= 0 for app in under_way
+    )
+
+
 def numbers(counts: Mapping[int, int]) -> Ranges:
     """The arrivals that have a count, as ranges."""
     return joined((n, n + 1) for n in counts)

@@ -73,6 +73,8 @@ class Marker:
         changing_from: the same before this commit: an increment reads the partials from there on.
         merges: of sessions, which no range holds: whether it counted the events of its ranges anew,
             and what became of the sessions that these are in is merged into what there was.
+        erasures: of how many erasures the events had left the log when the first of the commits was
+            begun (`store.erasures`).
     """
 
     run: str = ""
@@ -91,6 +93,7 @@ class Marker:
     open_from: int | None = None
     changing_from: int | None = None
     merges: bool = False
+    erasures: int = 0
 
     @property
     def replaces(self) -> bool:
