@@ -8,6 +8,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.store import ledger
 
 _INSTANT = pa.timestamp("us", "UTC")
 _TIMELINE = pa.schema(
@@ -32,6 +33,9 @@ _RUNS = pa.schema(
         **dict.fromkeys(("seq", "from_arrival", "through_arrival"), pa.int64()),
         **dict.fromkeys(("window_from", "window_to", "started_at", "ended_at"), _INSTANT),
         "watermark": _INSTANT,
+        **dict.fromkeys(("quarantined", "duplicate"), pa.int64()),
+        "limited_by": pa.string(),
+        **{name: _INSTANT for name in ledger.ENDED.values() if name != "ended_at"},
         **dict.fromkeys(("windows", "on_time", "late", "too_late", "no_event_time"), pa.int64()),
         "reported": pa.bool_(),
     }

@@ -34,6 +34,12 @@ from tidemark_streaming.standstill import refusal
 EVERY = 30
 """Seconds between two ticks."""
 
+AGAIN = 300
+"""Seconds after which an ingest that failed is launched again, though nothing new has landed."""
+
+RUN_KEY = "dagster/run_key"
+_IN_VAIN = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+
 UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
@@ -79,6 +85,15 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
                 )
             # The daemon launches a run key once, and this may be of the same arrivals.
             key = f"{key} {now.digest()}"
+        else:
+            while (ended := _ended(context.instance, job, key)) is not None:
+                run_id, at = ended
+                if 0 <= time.time() - at < AGAIN:
+                    return dg.SkipReason(
+                        f"Run {run_id[:8]} of {job} did not bring in what is pending: see why in "
+                        f"its page. It is launched again {AGAIN // 60} minutes after it ended."
+                    )
+                key = f"{key} {run_id[:8]}"
         context.update_cursor(now.written())
         return dg.RunRequest(run_key=key)
 
@@ -208,6 +223,16 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
 def under_way(instance: dg.DagsterInstance, job: str) -> bool:
     """Whether a run of a job is queued or runs."""
     return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
+
+
+def _ended(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:
+    """The run of a run key and when it ended, where it failed or was cancelled; its process may
+    have been killed, which leaves nothing else."""
+    of_key = dg.RunsFilter(job_name=job, tags={RUN_KEY: key}, statuses=_IN_VAIN)
+    for record in instance.get_run_records(of_key, limit=1):
+        ended = record.end_time or record.update_timestamp.timestamp()
+        return record.dagster_run.run_id, ended
+    return None
 
 
 def _list(assets: Iterable[str]) -> str:

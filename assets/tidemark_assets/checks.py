@@ -82,12 +82,14 @@ def evaluations(
     """
     keys, starts = list(begins), list(begins.values())
     for result in found:
+        unlisted = _unlisted_from(result)
         failing: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for failure in result.failures:
             place = bisect_right(starts, instant(failure["window_start"])) - 1
             failing[keys[max(place, 0)]].append(failure)
-        for key in keys:
-            yield _evaluation(names, transform, result, failing[key], key)
+        for key, after in zip(keys, [*starts[1:], None], strict=True):
+            unknown = unlisted is not None and (after is None or after > unlisted)
+            yield _evaluation(names, transform, result, failing[key], key, unknown=unknown)
 
 
 def checked(
@@ -136,7 +138,20 @@ def standing(
         found = _together(transform, [newest], held)
         here = [f for f in found.failures if start <= instant(f["window_start"]) < end]
         elsewhere = bool(found.failures) and not here
-        yield replace(found, failures=here, success=found.success or elsewhere)
+        # Beyond what a result lists nobody knows: that is not as expected.
+        unlisted = _unlisted_from(newest)
+        hidden = unlisted is not None and end > unlisted
+        success = (found.success or elsewhere) and not hidden
+        yield replace(found, failures=here, success=success)
+
+
+def _unlisted_from(result: CheckResult) -> int | None:
+    """From which window start on a result may have failures that it does not list, as there are
+    more windows that fail than it lists; None where there are not."""
+    listed = [instant(failure["window_start"]) for failure in result.failures]
+    if result.rows_failed <= len(listed) or len({*listed}) < results.MOST:
+        return None
+    return max(listed)
 
 
 def _together(
@@ -166,13 +181,18 @@ def _evaluation(
     result: CheckResult,
     failing: Sequence[Mapping[str, Any]],
     partition: str | None = None,
+    *,
+    unknown: bool = False,
 ) -> dg.AssetCheckEvaluation:
     # Where all rows fail together none is listed.
     everywhere = not result.success and not result.failures
-    passed = not everywhere and not failing
-    metadata, description = _metadata(result, failing), _told(failing)
+    passed = not everywhere and not failing and not unknown
+    more = result.rows_failed > len(result.failures) > 0
+    metadata, description = _metadata(result, failing), _told(failing, more=more)
     if everywhere:
         description = result.observed
+    if unknown and not failing:
+        description = f"not known: {result.rows_failed:,} failed in all, more than are listed"
     if not passed and result.expectation in OWN:
         description = f"This is {VERDICT}: {description}. {remedy(transform)}"
         metadata["what to do"] = dg.MetadataValue.md(remedy(transform))
@@ -240,12 +260,11 @@ def _metadata(result: CheckResult, failures: Sequence[Mapping[str, Any]]) -> dic
     return found
 
 
-def _told(failures: Sequence[Mapping[str, Any]]) -> str:
+def _told(failures: Sequence[Mapping[str, Any]], *, more: bool) -> str:
     if not failures:
         return "as expected"
-    return f"{len(failures):,} failed, the first at {_window(failures[0])}: " + str(
-        failures[0]["observed"]
-    )
+    count = f"{len(failures):,}{' or more' if more else ''}"
+    return f"{count} failed, the first at {_window(failures[0])}: " + str(failures[0]["observed"])
 
 
 def _window(failure: Mapping[str, Any]) -> str:

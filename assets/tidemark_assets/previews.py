@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, changes, differences
 from tidemark_assets.current import listed
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import Failures, of_assets
+from tidemark_assets.steps import Failures, of_assets, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
@@ -50,12 +50,14 @@ def previews(
         context: OpExecutionContext,
         config: PreviewConfig,
     ) -> None:
-        tidemark = names.tidemark(context)
-        warehouse, failures = tidemark.warehouse, Failures(context)
-        start = None if config.start is None else instant(config.start)
-        end = None if config.end is None else instant(config.end)
+        tidemark, failures = names.tidemark(context), Failures(context)
+        with one_sentence():
+            warehouse = tidemark.warehouse
+            start = None if config.start is None else instant(config.start)
+            end = None if config.end is None else instant(config.end)
+            asked = config.assets or changed(warehouse, transforms)
         found: dict[str, Changes] = {}
-        for asset in config.assets or changed(warehouse, transforms):
+        for asset in asked:
             try:
                 found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
             except TidemarkError as error:

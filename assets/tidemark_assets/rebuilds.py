@@ -22,7 +22,7 @@ from tidemark_assets.current import currency
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.previews import NONE, SHOWN, changed, kinds, told
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, of_assets
+from tidemark_assets.steps import Failures, of_assets, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 _Swap = Callable[[Warehouse, Definition], RunFacts]
@@ -63,9 +63,10 @@ def rebuilds(
         context: OpExecutionContext,
         config: RebuildConfig,
     ) -> None:
-        tidemark = names.tidemark(context)
-        warehouse, failures = tidemark.warehouse, Failures(context)
-        asked = config.assets or changed(warehouse, transforms)
+        tidemark, failures = names.tidemark(context), Failures(context)
+        with one_sentence():
+            warehouse = tidemark.warehouse
+            asked = config.assets or changed(warehouse, transforms)
         done: dict[str, tuple[Rebuilt, Changes]] = {}
         for asset in asked:
             transform = transforms[asset]

@@ -18,7 +18,7 @@ from tidemark.run.replay import Replayed
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import Failures, of_assets
+from tidemark_assets.steps import Failures, of_assets, one_sentence
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 
@@ -60,7 +60,9 @@ def replays(
             raise dg.Failure(
                 "Say from which arrival, or from which instant: one of them.", allow_retries=False
             )
-        warehouse, failures = tidemark.warehouse, Failures(context)
+        failures = Failures(context)
+        with one_sentence():
+            warehouse = tidemark.warehouse
         done: dict[str, Replayed] = {}
         for asset in config.assets:
             try:

@@ -126,6 +126,41 @@ def test_a_file_that_lands_launches_an_ingest(
     assert "has changed since it was ingested" in ticks.skipped()
 
 
+def test_an_ingest_that_failed_or_was_cancelled_is_launched_again(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed leaves no refusal, and perhaps nothing else lands for a day."""
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    folder = settings.landing / "sensors"
+    folder.mkdir(parents=True)
+    land(folder, "1.csv", "at,sensor,value\n", 0)
+
+    def launched() -> str:
+        with monkeypatch.context() as patch:
+            later = time.time() + len(keys) * (arrivals.AGAIN + 1)
+            patch.setattr(time, "time", lambda: later)
+            request = ticks.tick()
+        assert isinstance(request, dg.RunRequest)
+        return request.run_key or ""
+
+    keys = list[str]()
+    for number, status in enumerate(("FAILURE", "CANCELED")):
+        keys.append(launched())
+        run_id = f"{number}" * 8
+        instance.add_run(
+            dg.DagsterRun(
+                job_name="sensors_ingest",
+                run_id=run_id,
+                status=dg.DagsterRunStatus(status),
+                tags={arrivals.RUN_KEY: keys[-1]},
+            )
+        )
+        assert "of sensors_ingest did not bring in what is pending" in ticks.skipped()
+    last = launched()
+    assert len({*keys, last}) == 3
+    assert launched() == last
+
+
 def test_a_source_that_stands_launches_nothing_until_an_ingest_begins_anew(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:

@@ -18,7 +18,8 @@ from support import MINUTE, READINGS, T0, ingest
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
 from tidemark.define.fingerprint import fingerprint
-from tidemark.quality.results import CheckResult
+from tidemark.quality import results
+from tidemark.quality.results import CheckResult, Failure
 from tidemark_assets import checks
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.names import PLAIN
@@ -225,3 +226,34 @@ def test_a_stream_that_judges_a_day_again_is_told_again(tmp_path: Path) -> None:
 
 def test_checks_have_names_that_dagster_takes() -> None:
     assert list(checks.check_names(gated).values()) == [BETWEEN, NOT_NULL, COMPLETE]
+
+
+@pytest.mark.parametrize(("windows", "known"), [(30, 2), (700, 1)])
+def test_days_beyond_what_a_result_lists_are_not_as_expected(windows: int, known: int) -> None:
+    """Of more failures than are listed each window has one; of more windows than that, the later
+    days are not known."""
+    failures = [
+        Failure(T0 + day * DAY + window * MINUTE, f'{{"sensor":"{n}"}}', "9")
+        for day in range(2)
+        for window in range(windows)
+        for n in range(40)
+    ]
+    listed = results.listed(failures)
+    assert len(listed) == results.MOST
+    found = replace(
+        result(1, 0),
+        success=False,
+        rows_failed=len(failures),
+        failures=[
+            {"window_start": as_datetime(f.window_start), "keys": f.keys, "observed": f.observed}
+            for f in listed
+        ],
+    )
+    begins = {f"day {n}": T0 + n * DAY for n in range(3)}
+    told = list(checks.evaluations(PLAIN, gated, [found], begins))
+    assert [e.passed for e in told[:2]] == [False, False]
+    # All windows of two days are listed, so the third is as expected; or it is not known.
+    assert told[2].passed is (known == 2)
+    assert str(told[0].description).partition(" failed")[0].endswith("or more")
+    if known == 1:
+        assert told[2].description == "not known: 56,000 failed in all, more than are listed"

@@ -1,5 +1,6 @@
 """The nightly job, on the tests' engine: it verifies what is published, then completes it."""
 
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -8,6 +9,8 @@ from steps import QUARTERS
 from support import PER_MINUTE, READINGS, T0, ingest, published, reference, some_arrivals
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.quality import between
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
@@ -18,10 +21,13 @@ ARRIVALS = some_arrivals(count=8)
 
 
 def night(
-    settings: Settings, instance: dg.DagsterInstance, days: int = 3
+    settings: Settings,
+    instance: dg.DagsterInstance,
+    days: int = 3,
+    transform: WindowedTransform = PER_MINUTE,
 ) -> dg.ExecuteInProcessResult:
     definitions = dg.Definitions.merge(
-        nightly("some", {"per_minute": PER_MINUTE}, lambda _: QUARTERS),
+        nightly("some", {"per_minute": transform}, lambda _: QUARTERS),
         dg.Definitions(
             resources={"tidemark": TidemarkResource(settings)}, executor=dg.in_process_executor
         ),
@@ -61,6 +67,19 @@ def test_the_last_days_are_verified_then_complete(
     path = warehouse.path("per_minute")
     warehouse.spark.sql(f"UPDATE delta.`{path}` SET n = n + 1 WHERE window_start = '{iso(T0)}'")
     assert checks(night(here, instance))[0][1] is False
+
+
+def test_a_night_tells_what_it_found_of_expectations(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS)
+    judged = replace(PER_MINUTE, expectations=(between("n", most=0),))
+    incremental(warehouse, judged)
+    result = night(here, instance, transform=judged)
+    assert result.success
+    told = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+    assert told == {"parity": True, "between_n_most_0": False}
 
 
 def test_a_night_without_a_closed_day_changes_nothing(

@@ -1,18 +1,26 @@
 """The replay job: what arrived from an arrival or an instant on, into the table or beside."""
 
+from collections.abc import Callable
+
 import dagster as dg
 import pytest
 
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
+from tidemark.define.transform import WindowedTransform
+from tidemark.engine.ports import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_assets.previews import previews
+from tidemark_assets.rebuilds import rebuilds
 from tidemark_assets.replays import replays
 from tidemark_assets.resources import TidemarkResource
 
 ARRIVALS = some_arrivals(count=4, size=24)
+Made = Callable[[str, dict[str, WindowedTransform]], dg.Definitions]
+"""Makes the definitions of a domain's job."""
 
 
 def launch(
@@ -27,6 +35,33 @@ def launch(
     told = {"ops": {"some_replays": {"config": {"assets": ["per_minute"], **config}}}}
     job = definitions.resolve_job_def("some_replay")
     return job.execute_in_process(instance=instance, run_config=told, raise_on_error=False)
+
+
+@pytest.mark.parametrize(
+    ("made", "job", "op"),
+    [
+        (previews, "some_changes", "some_previews"),
+        (replays, "some_replay", "some_replays"),
+        (rebuilds, "some_rebuild", "some_rebuilds"),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_one_sentence_and_tried_again(
+    instance: dg.DagsterInstance, settings: Settings, made: Made, job: str, op: str
+) -> None:
+    away = settings.model_copy(update={"remote": f"sc://localhost:{free_port()}"})
+    definitions = dg.Definitions.merge(
+        made("some", {"per_minute": PER_MINUTE}),
+        dg.Definitions(
+            resources={"tidemark": TidemarkResource(away)}, executor=dg.in_process_executor
+        ),
+    )
+    config = {"assets": ["per_minute"]} | ({"from_arrival": 0} if made is replays else {})
+    result = definitions.resolve_job_def(job).execute_in_process(
+        instance=instance, run_config={"ops": {op: {"config": config}}}, raise_on_error=False
+    )
+    told = [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
+    assert told, [e.event_type_value for e in result.all_events]
+    assert "No engine answers at" in str(told[0].event_specific_data)
 
 
 def said(result: dg.ExecuteInProcessResult) -> str:

@@ -106,7 +106,8 @@ class CheckResult:
         window_from, window_to: the first window start and the last window end that were judged.
         rows_judged, rows_failed: how many rows it judged, and how many of them fail.
         observed, expected: in a few words.
-        failures: those that fail, the first thousand: `window_start`, `keys` (JSON), `observed`.
+        failures: those that fail, a thousand at most (`listed`): `window_start`, `keys` (JSON),
+            `observed`.
         run, mode, through_arrival, seq: the run, as in the ledger.
         at: when it was judged.
     """
@@ -150,7 +151,7 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
             "expected": r.expectation.expected,
             "failures": [
                 {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
-                for f in r.failures[:MOST]
+                for f in listed(r.failures)
             ],
             "run": marker.run,
             "mode": marker.mode.value,
@@ -163,6 +164,16 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.create(TABLE, table, "Every result of every expectation")
     asset.warehouse.append(table, TABLE, asset.app, marker.seq)
+
+
+def listed(failures: Sequence[Failure]) -> list[Failure]:
+    """Those that a result lists: where there are too many, of each window first one, so that who
+    asks for a part of the time finds whether it fails."""
+    seen, first, more = set[int](), list[Failure](), list[Failure]()
+    for failure in failures:
+        (more if failure.window_start in seen else first).append(failure)
+        seen.add(failure.window_start)
+    return sorted([*first, *more][:MOST])
 
 
 def silence(asset: Asset, ranges: Ranges, through: int) -> int:

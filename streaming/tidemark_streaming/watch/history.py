@@ -109,6 +109,10 @@ class Arrivals:
         """Take in what has come."""
         tables.kept((self._table, "rows"), [self._table], lambda: self._read(tables))
 
+    def read_now(self, tables: Tables) -> None:
+        """The same, also where reading takes long and rests."""
+        self._read(tables)
+
     def _read(self, tables: Tables) -> None:
         if (life := tables.life(self._table)) != self._life:
             self._begin(life)
@@ -280,9 +284,10 @@ class Ledger:
             if name not in arrivals:
                 continue
             if name not in known:
-                # A run's arrivals were there before it: now they can be read.
+                # A run's arrivals were there before it: now they can be read, and are, though
+                # reading them may rest just now: each row of the ledger is taken in once.
                 known[name] = arrivals[name]
-                known[name].read(tables)
+                known[name].read_now(tables)
             runs = self._runs.setdefault(name, {}).setdefault(row["life"], Runs())
             # A compaction writes again what was read before.
             if row["seq"] > runs.seq:

@@ -18,6 +18,7 @@ import yaml
 from landing import SOURCE, clock, feed, land, land_some
 from runs import run_all
 from scrapes import scraped, summed, value
+from tables import arrive, ran
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
@@ -30,7 +31,7 @@ from tidemark_streaming.ingest import ingest
 from tidemark_streaming.sole import sole
 from tidemark_streaming.supervisor import RUNNING, Stream
 from tidemark_streaming.watch import page, tables
-from tidemark_streaming.watch.history import LATENCIES, Histogram, Runs
+from tidemark_streaming.watch.history import LATENCIES, Arrivals, Histogram, Ledger, Runs
 from tidemark_streaming.watch.metrics import HISTOGRAM, METRICS, exposition
 from tidemark_streaming.watch.sight import Watcher
 from watched.transforms import by_hour, by_minute
@@ -170,6 +171,35 @@ def test_what_took_long_rests_before_it_is_read_again(
     found = [looked.kept("x", [], lambda: time.sleep(0.2), also=n) for n in range(2)]
     assert found == [None, None]
     looked.kept("x", [], lambda: pytest.fail("read again too soon"), also=3)
+
+
+def test_a_run_s_arrivals_are_known_though_reading_them_rests(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, came, told = tables.Tables(settings), Arrivals("readings"), Ledger()
+
+    def happened(number: int) -> None:
+        arrive(settings, "readings", number, number)
+        ran(settings, "one", number, number, 0, quarantined=0, duplicate=0)
+
+    def slow(of: tables.Tables) -> None:
+        time.sleep(0.5)
+        read(of)
+
+    happened(0)
+    read = came._read
+    with monkeypatch.context() as patch:
+        patch.setattr(came, "_read", slow)
+        came.read(looked)
+    told.read(looked, {"one": came}, {"one": False})
+    happened(1)
+    came.read(looked)
+    assert came.count == 1, "it does not rest"
+    deadline = time.monotonic() + 8
+    while came.count < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        told.read(looked, {"one": came}, {"one": False})
+    assert came.count == 2
 
 
 def test_a_latency_s_bucket_is_a_quarter_as_wide_as_where_streams_lie() -> None:

@@ -253,7 +253,7 @@ function broughtBy(s) {
 
 function waits(s) {
   if (s.kafka === null) return `<span class="faint">files</span>`;
-  if (s.kafka.trouble) return `<span class="bad-text" title="${text(s.kafka.trouble)}">✕ brokers don't answer</span>`;
+  if (s.kafka.trouble) return `<span class="bad-text" title="${text(s.kafka.trouble)}">✕ ${s.kafka.silent ? "brokers don't answer" : text(s.kafka.trouble)}</span>`;
   const all = s.kafka.waiting.map(([topic, n, waiting]) => [`${topic}-${n}`, waiting]).sort((a, b) => b[1] - a[1]);
   const total = sum(all.map((a) => a[1])), top = most([s.kafka.waited]);
   const named = all.slice(0, 2).map(([name, waiting]) => `${name}: ${count(waiting)}`).join(" · ") + (all.length > 2 ? ` · ${all.length - 2} more` : "");
