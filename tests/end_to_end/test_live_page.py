@@ -178,7 +178,7 @@ def test_what_comes_by_kafka_and_goes_out_is_there(
         page.locator("[data-asset=clicks_by_10s]"),
         page.locator("[data-source=clicks]"),
     )
-    latency = stream.get_by_label(re.compile(r"^latency: [\d.]+ s last")).locator("rect")
+    latency = stream.get_by_label(re.compile(r"^latency: [\d.]+ m?s last")).locator("rect")
     latency.nth(1).wait_for(state="attached")
     topics.send("clicks", happening(900), 0)
     topics.send("clicks", happening(300), 2)
