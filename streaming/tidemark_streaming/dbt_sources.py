@@ -82,7 +82,7 @@ def chosen(text: str) -> list[str]:
     Raises:
         DefinitionError: it is no file of dbt's sources.
     """
-    return [str(table["name"]) for table in _source(_read(text), WINDOWS).get("tables", [])]
+    return [str(table["name"]) for table in _named(_source(_read(text), WINDOWS), "tables")]
 
 
 def written(transforms: Iterable[Definition], text: str = "") -> str:
@@ -109,7 +109,7 @@ def written(transforms: Iterable[Definition], text: str = "") -> str:
         _written(WINDOWS, windows, {"event_time": "window_start"}, _source(there, WINDOWS)),
         _written(KEPT, beside, {"meta": {"optional": True}}, _source(there, KEPT)),
     ]
-    others = [s for s in there.get("sources", []) if s.get("name") not in (WINDOWS, KEPT)]
+    others = [s for s in _named(there, "sources") if s["name"] not in (WINDOWS, KEPT)]
     whole = {"version": 2, **there, "sources": [*made, *others]}
     return _HEAD + yaml.dump(
         whole, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=100_000
@@ -121,7 +121,7 @@ def _read(text: str) -> _Node:
         found = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
         raise DefinitionError(f"{PLACE} is no YAML: {' '.join(str(error).split())}.") from None
-    if not isinstance(found, dict) or not isinstance(found.get("sources", []), list):
+    if not isinstance(found, dict) or not isinstance(found.get("sources") or [], list):
         raise DefinitionError(
             f"{PLACE} has no list 'sources': remove the file, and `tidemark dbt-sources` writes "
             "it anew."
@@ -130,7 +130,24 @@ def _read(text: str) -> _Node:
 
 
 def _source(file: _Node, name: str) -> _Node:
-    return next((s for s in file.get("sources", []) if s.get("name") == name), {})
+    return next((s for s in _named(file, "sources") if s["name"] == name), {})
+
+
+def _named(owner: _Node, key: str) -> list[_Node]:
+    """What a mapping of the file has under a key: mappings with a name; none, where nothing is
+    written there.
+
+    Raises:
+        DefinitionError: it is something else.
+    """
+    found: object = owner.get(key) or []
+    if isinstance(found, list) and all(isinstance(n, dict) and "name" in n for n in found):
+        return found
+    whose = f" of '{owner['name']}'" if "name" in owner else ""
+    raise DefinitionError(
+        f"{PLACE}: '{key}'{whose} must be a list of mappings, each with a name. Correct it, or "
+        "remove the file, and `tidemark dbt-sources` writes it anew."
+    )
 
 
 def _written(
@@ -139,7 +156,7 @@ def _written(
     config: _Node,
     there: _Node,
 ) -> _Node:
-    known = {str(table["name"]): table for table in there.get("tables", [])}
+    known = {str(table["name"]): table for table in _named(there, "tables")}
     return {
         "name": name,
         "description": _ABOUT[name],
@@ -153,11 +170,11 @@ def _written(
 def _table(
     name: str, about: str, columns: Mapping[str, _Node], events: str | None, there: _Node
 ) -> _Node:
-    written = {str(column["name"]): column for column in there.get("columns", [])}
-    config = there.get("config", {})
+    written = {str(column["name"]): column for column in _named(there, "columns")}
+    config = there.get("config") or {}
     if events is not None:
         # The source of its events, which its freshness goes by.
-        config = {**config, "meta": {**config.get("meta", {}), "events": events}}
+        config = {**config, "meta": {**(config.get("meta") or {}), "events": events}}
     return {
         "name": name,
         "description": about,

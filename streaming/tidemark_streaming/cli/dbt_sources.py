@@ -57,7 +57,10 @@ def dbt_sources(
     else:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(made, encoding="utf-8")
+            # Whole or not at all: it has what a person wrote.
+            scratch = path.with_name(f".{path.name}")
+            scratch.write_text(made, encoding="utf-8")
+            scratch.replace(path)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{path} can't be written: {reason}.") from None

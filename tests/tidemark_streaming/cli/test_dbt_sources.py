@@ -118,3 +118,31 @@ def test_an_asset_that_is_none_is_one_sentence() -> None:
     result = call("dbt-sources", "departures_hourli")
     assert result.exit_code == 2
     assert "Did you mean 'departures_hourly'?" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("sources: [a]\n", "'sources' must be a list of mappings, each with a name"),
+        ("sources:\n- name: windows\n  tables: {a: 1}\n", "'tables' of 'windows' must be a list"),
+        (
+            "sources:\n- name: windows\n  tables:\n  - name: per_minute\n    columns: [n]\n",
+            "'columns' of 'per_minute' must be a list",
+        ),
+    ],
+)
+def test_what_is_no_list_of_named_mappings_is_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        written([PER_MINUTE], text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sources:\n",
+        "sources:\n- name: windows\n  tables:\n",
+        "sources:\n- name: windows\n  tables:\n  - name: per_minute\n    columns:\n    config:\n",
+    ],
+)
+def test_what_is_left_empty_is_written(text: str) -> None:
+    assert chosen(written([PER_MINUTE], text)) == ["per_minute"]
