@@ -12,6 +12,7 @@ A tick reads files and small tables in its own process; no engine is asked, none
 import json
 import time
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 import dagster as dg
 from dagster import OpExecutionContext, SensorEvaluationContext
@@ -64,7 +65,8 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tidemark = names.tidemark(context)
         try:
-            timeline = tidemark.glance().timeline(name)
+            glance = tidemark.glance()
+            timeline = glance.timeline(name)
             feed = inlet.feed(tidemark.landing(source))
             pending = feed.pending(timeline)
         except TidemarkError as error:
@@ -75,7 +77,8 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
             return dg.SkipReason(f"An ingest of '{name}' is under way.")
         now, last = attempt(feed, pending, time.time_ns() // 1000), newest(context.cursor)
         # With the number, as time alone may be what an arrival brings.
-        key = f"{name} {len(timeline)} {pending[-1].position}"
+        which = _which(tidemark.settings.database, glance.identity(source.timeline_table))
+        key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := refusal(tidemark.settings, name)) is not None:
             if last is not None and last.holds(now, timeline):
                 return dg.SkipReason(
@@ -123,31 +126,35 @@ def arrivals(
         minimum_interval_seconds=EVERY,
         description="Brings the windows up to date when something has arrived: one incremental run "
         "for all assets that are behind and that no stream keeps. Its cursor is the arrival for "
-        "which each asset was launched last.",
+        "which each asset was launched last, and in which life of it and of its source.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
         glance, kept = tidemark.glance(), wishes.all_of(tidemark.settings)
-        launched: dict[str, int] = json.loads(context.cursor or "{}")
-        behind: dict[str, int] = {}
+        launched: dict[str, object] = json.loads(context.cursor or "{}")
+        behind: dict[str, str] = {}
         # A roll-up runs with its base.
         counted = (t for t in transforms.values() if t.follows is None)
         for source, assets in by_source(counted).items():
             newest = glance.newest_arrival(source)
             late = glance.behind((a for a in assets if a not in kept), newest)
-            behind |= dict.fromkeys(late, newest) if newest >= 0 else {}
+            if newest < 0 or not late:
+                continue
+            own = tidemark.settings.database, glance.identity(f"{source}_timeline")
+            lives = glance.lives(late)
+            behind |= {a: f"{newest} {_which(*own, glance.life(a), lives[a])}" for a in late}
         if not behind:
             return dg.SkipReason("All windows are up to date with what has arrived.")
         if under_way(context.instance, job):
             return dg.SkipReason(f"A run of {job} is under way: {_list(behind)} wait for it.")
-        fresh = {a: n for a, n in behind.items() if launched.get(a) != n}
+        fresh = {a: told for a, told in behind.items() if launched.get(a) != told}
         if not fresh:
             return dg.SkipReason(
                 f"The run for {_list(behind)} did not bring them up to date: see why in its page "
                 "and re-execute it there; the next arrival launches another one."
             )
         request = dg.RunRequest(
-            run_key=" ".join(f"{asset}:{arrival}" for asset, arrival in fresh.items()),
+            run_key=" ".join(f"{asset}:{told}" for asset, told in fresh.items()),
             run_config={"ops": {increments: {"config": {"assets": list(fresh)}}}},
         )
         return dg.SensorResult([request], cursor=json.dumps(launched | fresh))
@@ -223,6 +230,12 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
 def under_way(instance: dg.DagsterInstance, job: str) -> bool:
     """Whether a run of a job is queued or runs."""
     return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
+
+
+def _which(*identities: str | int | None) -> str:
+    """A word for tables until they are dropped: those made anew, or of another database, count
+    their arrivals from 0 again, and the daemon launches a run key once."""
+    return sha256(json.dumps(identities).encode()).hexdigest()[:8]
 
 
 def _ended(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:

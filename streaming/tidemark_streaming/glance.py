@@ -7,6 +7,7 @@ its present life alone.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -157,6 +158,14 @@ class Glance:
         rows = [] if table is None else table.to_pylist()
         done = {(row["asset"], row["life"]) for row in rows}
         return [asset for asset in wanted if (asset, self.life(asset)) not in done]
+
+    def lives(self, assets: Iterable[str]) -> Counter[str]:
+        """Of some assets, how many lives the ledger knows of: one has a new one after it was
+        dropped."""
+        wanted = ds.field("asset").isin([*assets])
+        table = self.select("runs", ["asset", "life"], wanted)
+        rows = [] if table is None else table.to_pylist()
+        return Counter(asset for asset, _ in {(row["asset"], row["life"]) for row in rows})
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
         """The ledger's rows, of all assets, of runs of their present lives that ended at `since` or

@@ -1,6 +1,7 @@
 """Sensors of arrivals on real Delta tables and a real instance of Dagster, without an engine."""
 
 import json
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +67,35 @@ def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Setti
     run_under_way(instance, "some_catch_up")
     arrive(settings, "readings", 4, 4)
     assert ticks.skipped() == "A run of some_catch_up is under way: one, two wait for it."
+
+
+def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """They count their arrivals from 0 again."""
+    ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
+    arrive(settings, "readings", 0, 3)
+    keys = [_key(ticks.tick())]
+    for asset in ASSETS:
+        ran(settings, asset, seq=0, through=3, watermark=0)
+    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    tables = Path(settings.warehouse) / settings.database
+    shutil.rmtree(tables / "one_state")
+    keys.append(_key(ticks.tick()))
+    shutil.rmtree(tables / "readings_timeline")
+    arrive(settings, "readings", 0, 3)
+    keys.append(_key(ticks.tick()))
+    ticks.settings = settings.model_copy(update={"database": "other"})
+    arrive(ticks.settings, "readings", 0, 3)
+    keys.append(_key(ticks.tick()))
+    assert len({*keys}) == 4
+
+
+def _key(result: object) -> str:
+    """The run key of the one run that a tick launches."""
+    assert isinstance(result, dg.SensorResult), result
+    [request] = result.run_requests or []
+    return request.run_key or ""
 
 
 def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
