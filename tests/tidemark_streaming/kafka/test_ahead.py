@@ -1,9 +1,9 @@
 """What is read ahead is what would have been read, and one thing at a time."""
 
-from _thread import interrupt_main
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
-from threading import Event, Lock, Timer, current_thread, main_thread
+from threading import Event, Lock, Timer, current_thread, get_ident, main_thread
 
 import pytest
 
@@ -76,12 +76,21 @@ def test_what_fails_does_so_when_it_is_asked_for() -> None:
     assert ahead.take(["5"]) == 5
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT interrupts; processes that run tests side by side are told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_what_was_interrupted_is_given_up_too() -> None:
     slow = Slow()
     ahead = Ahead(slow)
     ahead.begin(["1"])
     assert slow.asked.wait(10)
-    Timer(0.2, interrupt_main).start()
+    Timer(0.2, signal.pthread_kill, (get_ident(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         ahead.take(["1"])
     ahead.begin([])
