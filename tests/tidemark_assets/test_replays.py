@@ -13,6 +13,7 @@ from tidemark.engine.ports import free_port
 from tidemark.run.runner import incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
+from tidemark_assets import steps
 from tidemark_assets.previews import previews
 from tidemark_assets.rebuilds import rebuilds
 from tidemark_assets.replays import replays
@@ -46,8 +47,14 @@ def launch(
     ],
 )
 def test_an_engine_that_does_not_answer_is_one_sentence_and_tried_again(
-    instance: dg.DagsterInstance, settings: Settings, made: Made, job: str, op: str
+    instance: dg.DagsterInstance,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Made,
+    job: str,
+    op: str,
 ) -> None:
+    monkeypatch.setattr(steps, "WAITS", (0,))
     away = settings.model_copy(update={"remote": f"sc://localhost:{free_port()}"})
     definitions = dg.Definitions.merge(
         made("some", {"per_minute": PER_MINUTE}),
