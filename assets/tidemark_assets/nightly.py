@@ -11,7 +11,6 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
@@ -62,15 +61,13 @@ def nightly(
         said, failures = [_HEAD, "| --- " * 7 + "|"], Failures(context)
         for asset in config.assets:
             transform = transforms[asset]
-            try:
+            with failures.of(asset):
                 days = _closed(tidemark.warehouse, transform, partitions(asset), config.days)
                 if not days:
                     context.log.info(f"{asset}: no partition has closed yet.")
                     continue
                 verified, facts = _anew(context, names, tidemark.warehouse, transform, days)
                 said.append(_row(days, verified, facts))
-            except TidemarkError as error:
-                failures.add(f"{asset}: {error}", error)
         context.add_output_metadata({"nightly": dg.MetadataValue.md("\n".join(said))})
         failures.tell()
 

@@ -10,7 +10,7 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import DataError, TidemarkError
+from tidemark.base.errors import DataError
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
@@ -58,10 +58,8 @@ def previews(
             asked = config.assets or changed(warehouse, transforms)
         found: dict[str, Changes] = {}
         for asset in asked:
-            try:
+            with failures.of(asset):
                 found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
-            except TidemarkError as error:
-                failures.add(f"{asset}: {error}", error)
         context.add_output_metadata({"changes": dg.MetadataValue.md(_table(found)), **told(found)})
         failures.tell()
 

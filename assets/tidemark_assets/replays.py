@@ -10,7 +10,6 @@ import dagster as dg
 from dagster import OpExecutionContext
 from pydantic import Field
 
-from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import instant, iso
 from tidemark.define.definition import Definition
 from tidemark.run import replay as run
@@ -65,10 +64,8 @@ def replays(
             warehouse = tidemark.warehouse
         done: dict[str, Replayed] = {}
         for asset in config.assets:
-            try:
+            with failures.of(asset):
                 done[asset] = _replayed(warehouse, transforms[asset], config)
-            except TidemarkError as error:
-                failures.add(f"{asset}: {error}", error)
         context.add_output_metadata({"replayed": dg.MetadataValue.md(_table(done))})
         failures.tell()
 

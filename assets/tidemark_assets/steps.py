@@ -106,6 +106,14 @@ class Failures:
         if cause is not None and passes(cause):
             self._passing.append(cause)
 
+    @contextmanager
+    def of(self, asset: str) -> Iterator[None]:
+        """Note what fails in the block as that asset's."""
+        try:
+            yield
+        except TidemarkError as error:
+            self.add(f"{asset}: {error}", error)
+
     def tell(self) -> None:
         """Fail the step with all of them, if there are any, after retries where one may pass."""
         if self._passing:

@@ -7,11 +7,9 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame
 
 from tidemark.base.instants import INFINITY
-from tidemark.engine.requests import fetch
-from tidemark.store.rows import INSTANT, Rows
+from tidemark.store.rows import INSTANT, Rows, fetched
 
 TIMELINE = pa.schema(
     {
@@ -85,7 +83,7 @@ class Arrival:
 
 def arrivals(rows: Rows) -> list[Arrival]:
     """The arrivals that rows of a timeline tell of, by their numbers."""
-    table = fetch(rows) if isinstance(rows, DataFrame) else rows
+    table = fetched(rows)
     for name, usual in _LATER.items():
         if name not in table.column_names:
             # No ingest has opened it since.

@@ -5,6 +5,7 @@ many are a DataFrame, which the engine's workers write. What is done with them i
 """
 
 import json
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidemark.engine.requests import give
+from tidemark.engine.requests import fetch, give
 from tidemark.store.refusals import changed_columns
 
 compute: Any = pyarrow.compute
@@ -64,23 +65,43 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 def told(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows in Python, for people: an instant or a date that it can't hold is a text."""
+    return held(rows, _as_text)
+
+
+def held(
+    rows: pa.Table, beyond: "Callable[[pa.Scalar[Any]], object]" = lambda _: None
+) -> list[dict[str, Any]]:
+    """Rows in Python.
+
+    Args:
+        beyond: what takes the place of a value that Python can't hold.
+    """
     try:
         return rows.to_pylist()
     except BEYOND:
-        columns = {name: [_held(value) for value in rows[name]] for name in rows.column_names}
+        columns = {n: [_held(value, beyond) for value in rows[n]] for n in rows.column_names}
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _held(value: "pa.Scalar[Any]") -> object:
+def _held(value: "pa.Scalar[Any]", beyond: "Callable[[pa.Scalar[Any]], object]") -> object:
     try:
         return value.as_py()
     except BEYOND:
-        if pa.types.is_date(value.type):
-            return str(np.datetime64(value.cast(pa.int32()).as_py(), "D"))
-        if not pa.types.is_timestamp(value.type):
-            return None
-        micros = value.cast(pa.timestamp("us", value.type.tz)).cast(pa.int64()).as_py()
-        return f"{np.datetime64(micros, 'us')}Z"
+        return beyond(value)
+
+
+def _as_text(value: "pa.Scalar[Any]") -> str | None:
+    if pa.types.is_date(value.type):
+        return str(np.datetime64(value.cast(pa.int32()).as_py(), "D"))
+    if not pa.types.is_timestamp(value.type):
+        return None
+    micros = value.cast(pa.timestamp("us", value.type.tz)).cast(pa.int64()).as_py()
+    return f"{np.datetime64(micros, 'us')}Z"
+
+
+def fetched(rows: Rows) -> pa.Table:
+    """Rows in memory, wherever they are."""
+    return fetch(rows) if isinstance(rows, DataFrame) else rows
 
 
 def is_empty(rows: Rows) -> bool:

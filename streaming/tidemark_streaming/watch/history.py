@@ -107,13 +107,10 @@ class Arrivals:
 
     def read(self, tables: Tables) -> None:
         """Take in what has come."""
-        tables.kept((self._table, "rows"), [self._table], lambda: self._read(tables))
+        tables.kept((self._table, "rows"), [self._table], lambda: self.read_now(tables))
 
     def read_now(self, tables: Tables) -> None:
         """The same, also where reading takes long and rests."""
-        self._read(tables)
-
-    def _read(self, tables: Tables) -> None:
         if (life := tables.life(self._table)) != self._life:
             self._begin(life)
         table = tables.appended(self._table, _ARRIVALS, self._seen)

@@ -187,9 +187,9 @@ def test_a_run_s_arrivals_are_known_though_reading_them_rests(
         read(of)
 
     happened(0)
-    read = came._read
+    read = came.read_now
     with monkeypatch.context() as patch:
-        patch.setattr(came, "_read", slow)
+        patch.setattr(came, "read_now", slow)
         came.read(looked)
     told.read(looked, {"one": came}, {"one": False})
     happened(1)

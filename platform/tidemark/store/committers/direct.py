@@ -33,7 +33,7 @@ from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import Staged, file_system, stage
 from tidemark.store.conditions import Condition
 from tidemark.store.refusals import history_gone, translated
-from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fitted, frame
+from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fetched, fitted, frame
 
 _ATTEMPTS = 20
 _FOLD_ATTEMPTS = 4
@@ -190,7 +190,7 @@ class Direct:
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
-        source = rows if isinstance(rows, pa.Table) else fetch(rows)
+        source = fetched(rows)
         return self._committed(
             table,
             app,
@@ -206,7 +206,7 @@ class Direct:
             standing = opened.transaction_version(app)
             transactions = None if standing is None else [Transaction(app, standing)]
             found = rows()
-            source = found if isinstance(found, pa.Table) else fetch(found)
+            source = fetched(found)
             try:
                 with translated(f"write table '{table}'"):
                     properties = CommitProperties(app_transactions=transactions)

@@ -23,7 +23,15 @@ from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spar
 from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Condition
 from tidemark.store.refusals import history_gone, translated
-from tidemark.store.rows import Rows, arrow_schema, delta_schema, fitted, frame, spark_schema
+from tidemark.store.rows import (
+    Rows,
+    arrow_schema,
+    delta_schema,
+    fetched,
+    fitted,
+    frame,
+    spark_schema,
+)
 
 _MISSING = (
     "DELTA_MISSING_DELTA_TABLE",
@@ -161,7 +169,7 @@ class Engine:
     ) -> int | None:
         if app is not None and self.transaction(table, app) >= version:
             return None
-        source = rows if isinstance(rows, pa.Table) else fetch(rows)
+        source = fetched(rows)
         for n in range(_ATTEMPTS):
             try:
                 return self._merged(table, source, merge, app, version)
@@ -176,7 +184,7 @@ class Engine:
             # would pass over the application's next commit for one that it has not.
             standing = self.transaction(table, app)
             found = rows()
-            source = found if isinstance(found, pa.Table) else fetch(found)
+            source = fetched(found)
             if self.transaction(table, app) != standing:
                 continue
             # From its beginning on Delta refuses it where others change what it merges into; what

@@ -11,24 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from tidemark.store.rows import BEYOND
+from tidemark.store.rows import BEYOND, held
 
 
 def files(opened: DeltaTable) -> list[dict[str, Any]]:
     """A table's files as its log lists them, with their statistics."""
-    listed = pa.table(opened.get_add_actions(flatten=True))
-    try:
-        return listed.to_pylist()
-    except BEYOND:
-        columns = {name: [_held(value) for value in listed[name]] for name in listed.column_names}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _held(value: "pa.Scalar[Any]") -> object:
-    try:
-        return value.as_py()
-    except BEYOND:
-        return None
+    return held(pa.table(opened.get_add_actions(flatten=True)))
 
 
 def of(footer: pq.FileMetaData) -> dict[str, Any]:
