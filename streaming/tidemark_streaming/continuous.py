@@ -33,6 +33,7 @@ from tidemark.run.runner import incremental
 from tidemark.store import ledger
 from tidemark.store.arrival import NOTHING, Recent, arrivals
 from tidemark.store.refusals import unwritable
+from tidemark.store.state import State
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.outbox.follow import attend
 from tidemark_streaming.watcher import abandoned, watching
@@ -228,5 +229,8 @@ def _batch(
 
 
 def _follow(batch: DataFrame, place: Place, transform: Definition) -> None:
-    # Whichever run a batch tells of, one of the base's may have come before it.
-    incremental(Warehouse(batch.sparkSession, *place), transform)
+    warehouse = Warehouse(batch.sparkSession, *place)
+    # Whichever run a batch tells of, and where it tells of none: one of the base's may have come
+    # before it, or there was none yet, whose row in the ledger will bring the next batch.
+    if State(warehouse, transform).life() is not None:
+        incremental(warehouse, transform)

@@ -110,12 +110,13 @@ def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehou
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     # Its base has never run.
-    continuous.start(warehouse, whole)
+    query = continuous.start(warehouse, whole)
     incremental(warehouse, PER_MINUTE)
     ingest(warehouse, READINGS, ARRIVALS[3:])
     continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     deadline = time.monotonic() + 120
     while published_through(warehouse, whole) < 1:
+        assert query.exception() is None
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
     assert continuous.stop(warehouse, whole)
@@ -123,6 +124,20 @@ def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehou
     report = parity(warehouse, whole)
     assert report.equal
     assert report.windows > 0
+
+
+def test_a_roll_up_s_batch_before_its_base_has_run_waits_for_it(warehouse: Warehouse) -> None:
+    """Spark may begin with one of an empty ledger, and others' runs bring some."""
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS)
+    ledger.create(warehouse)
+    run = continuous._batch(warehouse.place, whole, ALL)
+    run(warehouse.read(ledger.TABLE), 0)
+    assert not warehouse.exists(whole.table)
+    incremental(warehouse, PER_MINUTE)
+    run(warehouse.read(ledger.TABLE), 1)
+    assert parity(warehouse, whole).equal
+    assert published_through(warehouse, whole) == 0
 
 
 def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
