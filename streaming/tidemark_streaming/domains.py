@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
 from tidemark.base.errors import DefinitionError, unknown
-from tidemark.base.settings import Settings
+from tidemark.base.settings import FILE, RECORDED, Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark_streaming.feed import Inlet
@@ -35,22 +36,22 @@ class Domains:
 
 def source(settings: Settings, name: str) -> Source:
     """The source of that name; a DefinitionError that lists all if there is none."""
-    return _find("source", name, load(settings.domains).sources)
+    return _find(settings, "source", name, load(settings.domains).sources)
 
 
 def inlet(settings: Settings, source: str) -> Inlet:
     """The way in of the source of that name; a DefinitionError that lists all if there is none."""
-    return _find("source", source, load(settings.domains).inlets)
+    return _find(settings, "source", source, load(settings.domains).inlets)
 
 
 def transform(settings: Settings, name: str) -> Definition:
     """The transform of that name; a DefinitionError that lists all if there is none."""
-    return _find("asset", name, load(settings.domains).transforms)
+    return _find(settings, "asset", name, load(settings.domains).transforms)
 
 
 def lane(settings: Settings, name: str) -> Lane:
     """The lane of that name; a DefinitionError that lists all if there is none."""
-    return _find("lane", name, load(settings.domains).lanes)
+    return _find(settings, "lane", name, load(settings.domains).lanes)
 
 
 def load(domains: Iterable[str]) -> Domains:
@@ -105,7 +106,8 @@ def _has(domain: str, module: str) -> bool:
         if error.name is None or not f"{domain}.".startswith(f"{error.name}."):
             raise
         raise DefinitionError(
-            f"There is no domain package '{domain}': correct the setting TIDEMARK_DOMAINS."
+            f"There is no domain package '{domain}': correct the setting domains (in "
+            "tidemark.toml, or TIDEMARK_DOMAINS)."
         ) from None
     return find_spec(f"{domain}.{module}") is not None
 
@@ -124,7 +126,10 @@ def _collect(
     return objects
 
 
-def _find(what: str, name: str, objects: Mapping[str, T]) -> T:
+def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) -> T:
     if name not in objects:
-        raise DefinitionError(unknown(what, name, objects))
+        # What somebody sees who works beside the project's folder and not in it.
+        beside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
+        said = f" There is no {FILE} in this folder: a project's commands work in its own."
+        raise DefinitionError(unknown(what, name, objects) + (said if beside else ""))
     return objects[name]

@@ -5,6 +5,7 @@ timeline, and reads their rows. It keeps nothing itself: the timeline's position
 so it goes on where the timeline ends, whatever was killed or deleted in between.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.instants import duration
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import Rows
@@ -149,6 +151,10 @@ class Excerpt:
         days: how many days from `start`, instead of `end`.
         span: processing time covered by one file.
         speed: seconds of the recording for each second that passes; without one, at once.
+
+    Raises:
+        DefinitionError: a span that neither divides a day nor is whole days, or a speed that is
+            not more than zero.
     """
 
     start: str | None = None
@@ -156,6 +162,13 @@ class Excerpt:
     days: int | None = None
     span: str = "6 hours"
     speed: float | None = None
+
+    def __post_init__(self) -> None:
+        day, step = duration("1 day"), duration(self.span)
+        if step <= 0 or (day % step and step % day):
+            raise DefinitionError(f"A span divides a day or is whole days, unlike '{self.span}'.")
+        if self.speed is not None and not 0 < self.speed < math.inf:
+            raise DefinitionError(f"A speed is more than zero, unlike {self.speed:g}.")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, duration, instant
 from tidemark.define.source import Source
 from tidemark_streaming.feed import Excerpt, Inlet, Landed, Span
@@ -51,7 +51,7 @@ class Recording:
         without rows.
 
         Raises:
-            DefinitionError: a span, speed or range that can't be.
+            DefinitionError: a range that can't be.
             DataError: the folder can't be written, or holds files of another span.
         """
         step, due = duration(excerpt.span), time.monotonic()
@@ -73,16 +73,10 @@ class Recording:
         Spans are counted from midnight UTC, and a range is widened to whole spans.
 
         Raises:
-            DefinitionError: a span, speed or range that can't be.
+            DefinitionError: a range that can't be.
         """
-        start, end, days, speed = excerpt.start, excerpt.end, excerpt.days, excerpt.speed
+        start, end, days = excerpt.start, excerpt.end, excerpt.days
         step = duration(excerpt.span)
-        if step <= 0 or (_DAY % step and step % _DAY):
-            raise DefinitionError(
-                f"A span divides a day or is whole days, unlike '{excerpt.span}'."
-            )
-        if speed is not None and speed <= 0:
-            raise DefinitionError("A speed is more than zero.")
         records = self.records().sort_values(ARRIVES, kind="stable", ignore_index=True)
         arrived = _micros(records[ARRIVES])
         if not len(arrived) and (start is None or end is None):

@@ -59,7 +59,10 @@ class Definition(ABC):
         for column in (*self.keys, *self.aggregates):
             self._check_column(column)
         if self.allowed_lateness < 0:
-            raise DefinitionError(f"Asset '{self.name}': the allowed lateness is negative.")
+            raise DefinitionError(
+                f"Asset '{self.name}': the allowed lateness is negative; it is 0 or more, as in "
+                "'1 hour'."
+            )
         if self.publishes_to is not None and self.accumulation is None:
             raise DefinitionError(
                 f"Asset '{self.name}' publishes to {self.publishes_to}, and its accumulation says "

@@ -77,9 +77,9 @@ def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Late
 
     Raises:
         DataError: nothing with an event time has arrived yet.
+        DefinitionError: the target is no such share.
     """
-    if not 0 <= target < 1:
-        raise DefinitionError(f"A target loss is a share from 0 to below 1, not {target}.")
+    check_target(target)
     log, name = Log(warehouse, source), source.name
     timeline = log.timeline()
     if not any(a.max_event_time is not None for a in timeline):
@@ -103,6 +103,16 @@ def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Late
         target=target,
         recommended=next((c for c in candidates if c.share <= target), None),
     )
+
+
+def check_target(target: float) -> None:
+    """Refuse what is no share of events that may be lost.
+
+    Raises:
+        DefinitionError: it is below 0, or 1 or more.
+    """
+    if not 0 <= target < 1:
+        raise DefinitionError(f"A target loss is a share from 0 to below 1, not {target}.")
 
 
 _NEWEST = "arrival BIGINT, newest BIGINT"

@@ -41,7 +41,15 @@ def register(app: typer.Typer) -> None:
 
 def run(
     asset: Asset,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take at most so many arrivals.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "--arrivals-per-run",
+            min=1,
+            help="Take at most so many arrivals; all there are if omitted.",
+        ),
+    ] = None,
     rows_per_run: RowsPerRun = None,
     bytes_per_run: BytesPerRun = None,
     json: Json = False,

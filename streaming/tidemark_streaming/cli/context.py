@@ -18,11 +18,17 @@ Asset = Annotated[str, typer.Argument(help="The asset, as `tidemark status` list
 SourceName = Annotated[str, typer.Argument(help="The source, as `tidemark status` lists it.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", metavar="DATE", help="First window start, ISO 8601 in UTC."),
+    typer.Option(
+        "--from",
+        metavar="DATE",
+        help="First window start, ISO 8601 in UTC; from the first, if omitted.",
+    ),
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="DATE", help="End of the window starts, exclusive."),
+    typer.Option(
+        "--to", metavar="DATE", help="End of the window starts, exclusive; to the last, if omitted."
+    ),
 ]
 ArrivalsPerRun = Annotated[
     int | None,
@@ -30,11 +36,17 @@ ArrivalsPerRun = Annotated[
 ]
 RowsPerRun = Annotated[
     int | None,
-    typer.Option(min=1, help="Take at most so many events a run, but always an arrival."),
+    typer.Option(
+        min=1, help="Take at most so many events a run, but always an arrival; no limit if omitted."
+    ),
 ]
 BytesPerRun = Annotated[
     int | None,
-    typer.Option(min=1, help="Take at most so many bytes a run, as they came; as above."),
+    typer.Option(
+        min=1,
+        help="Take at most so many bytes a run, as they came, but always an arrival; no limit if "
+        "omitted.",
+    ),
 ]
 Range = tuple[int, int] | None
 

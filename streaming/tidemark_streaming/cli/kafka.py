@@ -7,7 +7,8 @@ from tidemark_streaming.cli.console import err, out, step
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A Kafka broker of one node on this machine, for development and tests.",
+    help="A Kafka broker of one node on this machine, for development and tests.\n\n"
+    "Example: `tidemark kafka up`",
 )
 
 

@@ -170,4 +170,4 @@ def _list(settings: Settings, *, json: bool) -> None:
         where = f"{', '.join(came[name])} → {', '.join(went[name])}"
         out().print(f"[bold]{name}[/]  {state}  {where}", soft_wrap=True)
     if not running:
-        err().print("There is no lane.")
+        err().print("No domain defines a lane: they are in its module `lanes`.")

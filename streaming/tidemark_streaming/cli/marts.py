@@ -77,6 +77,9 @@ def dbt(
 ) -> None:
     """Run dbt itself on the project of the marts, at Tidemark's engine.
 
+    What dbt can do is told by `tidemark dbt`, and of each of its commands by
+    `tidemark dbt COMMAND --help`.
+
     Example: `tidemark dbt source freshness`
     """
     from tidemark import engine
@@ -86,5 +89,8 @@ def dbt(
     extras.need("marts")
     settings = Settings()
     project = Marts(settings)
-    variables = project.environment(engine.ensure(settings))
-    os.execve(DBT, [str(DBT), *(arguments or ["--help"])], {**os.environ, **variables})
+    told = arguments or ["--help"]
+    # Who wants to be told what there is needs no engine.
+    asks = not {"--help", "-h", "--version"}.isdisjoint(told)
+    variables = {} if asks else project.environment(engine.ensure(settings))
+    os.execve(DBT, [str(DBT), *told], {**os.environ, **variables})

@@ -22,30 +22,52 @@ def register(app: typer.Typer) -> None:
 
 def command(
     name: Annotated[
-        str | None, typer.Argument(help="The project: its folder and its package.")
+        str | None,
+        typer.Argument(
+            help="The project: its folder and its package; needed where nobody can be asked."
+        ),
     ] = None,
     kafka: Annotated[
         bool | None,
-        typer.Option("--kafka/--files", help="Events come from a Kafka topic, or as files of CSV."),
+        typer.Option(
+            "--kafka/--files",
+            help="Events come from a Kafka topic, or as files of CSV; files, if omitted.",
+        ),
     ] = None,
     like: Annotated[
         Path | None,
         typer.Option(metavar="CSV", help="Begin with your own events: a file with a header."),
     ] = None,
     events: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What the events are called.")
+        str | None,
+        typer.Option(metavar="NAME", help="What the events are called; orders, if omitted."),
     ] = None,
     time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of when they happened.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column of when they happened; ordered_at, or the first of --like that fits.",
+        ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column to compute windows by.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column to compute windows by; city, or the first of --like that fits.",
+        ),
     ] = None,
     value: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="The column of numbers to add up.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="The column of numbers to add up; amount, or the first of --like that fits.",
+        ),
     ] = None,
     ask: Annotated[
-        bool, typer.Option("--ask/--defaults", help="Ask in a terminal what no option says.")
+        bool,
+        typer.Option(
+            "--ask/--defaults", help="Ask in a terminal what no option says, or take the defaults."
+        ),
     ] = True,
 ) -> None:
     """Make a project to begin with, in a folder of its own: source, feed, transform, Dagster, dbt,

@@ -20,7 +20,9 @@ def register(app: typer.Typer) -> None:
 
 def command(
     source: SourceName,
-    days: Annotated[int | None, typer.Option(min=1, help="Play so many days.")] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, help="Play so many days; all that is recorded if omitted.")
+    ] = None,
     begin: Annotated[
         str | None,
         typer.Option(
@@ -34,10 +36,17 @@ def command(
     speed: Annotated[
         float | None,
         typer.Option(
-            help="Seconds of the recording for each second; as fast as possible if omitted."
+            help="Seconds of the recording for each second, more than 0; as fast as possible "
+            "if omitted."
         ),
     ] = None,
-    span: Annotated[str, typer.Option(help="How much recorded time makes one arrival.")] = SPAN,
+    span: Annotated[
+        str,
+        typer.Option(
+            help="How much recorded time makes one arrival: a part of a day, as in '90 minutes', "
+            "or whole days."
+        ),
+    ] = SPAN,
     bulk: Annotated[
         bool, typer.Option("--bulk", help="All arrivals in one commit: the same log, sooner.")
     ] = False,
@@ -62,6 +71,7 @@ def command(
         raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
     settings = Settings()
     inlet = domains.inlet(settings, source)
+    part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
     if inlet.play is None:
         raise DefinitionError(
             f"Source '{source}' has no recorded data to play: `tidemark ingest {source}` takes "
@@ -70,6 +80,5 @@ def command(
     store = warehouse(settings)
     if end is None and days is None:
         err().print("All that is recorded is played: --days or --arrived-to plays a part.")
-    part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
     commits = play(store, inlet, settings.landing / source, part, batch=None if bulk else 1)
     bring_in("play", store, inlet.source, commits, settings, json=json)

@@ -36,7 +36,7 @@ def command(
     ] = None,
     into: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Make tables beside, <asset>__NAME, and touch no other."),
+        typer.Option(metavar="NAME", help="Make tables beside, ASSET__NAME, and touch no other."),
     ] = None,
     discard: Annotated[
         bool, typer.Option("--discard", help="Remove the tables that --into made.")

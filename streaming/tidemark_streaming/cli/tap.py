@@ -41,7 +41,9 @@ def command(
     ] = None,
     run: Annotated[
         int | None,
-        typer.Option(min=0, help="Of which run, by `seq` of the table `runs`; of the newest."),
+        typer.Option(
+            min=0, help="Of which run, by `seq` of the table `runs`; the newest, if omitted."
+        ),
     ] = None,
     following: Annotated[
         bool, typer.Option("--follow", help="Of each run that ends from now on, until Ctrl-C.")

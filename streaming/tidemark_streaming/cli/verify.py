@@ -119,7 +119,10 @@ def _tell_withheld(report: "ParityReport") -> None:
 def lateness(
     source: SourceName,
     target: Annotated[
-        float, typer.Option(help="The share of events that may come behind the watermark.")
+        float,
+        typer.Option(
+            help="The share of events that may come behind the watermark, from 0 to below 1."
+        ),
     ] = 0.001,
     json: Json = False,
 ) -> None:
@@ -131,9 +134,10 @@ def lateness(
 
     Example: `tidemark lateness orders --target 0.01`
     """
-    from tidemark.verify.bounds import observe
+    from tidemark.verify.bounds import check_target, observe
     from tidemark_streaming import domains
 
+    check_target(target)
     settings = Settings()
     inlet = domains.inlet(settings, source)
     store = warehouse(settings)

@@ -142,7 +142,7 @@ class FileFeed:
         except FileNotFoundError:
             raise DataError(
                 f"Nothing has ever landed for '{self.source.name}': there is no folder "
-                f"'{self.path}'."
+                f"'{self.path}'. Make it and put files there, or correct the setting landing."
             ) from None
         except OSError as error:
             raise DataError(

@@ -46,6 +46,8 @@ def look(path: Path) -> Sample:
     """
     try:
         table = csv.read_csv(path)
+    except FileNotFoundError:
+        raise DataError(f"There is no file '{path}'.") from None
     except (OSError, pa.ArrowInvalid) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"'{path}' can't be read as CSV with a header: {reason}.") from None

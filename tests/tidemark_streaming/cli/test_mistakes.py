@@ -49,6 +49,10 @@ ASSET = "departures_hourly"
         ),
         (["ingest", "flights"], "yet: `tidemark play flights` plays its recording."),
         (["ingest", "flights", "--follow", "--bulk"], "and then what comes: leave --bulk."),
+        (["play", "flights", "--speed", "0"], "A speed is more than zero, unlike 0."),
+        (["play", "flights", "--span", "7 hours"], "divides a day or is whole days, unlike '7 h"),
+        (["lateness", "flights", "--target", "5"], "is a share from 0 to below 1, not 5.0."),
+        (["new", "shop", "--like", "nothing.csv"], "There is no file 'nothing.csv'."),
         (["run", ASSET], "No engine answers at sc://localhost:1"),
     ],
 )
@@ -60,6 +64,25 @@ def test_a_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert said.startswith("error: ")
     assert said.endswith(".")
     assert result.stdout == ""
+
+
+def test_who_works_beside_a_project_s_folder_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEMARK_DOMAINS", raising=False)
+    hint = "There is no tidemark.toml in this folder: a project's commands work in its own."
+    assert hint in " ".join(call("ingest", "orders").stderr.split())
+    Path("tidemark.toml").touch()
+    assert hint not in " ".join(call("ingest", "orders").stderr.split())
+
+
+@pytest.mark.parametrize("asked", [["--help"], ["build", "--help"]])
+def test_who_asks_what_dbt_can_do_needs_no_engine(asked: list[str]) -> None:
+    script = Path(sys.executable).with_name("tidemark")
+    told = subprocess.run([script, "dbt", *asked], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "Usage: dbt" in told.stdout
 
 
 def test_a_source_without_a_recording_is_not_played(
@@ -100,7 +123,7 @@ def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("domains", "sentence"),
     [
-        ("nowhere", "There is no domain package 'nowhere': correct the setting TIDEMARK_DOMAINS."),
+        ("nowhere", "There is no domain package 'nowhere': correct the setting domains (in "),
         ("json", "Domain 'json' does not say how it appears in Dagster: give it a module"),
         (
             "tidemark_assets,tidemark_assets",

@@ -167,7 +167,10 @@ def volume_within(
     match = _PEER.fullmatch(of)
     back = duration(_PEERS[match[1]] if match else of)
     if back <= 0:
-        raise DefinitionError(f"volume_within looks back in time, not by '{of}'.")
+        raise DefinitionError(
+            f"volume_within looks back in time, not by '{of}': say 'yesterday', 'the same hour "
+            "last week', or a length of time such as '2 weeks'."
+        )
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
         by = batch.transform.by_window
