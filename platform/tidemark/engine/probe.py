@@ -38,7 +38,8 @@ def demand_ready(url: str) -> None:
     name = url.partition("/;")[0]
     builder = channel(url)
     check_trusted(builder, name)
-    answer = probe(url)
+    # Of the time that is told, a second is for whether it speaks TLS.
+    answer = probe(url, DEADLINE - 1)
     if answer is Answer.SILENT and not builder.secure and speaks_tls(*place(builder), 1):
         raise EngineError(
             f"The engine at {name} speaks TLS: say so in TIDEMARK_REMOTE, as {name}/;use_ssl=true."

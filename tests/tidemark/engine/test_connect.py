@@ -20,7 +20,7 @@ from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
-from tidemark.engine.probe import Answer, probe
+from tidemark.engine.probe import DEADLINE, Answer, probe
 from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
@@ -146,42 +146,62 @@ def test_what_a_stream_calls_runs_in_a_session_without_it(engine: Settings, tmp_
     session.stop()
 
 
-def test_no_engine_at_the_address_is_said_within_ten_seconds(tmp_path: Path) -> None:
+def test_no_engine_at_the_address_is_said_soon(tmp_path: Path) -> None:
     port = free_port()
     settings = Settings(home=tmp_path, remote=f"sc://localhost:{port}")
-    sentence = within(10, lambda: spark_engine.session(settings))
+    sentence = within(20, lambda: spark_engine.session(settings))
     assert sentence.startswith(f"No engine answers at sc://localhost:{port} within 8 seconds:")
-    assert within(10, lambda: spark_engine.ensure(settings)) == sentence
+    assert within(20, lambda: spark_engine.ensure(settings)) == sentence
 
 
-def test_a_listener_that_is_no_engine_is_said_within_ten_seconds(mute: Settings) -> None:
-    assert within(10, lambda: spark_engine.session(mute)).startswith("No engine answers at ")
+def test_a_listener_that_is_no_engine_is_said_soon(mute: Settings) -> None:
+    assert within(20, lambda: spark_engine.session(mute)).startswith("No engine answers at ")
+
+
+def test_an_engine_has_the_seconds_that_are_said_and_no_more(
+    mute: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it is asked whether it speaks TLS is within them."""
+    given = list[float]()
+
+    def silent(_: str, deadline: float = DEADLINE) -> Answer:
+        given.append(deadline)
+        return Answer.SILENT
+
+    def no_tls(_host: str, _port: int, deadline: float) -> bool:
+        given.append(deadline)
+        return False
+
+    monkeypatch.setattr("tidemark.engine.probe.probe", silent)
+    monkeypatch.setattr("tidemark.engine.probe.speaks_tls", no_tls)
+    assert f"within {DEADLINE:.0f} seconds" in within(20, lambda: spark_engine.session(mute))
+    assert sum(given) == DEADLINE
 
 
 def test_an_embedded_engine_that_was_not_started_is_said(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, engine_port=free_port())
-    assert "start it with `tidemark up`" in within(10, lambda: spark_engine.session(settings))
+    assert "start it with `tidemark up`" in within(20, lambda: spark_engine.session(settings))
 
 
 @pytest.mark.parametrize("token", ["wrong", None])
-def test_a_wrong_token_or_none_is_said_within_ten_seconds(
+def test_a_wrong_token_or_none_is_said_soon(
     engine: Settings, tmp_path: Path, token: str | None
 ) -> None:
     bare = f"sc://localhost:{engine.engine_port}"
     settings = Settings(home=tmp_path, remote=bare, token=token)
-    sentence = within(10, lambda: spark_engine.session(settings))
+    sentence = within(20, lambda: spark_engine.session(settings))
     assert sentence.startswith(f"The engine at {bare} refused the token: set TIDEMARK_TOKEN")
 
 
 def test_a_sentence_shows_no_token(engine: Settings, tmp_path: Path) -> None:
     url = f"sc://localhost:{engine.engine_port}/;token=secret"
     settings = Settings(home=tmp_path, remote=url)
-    assert "secret" not in within(10, lambda: spark_engine.session(settings))
+    assert "secret" not in within(20, lambda: spark_engine.session(settings))
 
 
 def test_an_address_that_is_none_is_said(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, remote="sc://host:port/;x")
-    assert "is not a Spark Connect address" in within(10, lambda: spark_engine.session(settings))
+    assert "is not a Spark Connect address" in within(20, lambda: spark_engine.session(settings))
 
 
 def test_the_homes_token_is_made_once_and_is_the_owners_alone(tmp_path: Path) -> None:
