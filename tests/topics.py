@@ -1,7 +1,8 @@
 """Kafka topics of tests, on a real broker."""
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import PerPartition
 from tidemark_streaming.kafka import RECORD, KafkaFeed
 from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.cluster import Cluster
 
 T0 = 1_700_000_000
 CLICKS = Source(
@@ -49,6 +51,7 @@ class Topics:
         settings = {"retention.ms": "-1", **settings}
         made = self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])
         made[name].result()
+        until(lambda: self._led(name) == partitions)
         return name
 
     def files(self, name: str, partition: int = 0) -> Path:
@@ -62,9 +65,18 @@ class Topics:
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result()
+        until(lambda: self._led(name) is None)
 
     def grow(self, name: str, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result()
+        until(lambda: self._led(name) == partitions)
+
+    def settled(self, name: str) -> None:
+        """Wait until each transaction in a topic has ended there too: one that is committed is so
+        at its coordinator first, and its partitions are told after that."""
+        levels = ("read_committed", "read_uncommitted")
+        one, other = (Cluster(self.servers, {"isolation.level": level}) for level in levels)
+        until(lambda: one.topics([name]) == other.topics([name]))
 
     def forget(self, name: str, before: int, partition: int = 0) -> None:
         """Take the records of a partition away, as retention does."""
@@ -94,8 +106,22 @@ class Topics:
         assert producer.flush(30) == 0
         assert not refused
 
+    def _led(self, name: str) -> int | None:
+        """How many partitions of a topic have a leader, by what its broker says now; None where it
+        is not there. The controller knows earlier, and answers who makes and deletes it."""
+        topic = self.admin.list_topics(timeout=30).topics.get(name)
+        return None if topic is None else sum(p.leader >= 0 for p in topic.partitions.values())
+
     def feed(self, *names: str, source: Source = CLICKS, **more: Any) -> KafkaFeed:  # noqa: ANN401
         return KafkaFeed(source, names, servers=self.servers, **more)
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait until a broker has taken in what it was told, for half a minute at most."""
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def clicks(*numbers: int) -> list[bytes]:

@@ -127,7 +127,7 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
     ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
     begun = time.monotonic()
     assert ticks.skipped() == "All windows are up to date with what has arrived."
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 def test_a_file_that_lands_launches_an_ingest(

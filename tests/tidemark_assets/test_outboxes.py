@@ -23,7 +23,7 @@ from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.kafka import KafkaTopic
 from tidemark_streaming.outbox.outbox import channel
 from tidemark_streaming.outbox.position import Position
-from topics import Topics
+from topics import Topics, until
 
 KEY = dg.AssetKey("per_minute")
 
@@ -43,12 +43,14 @@ def publish(settings: Settings, times: int = 1) -> None:
 
 
 def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> None:
-    """Commit the position after a version, as a transaction of its panes does."""
+    """Commit the position after a version, as a transaction of its panes does; it can be read."""
     way = channel(asset, TidemarkResource(settings).tables)
     life = str(DeltaTable(table(settings)).metadata().id)
     way.open()
     at = time.time_ns() // 1000
     way.send([], lambda: Position(life, version, "id", 1, at, 3, "run-3", at))
+    # A transaction is committed before its topics are told.
+    until(lambda: (found := way.position()) is not None and found.version == version)
 
 
 def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:

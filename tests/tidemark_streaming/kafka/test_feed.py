@@ -170,7 +170,6 @@ def test_new_partitions_and_topics_are_read_from_their_first_record(
     topics.grow(first, 2)
     other = topics.create(name=f"{prefix}_b")
     topics.create(name=f"not_{prefix}_c")
-    time.sleep(1)
     topics.send(first, clicks(1), 1)
     topics.send(other, clicks(2))
     bring(warehouse, topics.feed(f"^{prefix}_.*", start="latest"))
@@ -362,6 +361,7 @@ def test_only_what_was_committed_is_read(warehouse: Warehouse, topics: Topics) -
     bring(warehouse, topics.feed(name))
     assert numbers(warehouse) == [0, 1]
     producer.commit_transaction()
+    topics.settled(name)
     bring(warehouse, topics.feed(name))
     assert numbers(warehouse) == [0, 1, 4, 5]
 
@@ -406,6 +406,7 @@ def test_what_comes_after_the_look_is_not_of_its_arrival(
     producer.begin_transaction()
     producer.produce(name, clicks(0)[0])
     producer.commit_transaction()
+    topics.settled(name)
     feed = topics.feed(name)
     chunks = feed.pending([])
     topics.send(name, clicks(1))
@@ -540,26 +541,29 @@ def test_a_clock_that_jumps_loses_nothing_and_time_never_goes_back(
 
 
 def test_a_slow_partition_holds_the_watermark_and_an_idle_one_does_not(
-    warehouse: Warehouse, topics: Topics
+    warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = topics.create(partitions=3)
+    name, now = topics.create(partitions=3), time.time_ns()
+
+    def later(seconds: int) -> list[Arrival]:
+        """Ingest what is pending so long after the test's begin."""
+        monkeypatch.setattr(time, "time_ns", lambda: now + seconds * 10**9)
+        return bring(warehouse, feed)
+
     impatient = replace(
         CLICKS, watermark=PerPartition("kafka_topic_partition", "10 seconds", idle="3 seconds")
     )
     feed = topics.feed(name, source=impatient)
     topics.send(name, clicks(100), 0)
     topics.send(name, clicks(40), 1)
-    (first,) = bring(warehouse, feed)
+    (first,) = later(0)
     assert first.after == (T0 + 40 - 10) * 1_000_000
     topics.send(name, clicks(110), 0)
-    (second,) = bring(warehouse, feed)
+    (second,) = later(2)
     assert second.after == first.after
-    deadline, beats = time.monotonic() + 30, list[Arrival]()
-    while not beats and time.monotonic() < deadline:
-        beats = bring(warehouse, feed)
-    assert [(b.rows, b.after) for b in beats] == [(0, (T0 + 110 - 10) * 1_000_000)]
-    time.sleep(3.2)
-    assert bring(warehouse, feed) == [], "time moves nothing any more"
+    (beat,) = later(4)
+    assert (beat.rows, beat.after) == (0, (T0 + 110 - 10) * 1_000_000)
+    assert later(8) == [], "time moves nothing any more"
 
 
 def test_after_a_pause_a_partition_of_few_records_is_not_idle_while_they_wait(

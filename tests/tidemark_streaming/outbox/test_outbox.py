@@ -27,7 +27,6 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.store.asset import Asset
 from tidemark_streaming.kafka import KafkaTopic
-from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.outbox import Outbox
 from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.outbox.standing import standing
@@ -291,10 +290,6 @@ def test_a_new_epoch_takes_back_what_went_before(
     assert len({epoch for _, epoch in epochs}) == 4
     assert epochs == sorted(epochs)
     topics.delete(name)
-    cluster, deadline = Cluster(topics.servers, {}), time.monotonic() + 30
-    while cluster.has(name):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
     Outbox(played.warehouse, asset).emit()
     assert_same(played, topics, asset)
 
