@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
@@ -49,10 +50,10 @@ def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[i
 
 
 def _await_marks(servers: str, topic: str) -> None:
-    """Wait, for two seconds at most, until no transaction is under way in a topic: one that is
+    """Wait, for a while at most, until no transaction is under way in a topic: one that is
     committed is so at its coordinator first, and its partitions are told after that."""
-    deadline = time.monotonic() + 2.0
-    while time.monotonic() < deadline:
+    deadline, looks = time.monotonic() + 15, count()
+    while next(looks) < 5 or time.monotonic() < deadline:
         ends = [
             Cluster(servers, {"isolation.level": level}).topics([topic])[topic].offsets
             for level in ("read_committed", "read_uncommitted")
