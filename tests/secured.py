@@ -3,12 +3,14 @@ a way in for who makes users."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
@@ -21,7 +23,7 @@ from certificates import Authority
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
-from topics import Topics
+from topics import Topics, until
 
 MECHANISM = "SCRAM-SHA-512"
 
@@ -45,10 +47,13 @@ class Secured:
     restart: Callable[[float], None]
 
     def user(self, name: str, password: str) -> None:
-        """Make a user, who may do nothing yet."""
+        """Make a user, who may do nothing yet, and whom the broker knows: its controller does
+        earlier."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         made = UserScramCredentialUpsertion(name, info, password.encode())
         self.admin.admin.alter_user_scram_credentials([made])[name].result()
+        client = self.client(name, **{"sasl.password": password, "log_level": 0})
+        until(lambda: _answers(AdminClient({"bootstrap.servers": self.servers, **client})))
 
     def forget(self, name: str) -> None:
         """Take a user away."""
@@ -73,6 +78,17 @@ class Secured:
             AclPermissionType.ALLOW,
         )
         self.admin.admin.create_acls([binding])[binding].result()
+        own = AclBindingFilter(
+            kind,
+            name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            operation,
+            AclPermissionType.ALLOW,
+        )
+        # It answers by what it goes by itself.
+        until(lambda: bool(self.admin.admin.describe_acls(own).result()))
 
     def client(self, user: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """The properties of a client, without its password."""
@@ -83,6 +99,12 @@ class Secured:
             "ssl.ca.location": str(self.authority.certificate),
             **more,
         }
+
+
+def _answers(client: AdminClient) -> bool:
+    with suppress(KafkaException):
+        return bool(client.list_topics(timeout=5).brokers)
+    return False
 
 
 @contextmanager

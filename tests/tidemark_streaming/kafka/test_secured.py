@@ -30,6 +30,7 @@ from tidemark_streaming.outbox import Outbox
 from tidemark_streaming.outbox.channel import Channel
 from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.outbox.record import Record
+from tidemark_streaming.watch import backlogs
 from tidemark_streaming.watch.backlogs import Backlogs
 from topics import CLICKS, Topics, clicks
 
@@ -82,7 +83,7 @@ def feed(broker: Secured, topic: str = "open", password: str = "env:ANN") -> Kaf
     return KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
 
 
-def refused(look: Callable[[], object], within: float = 9) -> str:
+def refused(look: Callable[[], object], within: float = 25) -> str:
     """The one sentence with which a look ends, soon, and without any secret."""
     begun = time.monotonic()
     with pytest.raises((DataError, DefinitionError)) as raised:
@@ -236,8 +237,14 @@ def test_a_topic_that_is_not_allowed_is_told(broker: Secured, topic: str) -> Non
     ],
 )
 def test_a_refusal_is_no_outage_to_who_watches(
-    broker: Secured, topic: str, change: dict[str, Any], sentence: str
+    broker: Secured,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
+    change: dict[str, Any],
+    sentence: str,
 ) -> None:
+    # What is asked for the first time is waited for.
+    monkeypatch.setattr(backlogs, "PATIENCE", 30.0)
     told = {**feed(broker).client, **change}
     client = {name: value for name, value in told.items() if value is not None}
     wrong = KafkaFeed(CLICKS, [topic], servers=broker.servers, client=client)
@@ -273,7 +280,7 @@ client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
     "debug": "all", "log_level": "7"}
 print(client)
 admin = AdminClient(configured(servers, client))
-print(len(admin.list_topics(timeout=20).topics), "topics")
+print(len(admin.list_topics(timeout=60).topics), "topics")
 """
 
 
