@@ -30,11 +30,12 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
-from tidemark.store import ledger
+from tidemark.store import checkpoints, ledger
 from tidemark.store.arrival import NOTHING, Recent, arrivals
 from tidemark.store.refusals import unwritable
 from tidemark.store.state import State
 from tidemark.store.warehouse import Place, Warehouse
+from tidemark_streaming import resuming
 from tidemark_streaming.outbox.follow import attend
 from tidemark_streaming.watcher import abandoned, watching
 
@@ -78,6 +79,7 @@ def start(
             )
         stop(warehouse, transform)
     table = _followed(warehouse, transform)
+    resuming.clear(warehouse, transform, table)
     writer = (
         warehouse.spark.readStream.format("delta")
         .option("failOnDataLoss", "false")
@@ -146,7 +148,7 @@ def outdated(failure: PySparkException) -> bool:
 
 def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
     """Where Spark keeps the query's checkpoint; it may be deleted at any time."""
-    return warehouse.path(f"_checkpoints/{transform.name}")
+    return warehouse.path(checkpoints.folder(transform.name))
 
 
 def name(database: str, asset: str) -> str:

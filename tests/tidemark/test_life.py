@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import functions as F
 
 from runs import killed, published_through, run_all
@@ -52,6 +53,22 @@ def test_nothing_of_an_asset_is_left_but_what_is_on_record(logged: Warehouse) ->
     assert not {row[0] for row in named} & set(own)
     assert lives(logged, "gone") == [[0]]
     assert drop(logged, asset) == []
+
+
+def test_a_drop_that_is_killed_leaves_no_checkpoint_beside_tables_that_are_gone(
+    logged: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asset = renamed(PER_MINUTE, "halfway")
+    offsets = Path(logged.path("_checkpoints"), asset.name, "offsets")
+    offsets.mkdir(parents=True)
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Warehouse, "drop", killed)
+    with pytest.raises(KeyboardInterrupt):
+        drop(logged, asset)
+    assert not offsets.exists()
 
 
 def test_a_killed_run_of_a_new_life_is_completed(logged: Warehouse, engine: Settings) -> None:

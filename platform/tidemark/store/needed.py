@@ -3,19 +3,12 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-import pyarrow.fs as pafs
-
+from tidemark.store import checkpoints
 from tidemark.store.committers import Committer
-from tidemark.store.committers.staged import file_system
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-
-CHECKPOINTS = "_checkpoints"
-"""The folder of a database for what continuous queries note: how far they have read."""
 
 T = TypeVar("T")
 
@@ -77,21 +70,5 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
 
 
 def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """What the checkpoints of continuous queries say: the version to go on with."""
-    system, folder = file_system(warehouse.path(CHECKPOINTS))
-    every = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
-    newest: dict[str, pafs.FileInfo] = {}
-    for info in system.get_file_info(every):
-        path = PurePosixPath(info.path)
-        if path.parent.name == "offsets" and path.name.isdigit():
-            known = newest.setdefault(str(path.parent), info)
-            if int(path.name) > int(known.base_name):
-                newest[str(path.parent)] = info
-    for info in newest.values():
-        with system.open_input_stream(info.path) as file:
-            lines = file.readall().decode().splitlines()
-        for line in lines:
-            with suppress(ValueError):
-                offset = json.loads(line)
-                if isinstance(offset, dict) and "reservoirVersion" in offset:
-                    yield offset["reservoirId"], int(offset["reservoirVersion"]) - 1
+    """What the checkpoints of continuous queries say: up to the version to go on with."""
+    yield from ((table, version - 1) for table, version in checkpoints.read(warehouse))

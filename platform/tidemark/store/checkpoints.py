@@ -1,0 +1,63 @@
+"""The checkpoints of continuous queries: how far Spark has read the table that each follows.
+
+The state knows where an asset stands, so one may be removed at any time while its query is stopped.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import pyarrow.fs as pafs
+
+from tidemark.store.committers.staged import file_system
+from tidemark.store.warehouse import Warehouse
+
+FOLDER = "_checkpoints"
+"""The folder of a database for what continuous queries note."""
+
+
+class Read(NamedTuple):
+    """How far a query has read: the identity of the table, and the version to go on with."""
+
+    table: str
+    version: int
+
+
+def folder(asset: str) -> str:
+    """Where in the database the checkpoint of an asset's query is."""
+    return f"{FOLDER}/{asset}"
+
+
+def there(warehouse: Warehouse, asset: str) -> bool:
+    """Whether an asset's query has a checkpoint."""
+    system, path = file_system(warehouse.path(folder(asset)))
+    return system.get_file_info(path).type == pafs.FileType.Directory
+
+
+def remove(warehouse: Warehouse, asset: str) -> None:
+    """Remove the checkpoint of an asset's query, if there is one. The query must not run."""
+    if there(warehouse, asset):
+        warehouse.remove(folder(asset))
+
+
+def read(warehouse: Warehouse, asset: str | None = None) -> Iterator[Read]:
+    """What the newest offsets say of all checkpoints, or of that of an asset's query."""
+    system, path = file_system(warehouse.path(FOLDER if asset is None else folder(asset)))
+    every = pafs.FileSelector(path, allow_not_found=True, recursive=True)
+    newest: dict[str, pafs.FileInfo] = {}
+    for info in system.get_file_info(every):
+        place = PurePosixPath(info.path)
+        if place.parent.name == "offsets" and place.name.isdigit():
+            known = newest.setdefault(str(place.parent), info)
+            if int(place.name) > int(known.base_name):
+                newest[str(place.parent)] = info
+    for info in newest.values():
+        with system.open_input_stream(info.path) as file:
+            lines = file.readall().decode().splitlines()
+        for line in lines:
+            with suppress(ValueError):
+                offset = json.loads(line)
+                if isinstance(offset, dict) and "reservoirVersion" in offset:
+                    yield Read(offset["reservoirId"], int(offset["reservoirVersion"]))
