@@ -129,6 +129,7 @@ def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
         if continuous.find(store, transform) is not None and not abandoned(store.spark):
             return f"The stream of {transform.name} runs already."
         query = continuous.start(store, transform, admission=wish.admission)
+        wishes.started(settings, wish, str(query.id), str(query.runId))
         if wishes.of(settings, transform.name) != wish:
             # Who stopped it meanwhile may have looked for the query before it was there.
             query.stop()

@@ -100,17 +100,47 @@ def look(
     try:
         running = queries.running(settings, before)
     except EngineError as error:
+        before = before if starting else _begun(settings, before, ())
         running, endings = dict[str, Query](), _unanswered(before, error)
     else:
+        before = before if starting else _begun(settings, before, running)
         try:
             endings = _endings(settings, before, running)
         except EngineError as error:
             # Those that run are known; of the others nobody says why they ended.
             endings = _unanswered(before, error)
-    return {
+    found = {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
     }
+    return {asset: _asked_anew(stream, known.get(asset)) for asset, stream in found.items()}
+
+
+def _begun(
+    settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
+) -> dict[str, Stream]:
+    """The streams; those that were started since the last look and have ended by now, as running
+    ones: a query may live for less than the time between two looks."""
+    found = dict(streams)
+    for asset, stream in streams.items():
+        if stream.state != STARTING or asset in running:
+            continue
+        start = wishes.start_of(settings, asset)
+        if start is None or start.since != stream.since or start.run == stream.query_run:
+            continue
+        restarts = stream.restarts + (stream.query_run is not None)
+        ran = replace(stream, query=start.query, query_run=start.run, restarts=restarts)
+        found[asset] = replace(ran, state=RUNNING)
+    return found
+
+
+def _asked_anew(stream: Stream, known: Stream | None) -> Stream:
+    """A stream that is to be started again, or for another wish, while it was being started: who
+    starts streams sees by a change of its state that it is asked for, so it waits for a look."""
+    if known is None or not known.state == stream.state == STARTING:
+        return stream
+    same = (known.since, known.query_run) == (stream.since, stream.query_run)
+    return stream if same else replace(stream, state=WAITING)
 
 
 def _next(

@@ -2,7 +2,7 @@
 
 A wish outlives the stream, the engine and the machine's restart: whoever looks after streams
 starts again what is wished for and does not run. To wish is to write a file, to stop is to delete
-it; both are atomic.
+it; both are atomic. Beside a wish there is put down which query was started for it last.
 """
 
 import json
@@ -10,6 +10,7 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tidemark.base.settings import Settings
 from tidemark.run.admission import ALL, Admission
@@ -37,20 +38,32 @@ class Wish:
         return Admission(self.arrivals_per_run, self.rows_per_run, self.bytes_per_run)
 
 
+class Start(NamedTuple):
+    """A query that was started for a wish.
+
+    Args:
+        since: when the stream was asked for, in microseconds.
+        query, run: the ids of the query.
+    """
+
+    since: int
+    query: str
+    run: str
+
+
 def wish(settings: Settings, asset: str, admission: Admission = ALL) -> Wish:
     """Ask for an asset's stream, also when it was asked for before."""
     now, limits = time.time_ns() // 1000, admission
     wanted = Wish(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(asdict(wanted)))
-    scratch.replace(path)
+    _write(path, json.dumps(asdict(wanted)))
     return wanted
 
 
 def withdraw(settings: Settings, asset: str) -> bool:
     """Ask for an asset's stream no more; False where nobody had."""
+    _start_file(settings, asset).unlink(missing_ok=True)
     try:
         _file(settings, asset).unlink()
     except FileNotFoundError:
@@ -71,6 +84,17 @@ def all_of(settings: Settings) -> dict[str, Wish]:
     return {w.asset: w for w in found}
 
 
+def started(settings: Settings, wanted: Wish, query: str, run: str) -> None:
+    """Put down that a query was started for a wish."""
+    _write(_start_file(settings, wanted.asset), json.dumps(Start(wanted.since, query, run)))
+
+
+def start_of(settings: Settings, asset: str) -> Start | None:
+    """The query that was started last for a wish of the asset's, where that is known."""
+    text = _read(_start_file(settings, asset))
+    return Start(*json.loads(text)) if text else None
+
+
 def folder(settings: Settings) -> Path:
     """Where the wishes of the settings' database are."""
     return settings.home / "streams" / settings.database
@@ -78,6 +102,16 @@ def folder(settings: Settings) -> Path:
 
 def _file(settings: Settings, asset: str) -> Path:
     return folder(settings) / f"{asset}.json"
+
+
+def _start_file(settings: Settings, asset: str) -> Path:
+    return folder(settings) / f".{asset}.query"
+
+
+def _write(file: Path, text: str) -> None:
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(file)
 
 
 def _read(file: Path) -> str:

@@ -272,6 +272,60 @@ def test_a_stream_that_fails_says_why(
     assert "99" in said
 
 
+def test_a_stream_that_ends_between_two_looks_says_why(
+    engine: Settings,
+    warehouse: Warehouse,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS[:1])
+    lacking = {"per_minute": replace(PER_MINUTE, function=lambda rows: rows.drop("arrival"))}
+    wishes.wish(here, "per_minute")
+    ticks = ticks_of(streams("some", lacking), instance, here)
+    for n in range(2):
+        assert ticks.launched() == ["per_minute"]
+        assert job(here, instance, "some_start_streams", lacking).success
+        wait_for_end(here)
+        said = ticks.skipped()
+        assert said.startswith(
+            "per_minute is started again in 0 seconds: Asset 'per_minute': its function's result "
+            "has no column 'arrival'"
+        )
+        told = observed(instance)[-1]
+        assert (told["failures in a row"], told["restarts"]) == (n + 1, n)
+    # A run that starts nothing has no query that could say it.
+    assert ticks.launched() == ["per_minute"]
+    assert ticks.skipped() == (
+        "per_minute is started again in 0 seconds: The run that should start it failed."
+    )
+    assert observed(instance)[-1]["failures in a row"] == 3
+    assert job(here, instance, "some_stop_streams", lacking).success
+
+
+def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next(
+    engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
+) -> None:
+    def changed(_: DataFrame) -> DataFrame:
+        raise DefinitionChanged("Asset 'per_minute' has another definition since.")
+
+    here = engine.model_copy(update={"database": warehouse.database})
+    ingest(warehouse, READINGS, ARRIVALS)
+    older = {"per_minute": replace(PER_MINUTE, function=changed)}
+    wishes.wish(here, "per_minute")
+    ticks = ticks_of(streams("some", older), instance, here)
+    assert ticks.launched() == ["per_minute"]
+    assert job(here, instance, "some_start_streams", older).success
+    wait_for_end(here)
+    assert ticks.skipped().startswith(
+        "per_minute is started again in 0 seconds: Asset 'per_minute' has another definition since."
+    )
+    assert observed(instance)[-1]["failures in a row"] == 0
+    assert ticks.launched() == ["per_minute"]
+    assert job(here, instance, "some_stop_streams", older).success
+
+
 def test_streams_share_no_settings_and_are_found_together(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
