@@ -52,6 +52,11 @@ def abandoned(spark: SparkSession) -> bool:
         return True
 
 
+def own(spark: SparkSession) -> bool:
+    """Whether the session's query belongs to this very process."""
+    return spark.conf.get(_WATCHER, "") == _own()
+
+
 def _own() -> str:
     pid = os.getpid()
     return json.dumps([socket.gethostname(), pid, birth(pid)])

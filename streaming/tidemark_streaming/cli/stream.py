@@ -63,6 +63,7 @@ def command(
     from tidemark_streaming import continuous, domains, foreground, wishes
     from tidemark_streaming.live import View
     from tidemark_streaming.outage import ERRORS, Outage
+    from tidemark_streaming.watcher import own
 
     settings, admission = Settings(), Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if not stop:
@@ -102,7 +103,9 @@ def command(
 
     def anew() -> "tuple[Warehouse, StreamingQuery]":
         store = connect(settings, asset)
-        return store, start(store)
+        # An engine that was only out of reach has gone on with it.
+        found = continuous.find(store, transform)
+        return store, start(store) if found is None or not own(store.spark) else found
 
     def done(look: "Look") -> bool:
         ended = finished(query, look, until_caught_up)
@@ -119,8 +122,9 @@ def command(
                     return
                 except ERRORS as error:
                     entry.waits(error)
+                    before = query.runId
                     store, query = outage.again(error, anew)
-                    entry.goes_on(again=True)
+                    entry.goes_on(again=query.runId != before)
         finally:
             with suppress(*ERRORS):
                 # An engine that is gone has no stream to stop.

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import grpc
 import pytest
+from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 from pyspark.sql import SparkSession
 
 from clocks import shift_clock
@@ -19,8 +21,11 @@ from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import departures_hourly
+from tidemark_streaming import foreground, queries
+from tidemark_streaming.cli import stream
 from tidemark_streaming.continuous import find, session_id
 from tidemark_streaming.glance import Glance
+from tidemark_streaming.live import Look, View
 from tidemark_streaming.watcher import abandoned
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -81,6 +86,31 @@ def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
     assert result.exit_code == 0
     assert "arrivals 16/16" in result.stderr
     assert Glance(here).source("flights").arrivals == 16
+
+
+def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
+    here: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, runs, entries = stream.watch, list[str](), list[int]()
+
+    def interrupted(view: View, done: Callable[[Look], bool]) -> None:
+        runs.append(queries.running(here, [ASSET])[ASSET].run)
+        entries.extend(c.restarts for c in foreground.commands(here))
+        if len(runs) == 1:
+            raise SparkConnectGrpcException(
+                "Socket closed", grpc_status_code=grpc.StatusCode.UNAVAILABLE
+            )
+        watch(view, done)
+
+    monkeypatch.setattr(stream, "watch", interrupted)
+    result = call("stream", ASSET, "--until-caught-up")
+    assert result.exit_code == 0, result.stderr
+    assert "The engine is gone. Waiting until it is back." in result.stderr
+    assert "It is back after" in result.stderr
+    assert len(runs) == 2
+    assert runs[0] == runs[1]
+    assert entries == [0, 0]
+    assert not queries.running(here, [ASSET])
 
 
 def test_parity_is_exit_code_0_when_all_is_equal() -> None:
