@@ -82,15 +82,12 @@ def drop(
     Example: `tidemark drop departures_hourly`
     """
     from tidemark.store.dropping import drop as remove
-    from tidemark_streaming import domains, wishes
+    from tidemark_streaming import domains
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    if asset in wishes.all_of(settings):
-        raise DataError(
-            f"The stream of '{asset}' is to run, and would fill the tables again: stop it first by "
-            f"`tidemark stream {asset} --stop`."
-        )
+    if (told := in_the_way(settings, asset)) is not None:
+        raise DataError(told)
     if not yes and not _confirmed(asset):
         err().print("Nothing was removed.")
         return
@@ -105,6 +102,35 @@ def drop(
         out().print(table)
     if not gone:
         err().print(f"'{asset}' has no tables: there is nothing to drop.")
+
+
+def in_the_way(settings: Settings, asset: str) -> str | None:
+    """What works on an asset, and how it is ended, as a sentence; None where nothing is known to.
+
+    A run that somebody makes at this moment is not known.
+    """
+    from tidemark_streaming import foreground, wishes
+
+    if asset in wishes.all_of(settings):
+        return (
+            f"The stream of '{asset}' is to run, and would fill the tables again: stop it first by "
+            f"`tidemark stream {asset} --stop`."
+        )
+    for found in (c for c in foreground.commands(settings) if c.runs):
+        command = {
+            foreground.STREAM: f"tidemark stream {found.name}",
+            foreground.EMIT: f"tidemark emit {found.name} --follow",
+        }.get(found.kind)
+        if command is not None and found.name == asset:
+            return _ended_first(command, asset)
+        if asset in found.assets:
+            runs = "".join(f" --run {each}" for each in found.assets)
+            return _ended_first(f"tidemark ingest {found.name} --follow{runs}", asset)
+    return None
+
+
+def _ended_first(command: str, asset: str) -> str:
+    return f"`{command}` works on '{asset}': end it first, by Ctrl-C or by stopping its service."
 
 
 def _confirmed(asset: str) -> bool:

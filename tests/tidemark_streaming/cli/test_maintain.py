@@ -10,10 +10,12 @@ from commands import call
 from gated.readings import ARRIVALS
 from gated.transforms import gated
 from support import READINGS, ingest
+from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming import wishes
+from tidemark_streaming import foreground, wishes
+from tidemark_streaming.cli.maintain import in_the_way
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since
 
@@ -59,6 +61,49 @@ def test_an_asset_whose_stream_is_to_run_is_not_dropped(here: Settings, store: W
     assert refused.exit_code == 2
     assert "`tidemark stream gated --stop`" in " ".join(refused.stderr.split())
     assert store.exists("gated_state")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "assets", "command"),
+    [
+        (foreground.STREAM, "gated", (), "`tidemark stream gated`"),
+        (foreground.EMIT, "gated", (), "`tidemark emit gated --follow`"),
+        (
+            foreground.INGEST,
+            "readings",
+            ("other", "gated"),
+            "`tidemark ingest readings --follow --run other --run gated`",
+        ),
+    ],
+)
+def test_an_asset_that_a_command_works_on_is_not_dropped(
+    here: Settings,
+    store: Warehouse,
+    kind: str,
+    name: str,
+    assets: tuple[str, ...],
+    command: str,
+) -> None:
+    with foreground.running(here, kind, name, assets):
+        refused = call("drop", "gated", "--yes")
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert f"{command} works on 'gated'" in said
+    assert "end it first" in said
+    assert store.exists("gated_state")
+
+
+def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Settings) -> None:
+    with pytest.raises(DataError), foreground.running(here, foreground.STREAM, "gated"):
+        raise DataError("It has failed.")
+    with (
+        foreground.running(here, foreground.STREAM, "other"),
+        foreground.running(here, foreground.INGEST, "readings", ("other",)),
+        foreground.running(here, foreground.INGEST, "gated"),
+        foreground.running(here, foreground.LANE, "gated"),
+    ):
+        assert in_the_way(here, "gated") is None
+    assert foreground.forget(here, foreground.STREAM, "gated")
 
 
 def test_a_dropped_asset_begins_anew(here: Settings, store: Warehouse) -> None:
