@@ -7,7 +7,7 @@ its present life alone.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -154,10 +154,23 @@ class Glance:
         wanted = list(assets)
         # File statistics leave only the runs that got so far to be read, however long the ledger.
         there = (ds.field("through_arrival") >= newest) & ds.field("asset").isin(wanted)
-        table = self.select("runs", ["asset", "life"], there & _WHOLE)
-        rows = [] if table is None else table.to_pylist()
-        done = {(row["asset"], row["life"]) for row in rows}
-        return [asset for asset in wanted if (asset, self.life(asset)) not in done]
+        done = self._newest_of("runs", there & _WHOLE)
+        # Who went back, or on with another log, was there once.
+        elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
+        short = (ds.field("through_arrival") < newest) & ds.field("asset").isin(wanted)
+        left = self._newest_of("runs", elsewhere & short)
+        lives = {asset: self.life(asset) or "" for asset in wanted}
+        return [a for a, life in lives.items() if done[a, life] <= left[a, life]]
+
+    def _newest_of(self, table: str, chosen: ds.Expression) -> defaultdict[tuple[str, str], int]:
+        """Of some rows of the ledger, the newest number of each asset in each of its lives; -1
+        where there is none."""
+        rows = self.select(table, ["asset", "life", "seq"], chosen)
+        found = defaultdict[tuple[str, str], int](lambda: -1)
+        for row in [] if rows is None else rows.to_pylist():
+            own = row["asset"], row["life"]
+            found[own] = max(found[own], row["seq"])
+        return found
 
     def lives(self, assets: Iterable[str]) -> Counter[str]:
         """Of some assets, how many lives the ledger knows of: one has a new one after it was
@@ -225,9 +238,10 @@ class Glance:
     def asset(self, name: str, source: str, keys: Iterable[str], lateness: int) -> AssetGlance:
         """How far an asset of these keys and allowed lateness (microseconds) is."""
         own = (ds.field("asset") == name) & (ds.field("life") == (self.life(name) or ""))
-        runs = self.select("runs", ["through_arrival", "watermark"], own & _WHOLE)
+        # Who went back, or on with another log, is not where it was furthest.
+        runs = self.select("runs", ["seq", "through_arrival", "watermark"], own & _WHOLE)
         rows = [] if runs is None else runs.to_pylist()
-        newest = max(rows, key=lambda r: r["through_arrival"], default=None)
+        newest = max(rows, key=lambda r: r["seq"], default=None)
         mark = None if newest is None else _micros(newest["watermark"])
         published = self.read(name, ["final", "late_events"])
         missed = self.read(f"{name}_late", ["reason"])

@@ -1,6 +1,6 @@
 """What differs between two definitions is named, and which windows that changes is computed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,21 +9,36 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from runs import left_behind
-from support import MINUTE, PER_MINUTE, READINGS, ingest, minutes, published, some_arrivals
+from support import (
+    MINUTE,
+    PER_MINUTE,
+    READINGS,
+    ingest,
+    minutes,
+    published,
+    reference,
+    some_arrivals,
+)
 from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
 from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark.compute.held import Scratch
 from tidemark.define import aggregates as agg
 from tidemark.define.parts import Effect
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.quality import between
-from tidemark.run import takeover
+from tidemark.run import compute, takeover
+from tidemark.run.plan import Plan
+from tidemark.run.rebuild import back, rebuild, switch
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
 from tidemark.store.marker import Marker
+from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import changes
 from tidemark.verify.parity import parity
+from tidemark_streaming.glance import Glance
 
 REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
@@ -215,6 +230,58 @@ def test_a_backfill_of_all_may_change_the_columns(warehouse: Warehouse) -> None:
     (row, *_) = published(warehouse, now).values()
     assert "newest" in row
     assert "least" not in row
+
+
+@pytest.mark.parametrize("way", ["rebuild", "backfill"])
+def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
+    engine: Settings, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Its log begins at arrival 0, wherever the asset stands in that of the earlier one, also where
+    a stream goes on by that while all is counted anew."""
+    ingest(warehouse, READINGS, ARRIVALS)
+    incremental(warehouse, PER_MINUTE, limit=6)
+    others = replace(READINGS, name="others")
+    now = replace(PER_MINUTE, source=others)
+    ingest(warehouse, others, ARRIVALS[:4], ends=False)
+    with pytest.raises(DefinitionError, match=r"source \(readings by ts → others by ts\)"):
+        incremental(warehouse, now)
+    if way == "rebuild":
+        rebuild(warehouse, now)
+        assert switch(warehouse, now).through_arrival == 3
+    else:
+        with monkeypatch.context() as patch:
+            beside(patch, now, lambda: incremental(warehouse, PER_MINUTE))
+            facts = backfill(warehouse, now)
+        assert (facts.seq, facts.through_arrival) == (2, 3)
+    glance = Glance(engine.model_copy(update={"database": warehouse.database}))
+    assert glance.behind([now.name], 3) == []
+    ingest(warehouse, others, ARRIVALS[4:])
+    assert glance.behind([now.name], 6) == [now.name]
+    assert glance.asset(now.name, others.name, now.keys, now.allowed_lateness).as_of == 3
+    facts = incremental(warehouse, now)
+    assert facts is not None
+    assert (facts.from_arrival, facts.through_arrival) == (3, 6)
+    assert published(warehouse, now) == reference(ARRIVALS)
+    assert parity(warehouse, now).equal
+    if way == "rebuild":
+        assert glance.behind([now.name], 6) == []
+        assert back(warehouse, now).through_arrival == 5
+        assert glance.behind([now.name], 6) == [now.name]
+        assert incremental(warehouse, PER_MINUTE) is not None
+        assert parity(warehouse, PER_MINUTE).equal
+
+
+def beside(patch: pytest.MonkeyPatch, asset: WindowedTransform, stream: Callable[[], Any]) -> None:
+    """Let a stream go on while an asset is counted by a definition."""
+    count = compute.count
+
+    def alive(counted: Asset, todo: Plan, place: Scratch) -> Rows:
+        rows = count(counted, todo, place)
+        if counted.transform == asset:
+            stream()
+        return rows
+
+    patch.setattr(compute, "count", alive)
 
 
 def test_the_windows_of_an_asset_that_never_ran_are_not_compared(warehouse: Warehouse) -> None:

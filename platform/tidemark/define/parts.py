@@ -10,6 +10,7 @@ definition makes keeps its parts, so that who changes the code can be told what 
 | the function, lateness, `unique`, the source's event time, references | runs go on, and count |
 | | by it what comes from then on; what was counted before stays as it is |
 | window, keys, aggregates, trigger, accumulation | what is stored can't be gone on with |
+| the source's name | the same: another log has arrivals of its own, which begin at 0 |
 """
 
 from collections.abc import Iterator, Mapping
@@ -70,8 +71,9 @@ class Change:
         return f"{self.part} ({self.before} → {self.after})"
 
 
-AGGREGATE, EXPECTATION = "aggregate ", "expectation "
-_FORWARD = ("code", "allowed lateness", "unique", "source")
+AGGREGATE, EXPECTATION, SOURCE = "aggregate ", "expectation ", "source"
+_FORWARD = ("code", "allowed lateness", "unique", SOURCE)
+_BY = " by "
 
 
 def parts(transform: Definition) -> dict[str, Part]:
@@ -88,7 +90,7 @@ def changed(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
             name,
             earlier[name].text if name in earlier else None,
             now[name].text if name in now else None,
-            _effect(name),
+            _effect(name, earlier.get(name), now.get(name)),
         )
         for name in names
         if name not in now or name not in earlier or now[name].digest != earlier[name].digest
@@ -100,10 +102,22 @@ def effect(changes: list[Change]) -> Effect:
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
-def _effect(part: str) -> Effect:
+def of_another_log(changes: list[Change]) -> bool:
+    """Whether two definitions have arrivals of different logs."""
+    return any(c.part == SOURCE and c.effect is Effect.REBUILD for c in changes)
+
+
+def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
     if part.startswith(EXPECTATION):
         return Effect.NONE
+    if part == SOURCE and before and after and _named(before) != _named(after):
+        return Effect.REBUILD
     return Effect.FORWARD if part in _FORWARD else Effect.REBUILD
+
+
+def _named(source: Part) -> str:
+    """The name of a source, as the words of its part begin with it."""
+    return source.text.partition(_BY)[0]
 
 
 def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
@@ -119,10 +133,10 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "unique", str(own.unique) if own.unique else "none", own.unique
     joined = [r for r in source.references if reference_name(r) in own.references]
     ahead = None if source.ahead is None else duration(source.ahead)
-    told = f"{source.name} by {source.event_time}"
+    told = f"{source.name}{_BY}{source.event_time}"
     told += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""
     told += "" if ahead is None else f", believed up to {describe(ahead)} ahead"
-    yield "source", told, [source.name, source.event_time, joined, ahead]
+    yield SOURCE, told, [source.name, source.event_time, joined, ahead]
     yield "code", f"version {digest(own.function)}", own.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"

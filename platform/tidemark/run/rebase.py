@@ -11,7 +11,7 @@ from tidemark.base.errors import ConflictError
 from tidemark.compute.held import Scratch
 from tidemark.compute.pane import counted_in
 from tidemark.compute.scope import Scope
-from tidemark.run import commit
+from tidemark.run import commit, takeover
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage
@@ -55,7 +55,11 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
         return None
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")
-    if newest.after.at.arrival > at.arrival:
+    # What a stream has taken in from another log is not to be in it.
+    other_log = takeover.of_another_log(asset, newest)
+    if other_log and marker.ranges:
+        return None
+    if not other_log and newest.after.at.arrival > at.arrival:
         complete = marker.answer == "complete"
         between = Scope(at.arrival, newest.after.at.arrival, marker.ranges, complete)
         more = place.hold(counted_in(asset.log, asset.counting, between), few=todo.few)

@@ -21,7 +21,7 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
 from tidemark.define.rollup import counting
 from tidemark.define.transform import WindowedTransform
-from tidemark.run import runner, swap
+from tidemark.run import runner, swap, takeover
 from tidemark.store import erasures
 from tidemark.store.asset import Asset
 from tidemark.store.dropping import drop
@@ -135,7 +135,9 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
         without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
         ready = Asset(warehouse, side)
         newest = ready.state.last()
-        if newest.after.at.arrival >= last.after.through:
+        # Of another log it can't be told which is further.
+        other_log = takeover.of_another_log(asset, last)
+        if other_log or newest.after.at.arrival >= last.after.through:
             whole = asset.published() >= last.seq
             if way_back and not whole:
                 raise _half_published(transform, last)

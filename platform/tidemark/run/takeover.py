@@ -61,6 +61,14 @@ def check(asset: Asset, last: Marker, *, standing: bool) -> None:
     )
 
 
+def of_another_log(asset: Asset, last: Marker) -> bool:
+    """Whether the newest commit stands at an arrival of another log than the definition's: that of
+    a source that had another name."""
+    if last.definition == fingerprint(asset.counting):
+        return False
+    return parts.of_another_log(since(asset, last))
+
+
 def since(asset: Asset, last: Marker) -> list[Change]:
     """In what an asset's definition differs from the one that made the newest commit; nothing
     where that is not told."""

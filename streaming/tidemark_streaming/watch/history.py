@@ -221,7 +221,7 @@ class Runs:
         for verdict in VERDICTS:
             self.counted[mode, verdict] += row[verdict]
         whole = mode == "incremental" or row["window_from"] is None
-        if whole and through >= self.as_of:
+        if whole:
             self.as_of, self.watermark = through, row["watermark"]
         known = through < arrivals.count
         after, latency = row["from_arrival"], None
