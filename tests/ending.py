@@ -1,7 +1,10 @@
-"""Commands that end though nobody ends them."""
+"""Processes that end, and commands that do though nobody ends them."""
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+
+import psutil
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
@@ -14,3 +17,18 @@ def end_with_an_error(settings: Settings, kind: str, name: str, assets: Sequence
     """A command that begins, and ends with the sentence `GONE`."""
     with suppress(DataError), foreground.running(settings, kind, name, tuple(assets)):
         raise DataError(GONE)
+
+
+def left(processes: Sequence[psutil.Process], patience: float = 60) -> list[psutil.Process]:
+    """Those that still run after a while. Who has ended does not, also where nobody has taken note
+    of it: what waits for its pid to be free may wait for ever then."""
+    deadline = time.monotonic() + patience
+    while (there := [p for p in processes if _runs(p)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return there
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

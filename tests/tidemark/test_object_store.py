@@ -37,7 +37,7 @@ def bucket() -> Iterator[str]:
         try:
             assert requests.put(f"{address}/tables", timeout=5).ok
             break
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             assert running.poll() is None
             assert monotonic() < deadline
             sleep(0.1)
@@ -49,7 +49,7 @@ def bucket() -> Iterator[str]:
         patch.setenv("AWS_SECRET_ACCESS_KEY", uuid4().hex)
         yield "s3a://tables"
     running.terminate()
-    running.wait(10)
+    running.wait(60)
 
 
 @pytest.fixture

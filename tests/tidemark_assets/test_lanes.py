@@ -1,7 +1,6 @@
 """Lanes in Dagster: their topics are assets, and whether they run is a check of these."""
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import psutil
 import pytest
 from pyspark.sql import DataFrame
 
+from ending import left
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed
@@ -98,9 +98,9 @@ def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
     assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' was not started."))
 
     spark = Managed(settings.home / "lanes" / "clicks_seen", "engine")
-    pid = spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid
-    os.kill(pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=10)
+    process = psutil.Process(spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid)
+    process.kill()
+    assert left([process]) == []
     said = "Lane 'clicks_seen': its Spark is gone; `tidemark lane clicks_seen` goes on from its "
     for _ in range(2):
         assert ticks.skipped().startswith(said)

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from clocks import shift_clock
+from ending import left
 from tidemark.base.errors import EngineError
 from tidemark.engine.process import Managed, Record
 
@@ -71,9 +72,8 @@ def test_stopping_ends_its_children_too(managed: Managed, tmp_path: Path) -> Non
     wait_for(psutil.Process(record.pid).children)
     children = psutil.Process(record.pid).children()
     managed.stop()
-    psutil.wait_procs(children, timeout=10)
     assert children
-    assert all(gone(child.pid) for child in children)
+    assert left(children) == []
 
 
 def test_one_that_will_not_end_is_killed_after_the_deadline(
@@ -83,7 +83,7 @@ def test_one_that_will_not_end_is_killed_after_the_deadline(
     wait_for(lambda: "up" in managed.log.read_text())
     begun = time.monotonic()
     assert managed.stop(deadline=0.5) is True
-    assert 0.5 <= time.monotonic() - begun < 10
+    assert 0.5 <= time.monotonic() - begun < 25
     assert gone(record.pid)
 
 

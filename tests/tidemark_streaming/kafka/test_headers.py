@@ -37,7 +37,7 @@ def servers() -> Iterator[str]:
     """A broker of librdkafka's own, in this process, with a topic: a record with a header, some
     with one that can't be read, and one without."""
     broker = Producer({"test.mock.num.brokers": 1, "log_level": 0})
-    (told,) = broker.list_topics(timeout=10).brokers.values()
+    (told,) = broker.list_topics(timeout=60).brokers.values()
     servers = f"{told.host}:{told.port}"
     values = [b'{"n": %d}' % n for n in range(LAST + 1)]
     broker.produce("notes", values[0], partition=0, headers={"trace": b"t"})

@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
 def test_it_is_started_answers_and_is_stopped(home: Settings) -> None:
     services.start_watch(home)
     address = services.await_watch(home)
-    with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         found = {f.name for f in text_string_to_metric_families(answer.read().decode())}
     assert {"tidemark_source_events", "tidemark_asset_run_seconds"} <= found
