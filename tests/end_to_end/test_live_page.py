@@ -134,10 +134,12 @@ def test_the_figures_move_when_arrivals_come(
     mark, lag = stream.locator(".at"), stream.locator(".lag b")
     before = (mark.inner_text(), lag.inner_text())
     bars = stream.locator(".windows rect")
+    bars.nth(3).wait_for(state="attached")
     drawn = bars.count()
     assert drawn > 3
     runs = stream.get_by_label(re.compile("^run time")).locator("rect")
-    assert runs.count() >= 5, "a bar has its steps"
+    # A bar has its steps.
+    runs.nth(4).wait_for(state="attached")
     assert runs.locator("xpath=self::*[@class='step-compute']").count() >= 1
     # The crowd's minute has ended by what comes now, is judged, and withheld.
     land(folder, "later.csv", f"at,sensor,value\n{clock(1500)},b,2\n", 1500)

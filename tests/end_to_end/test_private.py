@@ -28,6 +28,7 @@ from rebuilt import Table, records
 from searched import found
 from steps import OnTestSession
 from ticks import QUIET
+from tidemark.base.errors import ConflictError
 from tidemark.base.settings import Settings
 from tidemark.define.protection import Tokenise
 from tidemark.define.transform import WindowedTransform
@@ -203,8 +204,8 @@ def played(
     warehouse = Warehouse(spark, settings.warehouse, settings.database)
     # The stream's worker does not know the settings of this test.
     asset = replace(orders_hourly, publishes_to=KafkaTopic(PANES, topics.servers))
-    continuous.start(warehouse, asset, available_now=True).awaitTermination(int(PATIENCE))
-    Outbox(warehouse, asset).emit()
+    assert continuous.start(warehouse, asset, available_now=True).awaitTermination(int(PATIENCE))
+    bring_out(warehouse, asset)
     for name, *arguments in (
         ("prepared", "tap", "orders_hourly", "--step", "prepared", "--json"),
         ("withheld", "tap", "orders_hourly", "--step", "withheld", "--json"),
@@ -217,6 +218,19 @@ def played(
     built = call("marts")
     assert built.exit_code == 0, built.stderr
     return Played(settings, warehouse, asset, folder)
+
+
+def bring_out(warehouse: Warehouse, asset: WindowedTransform) -> None:
+    """What the worker of a stream that has just ended may still be at."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            Outbox(warehouse, asset).emit()
+        except ConflictError:
+            assert time.monotonic() < deadline
+            time.sleep(1)
+        else:
+            return
 
 
 def test_no_file_has_a_protected_value(played: Played, topics: Topics) -> None:

@@ -111,14 +111,20 @@ def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehou
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     # Its base has never run.
     query = continuous.start(warehouse, whole)
+
+    def through(seq: int) -> None:
+        deadline = time.monotonic() + 120
+        while published_through(warehouse, whole) < seq:
+            assert query.exception() is None
+            assert query.isActive
+            assert time.monotonic() < deadline, "the stream does not get on"
+            time.sleep(0.3)
+
     incremental(warehouse, PER_MINUTE)
+    through(0)
     ingest(warehouse, READINGS, ARRIVALS[3:])
-    continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
-    deadline = time.monotonic() + 120
-    while published_through(warehouse, whole) < 1:
-        assert query.exception() is None
-        assert time.monotonic() < deadline, "the stream does not get on"
-        time.sleep(0.3)
+    assert continuous.start(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
+    through(1)
     assert continuous.stop(warehouse, whole)
     assert incremental(warehouse, whole) is None
     report = parity(warehouse, whole)

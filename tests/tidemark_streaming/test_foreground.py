@@ -108,6 +108,6 @@ def test_who_looks_at_a_lock_is_in_nobody_s_way(tmp_path: Path) -> None:
     path.touch()
     with path.open() as looks, path.open() as takes:
         fcntl.flock(looks, fcntl.LOCK_SH)
-        threading.Timer(0.05, fcntl.flock, (looks, fcntl.LOCK_UN)).start()
+        threading.Timer(0.5, fcntl.flock, (looks, fcntl.LOCK_UN)).start()
         assert locks.take(takes.fileno())
         assert not locks.take(looks.fileno()), "it is another's"

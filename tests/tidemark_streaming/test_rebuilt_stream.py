@@ -155,8 +155,15 @@ def test_a_query_goes_on_beside_replays(
 
 
 def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
-    deadline = time.monotonic() + 120
-    while Asset(warehouse, transform).state.last().after.at.arrival < arrival:
+    """Wait until its stream has taken an arrival in, and published what it fired."""
+    query, deadline = continuous.find(warehouse, transform), time.monotonic() + 120
+    assert query is not None
+    while True:
+        asset = Asset(warehouse, transform)
+        last = asset.state.last()
+        if last.after.at.arrival >= arrival and asset.published() >= last.seq:
+            return
+        assert query.exception() is None
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.2)
 

@@ -1,28 +1,34 @@
 """Locks of this machine that end with the process which has them, however it ends.
 
-Whoever looks whether one is held has it himself for that instant; so who wants it asks again.
+Whoever looks whether one is held shares it with all others who look, for that instant; so who wants
+it, and finds that it could be shared, asks again.
 """
 
 import fcntl
 import os
+import random
 import time
 from pathlib import Path
 
-_TRIES, _MOMENT = 10, 0.02
-"""How often a lock is asked for, and the seconds between: a look at it takes microseconds."""
+_MOMENT = 0.02
+"""Seconds at most between two tries: a look at a lock takes microseconds."""
+
+_PATIENCE = 10.0
+"""Seconds to wait for those who look: on a busy machine one may stand still amid its look."""
 
 
 def take(handle: int) -> bool:
     """Take the lock of an open file; False where another process has it."""
-    for attempt in range(_TRIES):
-        if attempt:
-            time.sleep(_MOMENT)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        return True
-    return False
+    deadline = time.monotonic() + _PATIENCE
+    while not _locked(handle, fcntl.LOCK_EX):
+        if not _locked(handle, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        if time.monotonic() > deadline:
+            return False
+        # Two that want it share it in turn, and must not do so in step.
+        time.sleep(random.uniform(0, _MOMENT))
+    return True
 
 
 def held(path: Path) -> bool:
@@ -32,9 +38,14 @@ def held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _locked(handle, fcntl.LOCK_SH)
     finally:
         os.close(handle)
-    return False
+
+
+def _locked(handle: int, how: int) -> bool:
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

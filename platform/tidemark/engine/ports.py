@@ -1,8 +1,18 @@
 """Ports of this machine's loopback."""
 
+import random
 import socket
+from contextlib import suppress
+from pathlib import Path
 
 from tidemark.base.errors import EngineError
+
+_TRIES = 100
+_ANY = random.SystemRandom()
+"""Others may go by a seed, and would all choose the same ones."""
+
+_LOWEST = 10_000
+"""Below it, ports have owners by name."""
 
 
 def check_free(port: int, setting: str) -> None:
@@ -28,8 +38,25 @@ def listening(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
+def _given() -> int:
+    """The lowest port that the system gives to whoever asks for any; 0 where it does not tell."""
+    try:
+        return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except OSError:
+        return 0
+
+
 def free_port() -> int:
-    """A port on loopback that nobody listens on now."""
+    """A port on loopback that nobody listens on now.
+
+    It is none of those that the system gives to whoever asks for any, where it tells which: one of
+    them may be another's by the time that somebody listens on it.
+    """
+    for _ in range(_TRIES if (highest := _given()) > _LOWEST else 0):
+        port = _ANY.randrange(_LOWEST, highest)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

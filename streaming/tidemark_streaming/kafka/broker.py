@@ -26,7 +26,7 @@ FOLDER = cache.folder("kafka")
 """Where the broker's jars are: one copy for every home."""
 
 MEMORY = "512m"
-START_DEADLINE = 60.0
+START_DEADLINE = 180.0
 
 
 def process(settings: Settings) -> Managed:
@@ -72,7 +72,7 @@ def start(
         tell("starting")
         served = [*command, "kafka.Kafka", str(file)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
-    broker.await_ready("broker", lambda: _answers(settings, patience=1.0), START_DEADLINE)
+    broker.await_ready("broker", lambda: _answers(settings, patience=5.0), START_DEADLINE)
 
 
 def pinned() -> list[jars.Jar]:

@@ -64,7 +64,7 @@ def told(*options: str) -> dict[str, Any]:
 
 
 def test_what_is_published_goes_out_once_anew_and_as_it_comes(
-    home: Settings, topics: Topics, spark: SparkSession
+    home: Settings, topics: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     store, topic = Warehouse(spark, home.warehouse, home.database), os.environ["PANES"]
     asset = domains.transform(home, "per_minute")
@@ -84,9 +84,11 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
     assert told("--anew")["records"] == rows + 1
 
     command = [str(Path(sys.executable).with_name("tidemark")), "emit", "per_minute", "--follow"]
+    log, lines = tmp_path / "emit.log", {**os.environ, "TIDEMARK_LOG_FORMAT": "json"}
     with (
+        log.open("w") as errors,
         subprocess.Popen(
-            [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*command, "--json"], stdout=subprocess.PIPE, stderr=errors, text=True, env=lines
         ) as process,
         ExitStack() as ends,
     ):
@@ -96,17 +98,21 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
         incremental(store, asset)
         deadline = time.monotonic() + 120
         while windows(topics, topic) != (now := len(store.take(asset.table))):
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, (windows(topics, topic), now)
+            time.sleep(0.2)
+        # Consumers have what it brought out a moment before it has told so.
+        while '"event": "brought out"' not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         (running,) = foreground.commands(home)
         assert (running.kind, running.name, running.runs) == (foreground.EMIT, "per_minute", True)
         process.terminate()
-        said, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, log.read_text()
     followed = json.loads(said)
     assert (followed["version"], followed["transactions"]) == (store.version(asset.table), 1)
-    assert "Traceback" not in errors
+    assert "Traceback" not in log.read_text()
     assert foreground.commands(home) == [], "it was ended on purpose"
 
 

@@ -190,12 +190,14 @@ def test_a_run_s_arrivals_are_known_though_reading_them_rests(
     read = came.read_now
     with monkeypatch.context() as patch:
         patch.setattr(came, "read_now", slow)
+        # For minutes, however long the ledger rests.
+        patch.setattr(tables, "REST", 500)
         came.read(looked)
     told.read(looked, {"one": came}, {"one": False})
     happened(1)
     came.read(looked)
     assert came.count == 1, "it does not rest"
-    deadline = time.monotonic() + 8
+    deadline = time.monotonic() + 60
     while came.count < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
         told.read(looked, {"one": came}, {"one": False})
