@@ -78,7 +78,6 @@ def check(conf: Mapping[str, str]) -> None:
                 f"Setting engine_conf has '{name}', which names a secret: it would stand in the "
                 "engine's command line, for everybody on this machine. The engine has "
                 "Tidemark's environment: name a provider that takes it from there, such as "
-                ""
                 "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider."
             )
 
