@@ -36,7 +36,7 @@ def tls_before(port: int, certificate: Path) -> Iterator[int]:
 
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    own, end = told.result(10)
+    own, end = told.result(60)
     try:
         yield own
     finally:
