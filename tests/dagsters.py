@@ -25,7 +25,7 @@ def dagsters_own(name: str, *arguments: str, place: Path, env: Mapping[str, str]
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=180,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -103,7 +103,7 @@ class Topics:
         given["on_delivery"] = lambda error, _: refused.append(error) if error else None
         for value in values:
             producer.produce(name, value, key, partition, headers=dict(headers or {}), **given)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         assert not refused
 
     def _led(self, name: str) -> int | None:
@@ -117,8 +117,8 @@ class Topics:
 
 
 def until(done: Callable[[], bool]) -> None:
-    """Wait until a broker has taken in what it was told, for half a minute at most."""
-    deadline = time.monotonic() + 30
+    """Wait until a broker has taken in what it was told, for a minute at most."""
+    deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -64,7 +64,7 @@ class Kept:
             said.seek(self._began)
             return self._at_work in said.read()
 
-    def stop(self, patience: float = 60) -> int | None:
+    def stop(self, patience: float = 180) -> int | None:
         """Ask it to end, as a service manager does; its exit code, None where it had to be
         killed: its log then tells where each of its threads was."""
         self._stopping.set()

@@ -14,6 +14,7 @@ import psutil
 
 from campaign.home import Home
 from campaign.keeper import COMMAND
+from ending import left
 from numbered.transforms import numbers_counted
 from tidemark.engine.process import Managed, Record
 from tidemark.engine.server import managed_of
@@ -46,7 +47,7 @@ TAKES = {"rebuild": 15.0, "switch": 9.0}
 """Seconds at most after which the command is killed; it begins its work after two or three."""
 
 _WORKER = "foreach_batch_worker"
-_TAKEN = 60.0
+_TAKEN = 180.0
 """Seconds in which somebody is to reach a fail point."""
 
 
@@ -84,7 +85,7 @@ class Victims:
             case "engine":
                 workers, back = self._workers(), _another(self._engine)
                 # Its workers are nobody's then: they are to end by themselves.
-                return back and (lambda: back() and not any(map(_lives, workers)))
+                return back and (lambda: back() and not left(workers, 0))
             case "worker":
                 return self._kill_worker()
             case "broker" | "broker for a minute":
@@ -175,13 +176,7 @@ def _another(managed: Managed) -> Callable[[], bool] | None:
     return back
 
 
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def _kill(process: psutil.Process) -> None:
     with suppress(ProcessLookupError):
         os.kill(process.pid, signal.SIGKILL)
-    psutil.wait_procs([process], timeout=10)
+    left([process])

@@ -206,7 +206,7 @@ def test_processes_that_write_and_compact_at_once_neither_lose_nor_double_a_row(
     ]
     for worker in workers:
         worker.start()
-    added = [number for _ in workers for number in done.get(timeout=60)]
+    added = [number for _ in workers for number in done.get(timeout=180)]
     for worker in workers:
         worker.join()
     assert rows(warehouse, "busy") == sorted([-3, -2, -1, 1, 2, 3, *added])

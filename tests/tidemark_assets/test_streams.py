@@ -68,7 +68,7 @@ def observed(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
 
 def through(settings: Settings, arrival: int) -> None:
     """Wait until the stream has taken an arrival in, and published what it fired."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while Glance(settings).behind(ASSETS, arrival):
         assert time.monotonic() < deadline, "the stream does not get on"
         time.sleep(0.3)
@@ -76,7 +76,7 @@ def through(settings: Settings, arrival: int) -> None:
 
 def wait_for_end(settings: Settings) -> None:
     """Wait until the stream has ended."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while queries.running(settings, ASSETS):
         assert time.monotonic() < deadline, "the stream goes on"
         time.sleep(0.3)
@@ -263,7 +263,7 @@ def test_a_stream_that_fails_says_why(
         "SET TBLPROPERTIES ('tidemark.format' = '99')"
     )
     ingest(warehouse, READINGS, ARRIVALS[1:2], ends=False)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while (said := ticks.skipped()).startswith("per_minute runs"):
         assert time.monotonic() < deadline
         time.sleep(0.5)

@@ -46,7 +46,7 @@ def test_an_engine_has_what_its_user_gives_it(
         ).collect()
         assert str(found[0][0]).endswith("own.jar!/own.txt")
         pages = f"http://127.0.0.1:{settings.engine_ui_port}"
-        with urllib.request.urlopen(f"{pages}/jobs/", timeout=20) as answer:
+        with urllib.request.urlopen(f"{pages}/jobs/", timeout=60) as answer:
             assert b"tidemark" in answer.read()
         record = managed_of(settings).running()
         assert record is not None

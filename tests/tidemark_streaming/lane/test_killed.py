@@ -193,7 +193,7 @@ def _await(done: Callable[[], bool], running: "subprocess.Popen[bytes]", said: P
 def _await_end(running: "subprocess.Popen[bytes]") -> None:
     """Wait for the end, and let one that does not come tell where each of its threads is."""
     try:
-        running.wait(60)
+        running.wait(180)
     except subprocess.TimeoutExpired:
         running.send_signal(signal.SIGABRT)
         running.wait()

@@ -30,7 +30,7 @@ def emitting(topic: KafkaTopic) -> WindowedTransform:
 
 
 def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not done():
         assert time.monotonic() < deadline
         time.sleep(0.2)
