@@ -3,7 +3,8 @@
 A look compares the wishes with the queries that the engine has, and says which streams to start
 now. It starts nothing itself. A stream that ended, or could not be started, waits before it is
 started again: half a minute, then twice as long each time, up to half an hour. After `TRIES` times
-in a row without a while of steady work it is given up, until somebody starts it.
+in a row without a while of steady work it is given up, until somebody starts it; where it was the
+engine that did not answer, until that answers again, which ends a wait too.
 
 A stream that ended through no fault of its own is started at once: because its definition has
 changed, with the present one; because its worker was killed, or its engine, which comes back with
@@ -49,6 +50,7 @@ class Stream:
         error: why it ended last, in one line.
         renewed: whether it was started anew at once, and was not steady since.
         restarts: how often it was started again, through whose fault ever.
+        away: whether it could not be started last because the engine did not answer.
     """
 
     since: int
@@ -60,6 +62,7 @@ class Stream:
     error: str | None = None
     renewed: bool = False
     restarts: int = 0
+    away: bool = False
 
     @property
     def wait(self) -> int:
@@ -68,10 +71,12 @@ class Stream:
 
 
 class Ending(NamedTuple):
-    """Why a stream ended: in one line, and whether that was through no fault of its own."""
+    """Why a stream ended: in one line, whether that was through no fault of its own, and whether
+    the engine did not answer."""
 
     sentence: str
     blameless: bool = False
+    away: bool = False
 
 
 def look(
@@ -97,10 +102,11 @@ def look(
         a: known[a] if a in known and known[a].since == w.since else Stream(w.since)
         for a, w in wanted.items()
     }
+    answers = True
     try:
         running = queries.running(settings, before)
     except EngineError as error:
-        before = before if starting else _begun(settings, before, ())
+        answers, before = False, before if starting else _begun(settings, before, ())
         running, endings = dict[str, Query](), _unanswered(before, error)
     else:
         before = before if starting else _begun(settings, before, running)
@@ -109,6 +115,8 @@ def look(
         except EngineError as error:
             # Those that run are known; of the others nobody says why they ended.
             endings = _unanswered(before, error)
+    if answers and not starting:
+        before = {asset: _reached(stream, now) for asset, stream in before.items()}
     found = {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()
@@ -134,6 +142,13 @@ def _begun(
     return found
 
 
+def _reached(stream: Stream, now: int) -> Stream:
+    """A stream whose engine answers: where that was all that it waited for, it waits no more."""
+    if not (stream.away and stream.state in (WAITING, GIVEN_UP)):
+        return stream
+    return replace(stream, state=WAITING, changed=now, failures=0, away=False)
+
+
 def _asked_anew(stream: Stream, known: Stream | None) -> Stream:
     """A stream that is to be started again, or for another wish, while it was being started: who
     starts streams sees by a change of its state that it is asked for, so it waits for a look."""
@@ -154,7 +169,8 @@ def _next(
         stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
         again = stream.query_run not in (None, query.run)
         stream = replace(stream, restarts=stream.restarts + 1) if again else stream
-        return _into(replace(stream, query=query.id, query_run=query.run), RUNNING, now)
+        stream = replace(stream, query=query.id, query_run=query.run, away=False)
+        return _into(stream, RUNNING, now)
     if stream.state == STARTING and starting:
         return stream
     if ending is not None and ending.blameless and not stream.renewed:
@@ -164,8 +180,9 @@ def _next(
         elsewhere = "It was stopped elsewhere."
         unstarted = "The run that should start it failed."
         reason = Ending(elsewhere if stream.state == RUNNING else unstarted)
-        failures, error = stream.failures + 1, (ending or reason).sentence
-        failed = replace(stream, failures=failures, error=error)
+        why = ending or reason
+        failures = stream.failures + 1
+        failed = replace(stream, failures=failures, error=why.sentence, away=why.away)
         return _into(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, now)
     if stream.state == WAITING and not starting and now - stream.changed >= stream.wait:
         return _into(stream, STARTING, now)
@@ -178,7 +195,7 @@ def _into(stream: Stream, state: str, now: int) -> Stream:
 
 def _unanswered(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
     """Why streams ended, where the engine does not say it: it is gone, as far as one can see."""
-    return {a: Ending(str(error), s.state == RUNNING) for a, s in streams.items()}
+    return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
 
 
 def _endings(

@@ -62,6 +62,27 @@ def test_the_wait_doubles_up_to_a_longest_and_ends_with_giving_up(settings: Sett
     assert look(settings, ["one"], known, now + 10 * LONGEST_WAIT) == known
 
 
+@pytest.mark.parametrize("state", [WAITING, GIVEN_UP])
+def test_streams_are_started_once_their_engine_answers_again(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """However long it was away; one that waits or was given up for another reason is not."""
+    wishes.wish(settings, "one")
+    now, known = 0, dict[str, Stream]()
+    while (known := look(settings, ["one"], known, now))["one"].state != state:
+        now += LONGEST_WAIT
+    assert look(settings, ["one"], known, now + SECOND) == known
+    monkeypatch.setattr(supervisor.queries, "running", lambda *_: {})
+    found = look(settings, ["one"], known, now + SECOND)["one"]
+    assert (found.state, found.failures, found.away) == (STARTING, 0, False)
+    # The run that should start it fails this time.
+    failed = look(settings, ["one"], {"one": found}, now + 30 * SECOND)
+    assert (failed["one"].state, failed["one"].away) == (WAITING, False)
+    assert look(settings, ["one"], failed, now + 31 * SECOND) == failed
+    gone = {"one": replace(failed["one"], state=GIVEN_UP, failures=TRIES)}
+    assert look(settings, ["one"], gone, now + LONGEST_WAIT) == gone
+
+
 def test_a_wait_is_over_when_the_clock_was_set_back(settings: Settings) -> None:
     """Nobody knows then how long it has lasted."""
     wish, now = wishes.wish(settings, "one"), 10**15
