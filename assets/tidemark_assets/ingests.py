@@ -12,7 +12,7 @@ from tidemark.define.source import Source
 from tidemark_assets import report, undecoded
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.provenance import same_log, tags_of
+from tidemark_assets.provenance import same_log, tags_of, told_version
 
 
 def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
@@ -30,14 +30,15 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
         timed = names.key(source.timeline_table)
-        glance, known = tidemark.glance(), _known(context.instance, timed)
+        glance = tidemark.glance()
+        version = same_log(glance, source)
+        known = _known(context.instance, timed, version)
         if glance.newest_arrival(name) + 1 == known:
             return dg.SkipReason(f"Dagster knows all arrivals of '{name}'.")
         timeline = glance.timeline(name)
-        # Where Dagster knows more than there is, the log is another one.
-        new = timeline[known:] or timeline
+        new = timeline[known:]
         facts = {"made by": "an ingest from outside", **report.brought(new, timeline)}
-        tags = tags_of(same_log(glance, source))
+        tags = tags_of(version)
         told = [
             dg.AssetMaterialization(
                 names.key(table), metadata={**facts, report.ALL_ROWS: size}, tags=tags
@@ -52,9 +53,18 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(sensors=[sensor])
 
 
-def _known(instance: dg.DagsterInstance, timeline: dg.AssetKey) -> int:
-    """How many arrivals the timeline had when Dagster last heard of it."""
+def _known(
+    instance: dg.DagsterInstance, timeline: dg.AssetKey, version: dg.DataVersion | None
+) -> int:
+    """How many arrivals the timeline had when Dagster last heard of it; none where that was another
+    log in its place.
+
+    Args:
+        version: the data version of the log that there is.
+    """
     event = instance.get_latest_materialization_event(timeline)
     said = event.asset_materialization if event is not None else None
-    size = said.metadata.get(report.ALL_ROWS) if said is not None else None
+    if event is None or said is None or told_version(event) != version:
+        return 0
+    size = said.metadata.get(report.ALL_ROWS)
     return size.value or 0 if isinstance(size, dg.IntMetadataValue) else 0

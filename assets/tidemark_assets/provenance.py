@@ -60,6 +60,11 @@ def tags_of(version: dg.DataVersion | None) -> dict[str, str]:
     return {} if version is None else {DATA_VERSION_TAG: version.value}
 
 
+def told_version(materialization: dg.EventLogEntry) -> dg.DataVersion | None:
+    """The data version with which something was materialized."""
+    return extract_data_version_from_entry(materialization)
+
+
 def made_of(
     context: Context,
     names: Names,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from staleness import causes
 from steps import MINUTES
@@ -106,4 +107,19 @@ def test_a_log_that_was_made_anew_is_reported(
     arrive(other, "readings", 0, 1)
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, other)
     assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
+
+
+@pytest.mark.parametrize("count", [4, 6])
+def test_a_log_that_was_made_anew_with_as_many_arrivals_is_reported_whole(
+    instance: dg.DagsterInstance, settings: Settings, count: int
+) -> None:
+    """Or with more."""
+    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    timeline = Path(settings.warehouse) / settings.database / "readings_timeline"
+    arrive(settings, "readings", 0, 3)
+    ticks.skipped()
+    shutil.rmtree(timeline)
+    arrive(settings, "readings", 0, count - 1)
+    assert ticks.skipped() == f"{count} arrivals of 'readings' reported."
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
