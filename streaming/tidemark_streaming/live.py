@@ -16,6 +16,7 @@ from tidemark.base.instants import describe, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance, Waiting
+from tidemark_streaming.newer import NewerRuns
 
 _SHOWN = 6
 
@@ -48,7 +49,8 @@ class View:
         self._glance = Glance(settings)
         self._transform = transform
         self._expected = expected
-        self._run, self._seq = "", -1
+        self._newer = NewerRuns(self._glance, transform.name)
+        self._run = ""
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None
 
@@ -69,9 +71,7 @@ class View:
 
     def fresh(self) -> list[dict[str, Any]]:
         """The runs since this was asked last, as the ledger has them; the first time, all."""
-        found = self._glance.runs_after(self._transform.name, self._seq)
-        self._seq = found[-1]["seq"] if found else self._seq
-        return found
+        return self._newer.take()
 
     def render(self, look: Look) -> RenderableType:
         """The view for a terminal."""

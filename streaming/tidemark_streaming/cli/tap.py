@@ -20,6 +20,7 @@ from tidemark_streaming.cli.interrupt import until_terminated
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.verify.tap import Tapped
+    from tidemark_streaming.newer import NewerRuns
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at the ledger."""
@@ -96,12 +97,15 @@ def _runs(
         DataError: there is no such run yet.
     """
     from tidemark_streaming.glance import Glance
+    from tidemark_streaming.newer import NewerRuns
 
     glance, asset = Glance(settings), transform.name
-    there = glance.runs_after(asset, -1 if number is None else number - 1)
     if following:
+        newer = NewerRuns(glance, asset)
+        newer.take()
         until_terminated()
-        return _from(glance, asset, there[-1]["seq"] if there else -1)
+        return _from(newer)
+    there = glance.runs_after(asset, -1 if number is None else number - 1)
     chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
     if not chosen:
         which = "has not run yet" if number is None else f"has no run {number}"
@@ -109,11 +113,9 @@ def _runs(
     return iter(chosen)
 
 
-def _from(glance: Any, asset: str, seq: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+def _from(newer: "NewerRuns") -> Iterator[dict[str, Any]]:
     while True:
-        for row in glance.runs_after(asset, seq):
-            seq = row["seq"]
-            yield row
+        yield from newer.take()
         time.sleep(LOOK_EVERY)
 
 
