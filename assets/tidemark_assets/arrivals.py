@@ -2,9 +2,10 @@
 
 `<source>_landing` sees what a source's feed has pending, files or records of Kafka, and launches
 its ingest; of a source that stands only where that may have ended (`attempts`).
-`<domain>_arrivals` sees arrivals that an asset has not taken in and launches an incremental run of
-it, unless a stream keeps that asset. They are two because arrivals come in other ways as well
-(`tidemark ingest`, a recording that is played), and because either may be wanted without the other.
+`<domain>_arrivals` sees arrivals that an asset has not taken in, and runs that a roll-up of it has
+not followed, and launches an incremental run, unless a stream keeps that asset. They are two
+because arrivals come in other ways as well (`tidemark ingest`, a recording that is played), and
+because either may be wanted without the other.
 
 A tick reads files and small tables in its own process; no engine is asked, none is started.
 """
@@ -29,6 +30,7 @@ from tidemark_assets.spans import PartitionsOf
 from tidemark_assets.steps import Failures, of_assets
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
+from tidemark_streaming.glance import Glance
 from tidemark_streaming.orchestrator import ENGINE_POOL
 from tidemark_streaming.standstill import refusal
 
@@ -126,14 +128,14 @@ def arrivals(
         minimum_interval_seconds=EVERY,
         description="Brings the windows up to date when something has arrived: one incremental run "
         "for all assets that are behind and that no stream keeps. Its cursor is the arrival for "
-        "which each asset was launched last, and in which life of it and of its source.",
+        "which each asset was launched last, of a roll-up the run of its base, and in which life "
+        "of it and of its source or base.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
         glance, kept = tidemark.glance(), wishes.all_of(tidemark.settings)
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
-        # A roll-up runs with its base.
         counted = (t for t in transforms.values() if t.follows is None)
         for source, assets in by_source(counted).items():
             newest = glance.newest_arrival(source)
@@ -143,6 +145,9 @@ def arrivals(
             own = tidemark.settings.database, glance.identity(f"{source}_timeline")
             lives = glance.lives(late)
             behind |= {a: f"{newest} {_which(*own, glance.life(a), lives[a])}" for a in late}
+        # A roll-up runs with its base; left is one whose run failed, or whose base ran without it.
+        rolled = [t for t in transforms.values() if t.follows is not None and t.name not in kept]
+        behind |= _left(glance, tidemark.settings.database, rolled)
         if not behind:
             return dg.SkipReason("All windows are up to date with what has arrived.")
         if under_way(context.instance, job):
@@ -224,6 +229,18 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for transform in transforms:
         found.setdefault(transform.source.name, []).append(transform.name)
+    return found
+
+
+def _left(glance: Glance, database: str, rolled: Iterable[Definition]) -> dict[str, str]:
+    """Roll-ups that have not followed all runs of their bases, each with a word for the newest."""
+    bases = {t.name: t.follows for t in rolled if t.follows is not None}
+    due = glance.unfollowed(bases)
+    lives = glance.lives(due)
+    found = dict[str, str]()
+    for name, seq in due.items():
+        which = _which(database, glance.life(bases[name]), glance.identity(name), lives[name])
+        found[name] = f"{seq} {which}"
     return found
 
 

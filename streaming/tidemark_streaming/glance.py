@@ -8,7 +8,7 @@ its present life alone.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -153,11 +153,11 @@ class Glance:
         """Those of some assets that are not complete through the arrival `newest`."""
         wanted = list(assets)
         # File statistics leave only the runs that got so far to be read, however long the ledger.
-        there = (ds.field("through_arrival") >= newest) & ds.field("asset").isin(wanted)
+        there = (ds.field("through_arrival") >= newest) & _of(wanted)
         done = self._newest_of("runs", there & _WHOLE)
         # Who went back, or on with another log, was there once.
         elsewhere = (ds.field("mode") != "incremental") & ds.field("window_from").is_null()
-        short = (ds.field("through_arrival") < newest) & ds.field("asset").isin(wanted)
+        short = (ds.field("through_arrival") < newest) & _of(wanted)
         left = self._newest_of("runs", elsewhere & short)
         lives = {asset: self.life(asset) or "" for asset in wanted}
         return [a for a, life in lives.items() if done[a, life] <= left[a, life]]
@@ -172,11 +172,29 @@ class Glance:
             found[own] = max(found[own], row["seq"])
         return found
 
+    def unfollowed(self, bases: Mapping[str, str]) -> dict[str, int]:
+        """Roll-ups that have not followed every run of the present life of their base, each with
+        the number of its newest one.
+
+        Args:
+            bases: by roll-up, the base.
+        """
+        found = dict[str, int]()
+        runs = self._opened("runs") if bases else None
+        if runs is None:
+            return found
+        for name, base in bases.items():
+            life = self.life(base)
+            newest = _published(runs, f"{base}/{life}")
+            # It begins anew with its base as well as with its own table.
+            if _published(runs, f"{name}/{life}+{self.identity(name)}") < newest:
+                found[name] = newest
+        return found
+
     def lives(self, assets: Iterable[str]) -> Counter[str]:
         """Of some assets, how many lives the ledger knows of: one has a new one after it was
         dropped."""
-        wanted = ds.field("asset").isin([*assets])
-        table = self.select("runs", ["asset", "life"], wanted)
+        table = self.select("runs", ["asset", "life"], _of(assets))
         rows = [] if table is None else table.to_pylist()
         return Counter(asset for asset, _ in {(row["asset"], row["life"]) for row in rows})
 
@@ -335,6 +353,17 @@ class Glance:
             chosen &= ds.field("window_end") > pa.scalar(as_datetime(after), INSTANT)
         table = self.select(f"{asset}_state", on, chosen)
         return None if table is None else table.group_by(on).aggregate([]).num_rows
+
+
+def _of(assets: Iterable[str]) -> ds.Expression:
+    """Rows of some assets, or of none."""
+    return ds.field("asset").isin(pa.array(assets, pa.string()))
+
+
+def _published(runs: DeltaTable, app: str) -> int:
+    """The number of the newest run that the ledger has of an asset's life; -1 before the first."""
+    seq = runs.transaction_version(app)
+    return -1 if seq is None else seq
 
 
 def _newest(column: pa.ChunkedArray) -> int | None:

@@ -1,4 +1,5 @@
-"""Sensors of arrivals on real Delta tables and a real instance of Dagster, without an engine."""
+"""Sensors of arrivals on real Delta tables and a real instance of Dagster, without an engine, but
+for roll-ups."""
 
 import json
 import shutil
@@ -10,13 +11,17 @@ import dagster as dg
 import pytest
 
 from landing import SOURCE, feed, land
-from support import PER_MINUTE
+from support import PER_MINUTE, READINGS, ingest, minutes, some_arrivals
 from tables import arrive, ran
 from ticks import of as ticks_of
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
+from tidemark.define.rollup import rollup
+from tidemark.define.windows import Tumbling
+from tidemark.run.runner import backfill, incremental
 from tidemark.store.arrival import Arrival
+from tidemark.store.dropping import drop
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import arrivals, attempts
 from tidemark_assets.resources import TidemarkResource
@@ -108,6 +113,35 @@ def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
     assert ticks.launched() == ["two"]
 
 
+def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
+    instance: dg.DagsterInstance, settings: Settings, warehouse: Warehouse
+) -> None:
+    """Who ran its base was killed before it ran the roll-up, or ran the base alone."""
+    base = ASSETS["one"]
+    five = rollup(of=base, name="five", window=Tumbling("5 minutes"))
+    place = {"warehouse": warehouse.place.location, "database": warehouse.database}
+    settings = settings.model_copy(update=place)
+    own = arrivals.arrivals("some", {"five": five, "one": base}, daily)
+    ticks = ticks_of(own, instance, settings)
+    ingest(warehouse, READINGS, some_arrivals())
+    assert ticks.launched() == ["one"]
+    incremental(warehouse, base)
+    assert ticks.launched() == ["five"]
+    # Not again and again, if it fails.
+    assert ticks.skipped().startswith("The run for five did not bring them up to date")
+    incremental(warehouse, five)
+    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    backfill(warehouse, base, *minutes(2, 4))
+    assert ticks.launched() == ["five"]
+    incremental(warehouse, five)
+    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    drop(warehouse, base)
+    backfill(warehouse, base)
+    assert ticks.launched() == ["five"]
+    wishes.wish(settings, "five")
+    assert ticks.skipped() == "All windows are up to date with what has arrived."
+
+
 def test_an_asset_that_a_stream_keeps_is_left_to_it(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
@@ -115,6 +149,9 @@ def test_an_asset_that_a_stream_keeps_is_left_to_it(
     arrive(settings, "readings", 0, 3)
     wishes.wish(settings, "one")
     assert ticks.launched() == ["two"]
+    ran(settings, "two", seq=0, through=3, watermark=0)
+    wishes.wish(settings, "two")
+    assert ticks.skipped() == "All windows are up to date with what has arrived."
 
 
 def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
