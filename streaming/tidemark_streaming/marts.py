@@ -211,7 +211,8 @@ class Marts:
 
     @property
     def _builds(self) -> Path:
-        return self._settings.home / "marts" / "builds"
+        # Of each database a folder, which is removed like `target` when nothing was built for long.
+        return self._settings.home / "marts" / f"builds-{self._settings.database}"
 
     def _note(self, found: Sequence[Outcome]) -> None:
         self._builds.mkdir(exist_ok=True)
