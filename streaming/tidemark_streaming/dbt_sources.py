@@ -3,10 +3,11 @@ read, with their columns.
 
 What a definition tells is its own: names, types, what an asset is. What a person has written beside
 it in the file stays: a better description of a column, the type of one that no definition tells,
-tests, how fresh a table is to be. Comments do not.
+tests, how fresh a table is to be. Comments do not. A description is a person's where it is in words
+of theirs, and none that a definition can have told before it changed (`dbt_descriptions`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ import yaml
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import Definition
 from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published
+from tidemark_streaming.dbt_descriptions import functions, told
 
 PLACE = "models/sources.yml"
 """The file of the project."""
@@ -53,6 +55,12 @@ _BESIDE = {
         {"status": ("string", "held or discarded")},
     ),
 }
+_KEY = "What the window is of"
+_SENTENCES = {
+    *(_KEY, *WINDOW_MEANINGS.values()),
+    *(about for _, columns in _BESIDE.values() for _, about in columns.values()),
+}
+"""What definitions tell of columns that are no aggregates."""
 
 
 class _Row(dict[str, Any]):
@@ -94,8 +102,8 @@ def written(transforms: Iterable[Definition], text: str = "") -> str:
     Raises:
         DefinitionError: it is no file of dbt's sources.
     """
-    there = _read(text)
-    assets = list(transforms)
+    there, assets = _read(text), list(transforms)
+    calls = functions(assets)
     windows = [
         (t.table, " ".join(t.description.split()), _columns(t), t.source.name) for t in assets
     ]
@@ -106,8 +114,8 @@ def written(transforms: Iterable[Definition], text: str = "") -> str:
         if kind == "quarantine" or t.late_tables
     ]
     made = [
-        _written(WINDOWS, windows, {"event_time": "window_start"}, _source(there, WINDOWS)),
-        _written(KEPT, beside, {"meta": {"optional": True}}, _source(there, KEPT)),
+        _written(WINDOWS, windows, {"event_time": "window_start"}, _source(there, WINDOWS), calls),
+        _written(KEPT, beside, {"meta": {"optional": True}}, _source(there, KEPT), calls),
     ]
     others = [s for s in _named(there, "sources") if s["name"] not in (WINDOWS, KEPT)]
     whole = {"version": 2, **there, "sources": [*made, *others]}
@@ -155,6 +163,7 @@ def _written(
     tables: Iterable[tuple[str, str, Mapping[str, _Node], str | None]],
     config: _Node,
     there: _Node,
+    calls: Collection[str],
 ) -> _Node:
     known = {str(table["name"]): table for table in _named(there, "tables")}
     return {
@@ -163,12 +172,17 @@ def _written(
         "schema": _SCHEMA,
         **{k: v for k, v in there.items() if k not in ("description", "schema", "tables")},
         "config": there.get("config", config),
-        "tables": [_table(*table, known.get(table[0], {})) for table in tables],
+        "tables": [_table(*table, known.get(table[0], {}), calls) for table in tables],
     }
 
 
 def _table(
-    name: str, about: str, columns: Mapping[str, _Node], events: str | None, there: _Node
+    name: str,
+    about: str,
+    columns: Mapping[str, _Node],
+    events: str | None,
+    there: _Node,
+    calls: Collection[str],
 ) -> _Node:
     written = {str(column["name"]): column for column in _named(there, "columns")}
     config = there.get("config") or {}
@@ -181,27 +195,29 @@ def _table(
         **({"config": _Row(config)} if config else {}),
         **{k: v for k, v in there.items() if k not in ("name", "description", "config", "columns")},
         "columns": [
-            _column(column, told, written.get(column, {})) for column, told in columns.items()
+            _column(column, own, written.get(column, {}), calls) for column, own in columns.items()
         ],
     }
 
 
-def _column(name: str, told: _Node, there: _Node) -> _Node:
+def _column(name: str, own: _Node, there: _Node, calls: Collection[str]) -> _Node:
     # Of a type the definition has the last word, of a description the person.
-    kind = told.get("data_type") or there.get("data_type")
-    rest = {k: v for k, v in there.items() if k not in ("name", "data_type")}
+    kind = own.get("data_type") or there.get("data_type")
+    said = str(there.get("description") or "")
+    theirs = said and not told(said, _SENTENCES, calls)
+    rest = {k: v for k, v in there.items() if k not in ("name", "data_type", "description")}
     return _Row(
         {
             "name": name,
             **({"data_type": kind} if kind else {}),
-            "description": told["description"],
+            "description": said if theirs else own["description"],
             **rest,
         }
     )
 
 
 def _columns(transform: Definition) -> dict[str, _Node]:
-    keys = dict.fromkeys(transform.keys, "What the window is of")
+    keys = dict.fromkeys(transform.keys, _KEY)
     values = {name: str(value) for name, value in transform.aggregates.items()}
     meanings = {**WINDOW_MEANINGS, **keys, **values}
     types = published(transform)

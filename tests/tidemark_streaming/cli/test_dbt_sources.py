@@ -1,8 +1,11 @@
 """`tidemark dbt-sources`: what a dbt project reads is told by the definitions."""
 
+import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,10 @@ import yaml
 
 from commands import call
 from support import PER_MINUTE
+from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import RECORDED, dbt_along
+from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.dbt_sources import PLACE, chosen, written
 
 
@@ -103,6 +108,56 @@ def test_what_a_person_wrote_beside_the_definitions_stays() -> None:
         f"per_minute_{kind}" for kind in ("late", "late_loss", "quarantine")
     ]
     assert crm == {"name": "crm", "tables": [{"name": "customers"}]}
+
+
+def described(of: WindowedTransform, text: str) -> dict[str, str]:
+    """What a file says of the columns of `per_minute`."""
+    windows, _ = yaml.safe_load(written([of], text))["sources"]
+    [table] = windows["tables"]
+    return {column["name"]: column["description"] for column in table["columns"]}
+
+
+def test_an_aggregate_or_a_key_that_has_changed_is_told_anew() -> None:
+    """Also in a file that an earlier version wrote, which is the same."""
+    spread = partial(agg.python, partial=max, merge=max, finish=max)
+    typed = partial(spread, partial_type="double", result_type="double")
+    before = replace(
+        PER_MINUTE,
+        aggregates={
+            **PER_MINUTE.aggregates,
+            "often": agg.top_k("coalesce(sensor, ')')", 3),
+            "wide": typed("spread of values", "value"),
+        },
+    )
+    after = replace(
+        before,
+        keys=("price",),
+        aggregates={
+            **before.aggregates,
+            "high": agg.count(where="value > 0.75"),
+            "total": agg.mean("price"),
+            "often": agg.top_k("price", 3),
+            "wide": typed("spread of values", "abs(value)"),
+            "sensor": agg.max("sensor"),
+        },
+    )
+    found = described(after, written([before]))
+    assert found == described(after, "")
+    assert found["high"] == "count(*) where value > 0.75"
+    assert found["sensor"] == "max(sensor)"
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        *("sum(price), in euros", "Sum (of prices)", "net(price)", "count(of them", "sum(it's)"),
+        *("sum(price)s", "mean(price) per sensor", "The maximum", "max(a) max(b)"),
+    ],
+)
+def test_words_of_a_person_stay(theirs: str) -> None:
+    text = written([PER_MINUTE]).replace("sum(price)", json.dumps(theirs))
+    after = replace(PER_MINUTE, aggregates={**PER_MINUTE.aggregates, "total": agg.mean("price")})
+    assert described(after, text)["total"] == theirs
 
 
 @pytest.mark.parametrize(
