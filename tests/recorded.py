@@ -6,9 +6,13 @@ grew then, without an engine.
 """
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+from deltalake import DeltaTable
 
 from tidemark.define.outlet import Outlet
 from tidemark.define.transform import WindowedTransform
@@ -37,12 +41,8 @@ class Recorded:
     def play(self, folder: Path) -> "Played":
         """It once more, in a folder of its own, with empty tables."""
         there = Path(self.warehouse.location.removeprefix("file://"), self.warehouse.database)
-        played = Played(folder, self.warehouse.database, self.asset, list(self.marks))
-        shutil.copytree(there, folder / self.warehouse.database)
-        for log in played.logs:
-            for commit in log.glob("*.json"):
-                if int(commit.stem):
-                    commit.rename(commit.with_suffix(".ahead"))
+        played = Played(folder, self.warehouse.database, self.asset, there, tuple(self.marks))
+        played.begin()
         return played
 
 
@@ -51,13 +51,17 @@ class Played:
     """A recorded asset, as far as it has been played.
 
     Args:
-        ahead: the marks of the runs to come.
+        recorded: the folder of what was recorded.
+        marks: those of all runs.
+        ahead: those of the runs to come.
     """
 
     folder: Path
     database: str
     asset: WindowedTransform
-    ahead: list[tuple[int, int]]
+    recorded: Path
+    marks: Sequence[tuple[int, int]]
+    ahead: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -80,6 +84,25 @@ class Played:
                 if int(commit.stem) <= version:
                     commit.rename(commit.with_suffix(".json"))
         return bool(runs)
+
+    def begin(self) -> None:
+        """Let no run have ended yet, whatever was played before."""
+        shutil.rmtree(self.folder / self.database, ignore_errors=True)
+        shutil.copytree(self.recorded, self.folder / self.database)
+        for log in self.logs:
+            for commit in log.glob("*.json"):
+                if int(commit.stem):
+                    commit.rename(commit.with_suffix(".ahead"))
+        self.ahead[:] = self.marks
+
+    def anew(self, *tables: str) -> None:
+        """Let these tables be others from now on, by the same names."""
+        for table in tables:
+            path = self.folder / self.database / table
+            old, new = str(DeltaTable(path).metadata().id), str(uuid4())
+            for commit in [*(path / "_delta_log").glob("*.*")]:
+                if commit.suffix in (".json", ".ahead"):
+                    commit.write_text(commit.read_text().replace(old, new))
 
     def to(self, outlet: Outlet, accumulation: str) -> WindowedTransform:
         """The asset with this accumulation, publishing there.

@@ -47,8 +47,9 @@ def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> Non
     way = channel(asset, TidemarkResource(settings).tables)
     life = str(DeltaTable(table(settings)).metadata().id)
     way.open()
-    at = time.time_ns() // 1000
-    way.send([], lambda: Position(life, version, "id", 1, at, 3, "run-3", at))
+    at, there = time.time_ns() // 1000, way.there()
+    assert there is not None
+    way.send([], lambda: Position(life, version, there.id, 1, at, 3, "run-3", at))
     # A transaction is committed before its topics are told.
     until(lambda: (found := way.position()) is not None and found.version == version)
 

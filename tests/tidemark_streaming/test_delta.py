@@ -3,18 +3,20 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 from support import MINUTE, PER_MINUTE, T0
 from tidemark.base.errors import DataError, DefinitionError
@@ -274,6 +276,60 @@ def test_a_table_made_anew_is_told(tmp_path: Path) -> None:
         anew.pending(timeline)
     (chunk,) = replace(anew, accept_loss=True).pending(timeline)
     assert passed_over(chunk.position) == ["it was made anew under its path after version 0"]
+
+
+ANEW = r"orders' of source 'orders' is not the one that was read before: it was made anew under"
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_table_made_anew_between_look_and_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """Its rows would come as those of the old one, and once more as its own."""
+    if not few:
+        monkeypatch.setattr(delta_feed, "FEW", 0)
+    path, nobody = tmp_path / "orders", cast(SparkSession, None)
+    for minute in range(2):
+        write(path, orders([minute]))
+    feed = DeltaFeed(ORDERS, str(path))
+    chunks = feed.pending([])
+    path.rename(tmp_path / "old")
+    # With fewer versions, with as many, and as none is there.
+    for minute in (5, 6):
+        write(path, orders([minute]))
+        with pytest.raises(DataError, match=ANEW):
+            feed.read(nobody, chunks)
+    shutil.rmtree(path)
+    with pytest.raises(DataError, match="There is no Delta table at"):
+        feed.read(nobody, chunks)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_a_table_made_anew_amid_a_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    path, nobody = tmp_path / "orders", cast(SparkSession, None)
+    for minute in range(3):
+        write(path, orders([minute]))
+    feed = DeltaFeed(ORDERS, str(path))
+    chunks, look = feed.pending([]), delta_feed.commit
+    if not few:
+        monkeypatch.setattr(delta_feed, "FEW", 0)
+
+    def replaced(*given: Any) -> Any:  # noqa: ANN401
+        if (tmp_path / "new").exists():
+            path.rename(tmp_path / "old")
+            (tmp_path / "new").rename(path)
+        return look(*given)
+
+    monkeypatch.setattr(delta_feed, "commit", replaced)
+    for count in (3, 1):
+        for minute in range(count):
+            write(tmp_path / "new", orders([minute + 5]))
+        with pytest.raises(DataError, match=ANEW):
+            feed.read(nobody, chunks)
+        shutil.rmtree(path)
+        (tmp_path / "old").rename(path)
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:

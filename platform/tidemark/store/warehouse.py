@@ -231,8 +231,8 @@ class Warehouse:
         """
         return self.committer.changed(table, since, through)
 
-    def whole(self, table: str) -> tuple[int, pa.Table]:
-        """The number of the table's newest commit, and all of its rows as of that one."""
+    def whole(self, table: str) -> tuple[Head, pa.Table]:
+        """Where a table stands, and all of its rows as of that commit."""
         self._demand(table)
         return self.committer.whole(table)
 

@@ -140,6 +140,17 @@ class DeltaFeed:
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+        try:
+            rows = self._read(spark, chunks)
+        except Exception:
+            # Of what is another table by now no version is what it was said to be.
+            self._demand(chunks)
+            raise
+        # A look at the end tells of all that was read: a table that is gone does not come back.
+        self._demand(chunks)
+        return rows
+
+    def _read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         many = sum(c.rows for c in chunks) > FEW or sum(c.bytes for c in chunks) > FEW_BYTES
         if many and not self.change_feed and not self.source.protect:
             return self._by_engine(spark, chunks)
@@ -253,6 +264,15 @@ class DeltaFeed:
                 f"There is no Delta table at '{self.path}', from which source "
                 f"'{self.source.name}' comes: correct the feed's path, or write the table."
             ) from None
+
+    def _demand(self, chunks: Sequence[Chunk]) -> None:
+        """Refuse chunks of another table than the one that is there."""
+        there = str(self._open().metadata().id)
+        if any(json.loads(chunk.position)["table"] != there for chunk in chunks):
+            raise DataError(
+                f"{self._what} is not the one that was read before: it was made anew under its "
+                "path while it was read. Begin the ingest again: it says what is lost."
+            )
 
     def _check(self, table: DeltaTable) -> None:
         """Refuse a table that has not the source's columns, or is not read here."""

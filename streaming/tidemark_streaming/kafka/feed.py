@@ -127,7 +127,8 @@ class KafkaFeed:
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
         # A source may have come from elsewhere before.
-        at = next((p for a in reversed(timeline) if (p := position.read(a.position))), None)
+        told = (a.position for a in reversed(timeline) if position.looked(a.position))
+        at = next(map(position.read, told), None)
         there = self._cluster.topics(self.topics)
         lost = self._lost(at, there)
         ranges = self._ranges(at, there)
@@ -138,9 +139,12 @@ class KafkaFeed:
         chunks[0] = replace(chunks[0], position=recorded(chunks[0].position, lost))
         # A loss and the first look are remembered though nothing came, so that what goes from then
         # on is missed; and time alone may move the watermark.
-        told = bool(lost) or (at is None and bool(ranges))
+        notes = bool(lost) or (at is None and bool(ranges))
+        if at is None and not ranges and self.start != "earliest":
+            # What comes after it is new, and read from its first record.
+            notes, chunks = True, [replace(chunks[0], position=position.NO_TOPIC)]
         moves = last is not None and self._moves(last, clock)
-        return chunks if position.count(ranges) or told or moves else []
+        return chunks if position.count(ranges) or notes or moves else []
 
     def ahead(self, chunks: Sequence[Chunk]) -> None:
         self._ahead.begin([c.position for c in chunks])
@@ -194,14 +198,29 @@ class KafkaFeed:
     ) -> tuple[pa.Table, pa.Table | None]:
         """The records that positions tell, and their rows, where the engine is not needed; then
         the records may be left out."""
-        if self._payload == Json() and not self.source.protect:
-            return self._intake.read(positions, enough)
         pieces = [position.read(p) for p in positions]
+        if self._payload == Json() and not self.source.protect:
+            found = self._intake.read(positions, enough)
+            self._demand(pieces)
+            return found
         records = pa.concat_tables([SCHEMA.empty_table(), *self._reader.read(pieces, enough)])
+        self._demand(pieces)
         records = self._protected(records)
         if self._payload != Json():
             return records, None
         return records, plain.decoded(records, self.source, self.correlation)
+
+    def _demand(self, pieces: Sequence[Position]) -> None:
+        """Refuse what was read of topics that were made anew since the look. A look at the end
+        tells of all that was read: an id does not come back."""
+        read = {name for name, _, ranges in position.spans(pieces) if ranges[0][0] < ranges[-1][1]}
+        there = self._cluster.ids(sorted(read)) if read else {}
+        anew = [name for name, id_ in there.items() if id_ != pieces[0][name].id]
+        if anew:
+            raise DataError(
+                f"Records of source '{self.source.name}' went while they were read: topic "
+                f"'{anew[0]}' was made anew. Begin the ingest again: it says which are gone."
+            )
 
     def _protected(self, records: pa.Table) -> pa.Table:
         if not self.source.protect:

@@ -28,6 +28,9 @@ class Topic:
 Position = Mapping[str, Topic]
 """By topic."""
 
+NO_TOPIC = json.dumps({"no topic": True})
+"""As JSON, that of a look that found no topic; none can be named so."""
+
 
 def written(position: Position) -> str:
     """The position as JSON."""
@@ -46,6 +49,11 @@ def read(text: str) -> Position:
         for name, topic in (told.items() if isinstance(told, dict) else ())
         if isinstance(topic, dict)
     }
+
+
+def looked(text: str) -> bool:
+    """Whether a position, as JSON, is of a look at Kafka."""
+    return bool(read(text)) or text == NO_TOPIC
 
 
 def standing(position: Position) -> Position:

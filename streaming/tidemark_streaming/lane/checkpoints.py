@@ -2,9 +2,13 @@
 
 Spark writes a batch's offsets and then its commit. In real time that is one batch for each
 checkpoint, at its end; in micro-batches one for each batch, and none where nothing comes.
+
+Spark's checkpoints tell topics by their names alone. Beside them are the topics' ids: where one was
+made anew, an offset of the old one says nothing, and what the new one has before it would be lost.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +30,24 @@ class Checkpoint:
         """How many offsets were carried since another one, of the partitions that both have."""
         known = {} if before is None else before.ends
         return sum(end - known[place] for place, end in self.ends.items() if place in known)
+
+
+def made_anew(home: Path, there: Mapping[str, str]) -> list[str]:
+    """The topics of a lane's checkpoints that are others by now. Those that are new are noted.
+
+    Args:
+        home: the lane's folder.
+        there: the ids of the topics that are there, by name.
+    """
+    file = home / "checkpoints" / "topics.json"
+    known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    anew = sorted(name for name, told in there.items() if known.get(name, told) != told)
+    if not anew and (more := {**known, **there}) != known:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        written = file.with_suffix(".new")
+        written.write_text(json.dumps(more))
+        written.replace(file)
+    return anew
 
 
 def newest(home: Path) -> Checkpoint | None:

@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.errors import DataError, DefinitionError, EngineError
 from tidemark.base.instants import duration, instant
 from tidemark.compute import plan_check
 from tidemark.define.source import ARRIVAL_COLUMNS
 from tidemark.store import reference
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.cluster import Cluster
+from tidemark_streaming.lane.checkpoints import made_anew
 from tidemark_streaming.lane.definition import Lane
 from tidemark_streaming.lane.options import isolation, options
 from tidemark_streaming.lane.records import dead_letters, decoded, written
@@ -88,7 +89,8 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
 
     Raises:
         DefinitionError: its function can't work record by record.
-        DataError: the brokers do not answer, or a reference is no table.
+        DataError: the brokers do not answer, a reference is no table, or a topic of the checkpoints
+            was made anew.
         EngineError: it runs already.
     """
     spark = warehouse.spark
@@ -102,6 +104,7 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     letters = lane.letters
     wanted = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.topics}
     Cluster(letters.at, letters.client).create(list(wanted.values()))
+    _check_topics(lane, home)
     streamed = spark.readStream.format("kafka").options(**_source(lane)).load()
     rows = decoded(streamed, lane)
     every = f"{duration(lane.checkpoint) // 1000} milliseconds"
@@ -214,6 +217,18 @@ def _source(lane: Lane) -> dict[str, str]:
     )
     told = {**options(feed.at, feed.client), **isolation(feed.client), **which, **begin}
     return {**told, "includeHeaders": "true", "failOnDataLoss": str(not feed.accept_loss).lower()}
+
+
+def _check_topics(lane: Lane, home: Path) -> None:
+    """Refuse to go on from the checkpoints of topics that were made anew."""
+    feed = lane.feed
+    there = Cluster(feed.at, feed.client).topics(feed.topics)
+    if anew := made_anew(home, {name: topic.id for name, topic in there.items()}):
+        raise DataError(
+            f"{lane} can't go on: topic '{anew[0]}' was made anew since its last checkpoint, and "
+            f"has other records at its offsets. Delete {home / 'checkpoints'} to begin with what "
+            "is there."
+        )
 
 
 def _references(warehouse: Warehouse, lane: Lane) -> dict[str, DataFrame]:

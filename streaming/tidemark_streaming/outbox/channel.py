@@ -10,11 +10,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Producer,
@@ -50,6 +51,12 @@ _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 _COMMIT = 60.0
 """Seconds for the brokers to finish a transaction."""
 
+SETTLING = 10.0
+"""Seconds for what other assets have under way among the positions."""
+
+_MOMENT = 0.05
+"""Seconds between two looks for what comes at once."""
+
 _LAST = 100
 """Records of the topic of positions that are read at first, from its end backwards."""
 
@@ -79,25 +86,37 @@ class Channel:
         return self._producer is not None
 
     def there(self) -> Topic | None:
-        """The topic as it is now; None where there is none.
+        """The topic as it is now; None where it, or that of its positions, is not there.
 
         Raises:
             DataError: the brokers do not answer.
         """
-        name = self.topic.name
-        return self._cluster.topics([name])[name] if self._cluster.has(name) else None
+        name, positions = self.topic.name, self.topic.positions
+        if not self._cluster.has(name, positions):
+            return None
+        return self._cluster.topics([name])[name]
 
-    def position(self, *, anyones: bool = False) -> Position | None:
+    def missing(self) -> DataError:
+        """That the topics do not appear though they were made, which may take brokers a while."""
+        return DataError(
+            f"{self.topic} at {self.topic.at} was made, and does not appear.", passing=True
+        )
+
+    def position(self, *, anyones: bool = False, settled: bool = False) -> Position | None:
         """How far the topic is, by committed transactions; None where nothing was brought out.
 
         Args:
             anyones: also that of an asset of this name of another database.
+            settled: wait until what other assets have under way among the positions has ended:
+                what was committed after it began, the brokers do not tell before.
 
         Raises:
-            DataError: the brokers do not answer.
+            DataError: the brokers do not answer, or that does not end soon.
             DefinitionError: it is that of such an asset.
         """
         self._brokers.listen()
+        if settled:
+            self._settle()
         found = self._last()
         if found is None or anyones or found.place in (None, self.place):
             return found
@@ -106,6 +125,17 @@ class Channel:
             f"could not tell that of {self.place} from it: give this one another topic, or take "
             f"the topic over, for good, by `tidemark emit {self._asset} --anew`."
         )
+
+    def _settle(self) -> None:
+        ends, begun = partial(self._cluster.end, self.topic.positions, 0), time.monotonic()
+        end = ends(IsolationLevel.READ_UNCOMMITTED)
+        while ends(IsolationLevel.READ_COMMITTED) < end:
+            if time.monotonic() - begun > SETTLING:
+                raise self._unwritable(
+                    "a transaction of another asset is under way in it, of a process that died or "
+                    "does not get on; it ends within five minutes"
+                )
+            time.sleep(_MOMENT)
 
     def _last(self) -> Position | None:
         cluster, name = self._cluster, self.topic.positions
@@ -225,10 +255,10 @@ class Channel:
                 making=name,
             )
         deadline = time.monotonic() + PATIENCE
-        while not all(cluster.has(topic.topic) for topic in missing):
+        while not cluster.has(*(topic.topic for topic in missing)):
             if time.monotonic() > deadline:
-                raise DataError(f"{self.topic} at {self.topic.at} was made, and does not appear.")
-            time.sleep(0.05)
+                raise self.missing()
+            time.sleep(_MOMENT)
 
     def _newest(self, start: int, end: int) -> bytes | None:
         """The asset's last position among the records [start, end)."""

@@ -20,7 +20,8 @@ EVERY = 0.5
 """Seconds between two looks at the table, which cost a millisecond."""
 
 LONGEST = 30.0
-"""Seconds at most that it waits after a failure."""
+"""Seconds at most that it waits after a failure; and between two looks at a topic whose table
+stands, as it may be deleted or made anew."""
 
 ELSEWHERE = 10.0
 """Seconds to leave to another process that brings it out."""
@@ -42,14 +43,16 @@ def follow(
         failed: why something could not be, whenever that is.
     """
     outbox, wait, done, fails = Outbox(warehouse, transform), EVERY, None, False
+    looked = time.monotonic()
     while not ended.is_set():
         try:
             head = warehouse.head(transform.table)
-            if head is not None and head != done:
+            rests = head == done and time.monotonic() - looked < LONGEST
+            if head is not None and not rests:
                 emitted = outbox.emit()
                 if emitted.transactions or fails:
                     told(emitted)
-                done, wait, fails = head, EVERY, False
+                done, wait, fails, looked = head, EVERY, False, time.monotonic()
         except ConflictError as error:
             failed(error)
             wait, fails = ELSEWHERE, True

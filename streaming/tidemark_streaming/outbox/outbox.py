@@ -12,8 +12,9 @@ had, a new epoch begins: a record that takes back everything, then the table as 
 | a new epoch begins where | |
 | --- | --- |
 | nothing was brought out yet | or the topic of positions is gone |
-| the asset was dropped and made anew | its table is another one |
+| the asset was dropped and made anew | its table is another one, or its state |
 | the table's history does not go back so far | the outbox was away for long |
+| the table was put back as it was | the topic has versions that it has not any more |
 | the topic was made anew, or has more partitions | keys have other places |
 | the table was made anew by another definition, or put back | its rows may have other keys |
 """
@@ -26,7 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.base import telemetry
-from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError, HistoryGone
+from tidemark.base.errors import (
+    DefinitionChanged,
+    DefinitionError,
+    HistoryGone,
+    TidemarkError,
+)
 from tidemark.base.telemetry import Clock
 from tidemark.define.definition import Definition
 from tidemark.run.traced import arrived
@@ -34,6 +40,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.committers import Head
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Mode
+from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.kafka.topic import KafkaTopic
@@ -79,7 +86,7 @@ class Outbox:
         self._transform = transform
         self._channel = channel(transform, warehouse)
         self._position: Position | None = None
-        self._runs: dict[int, str] = {}
+        self._runs: dict[int, str | None] = {}
 
     def emit(self, *, anew: bool = False) -> Emitted:
         """Bring out all that is published and was not brought out.
@@ -93,68 +100,99 @@ class Outbox:
             DefinitionChanged: the table was made by another definition, of other columns.
             DefinitionError: the topic has an asset of this name of another database.
         """
-        head = self._warehouse.head(self._transform.table)
+        head = self._head()
         if head is None:
             return Emitted(0, 0, None)
         if not self._channel.is_open and not anew:
             # To look is free; to open would end what another process does just now.
             self._position = self._channel.position()
-            if self._stands(head, self._channel.there()):
+            there = self._channel.there()
+            # Another process may have been quicker since the table was looked at.
+            head = self._head() if self._ahead(head) else head
+            if head is None or self._stands(head, there):
                 return Emitted(0, 0, self._position)
-        if not self._channel.is_open:
-            self._channel.open()
-            self._position = self._channel.position(anyones=anew)
         records = transactions = 0
-        there = self._there()
-        while anew or not self._stands(head, there):
-            records += self._step(there, head, anew=anew)
-            transactions, anew, there = transactions + 1, False, self._there()
+        while True:
+            # A table may be dropped and made anew at any time: each turn looks at what is there,
+            # and at how far the topic is before that.
+            there = self._there(anyones=anew)
+            head = self._head()
+            if head is None or (self._stands(head, there) and not anew):
+                break
+            try:
+                records += self._step(there, head, anew=anew)
+                transactions, anew = transactions + 1, False
+            except TidemarkError:
+                raise
+            except Exception:
+                now = self._head()
+                if now is not None and now.life == head.life:
+                    raise
         return Emitted(records, transactions, self._position)
 
-    def _there(self) -> Topic:
-        """The topic, which is made again where it was deleted."""
-        there = self._channel.there()
-        if there is None:
-            self._channel.open()
-            there = self._channel.there()
-        if there is None:
-            raise DataError(f"{self.topic} at {self.topic.at} was made, and does not appear.")
-        return there
+    def _head(self) -> Head | None:
+        return self._warehouse.head(self._transform.table)
+
+    def _there(self, *, anyones: bool) -> Topic:
+        """The topic, which is made again where it was deleted, with the way into it open."""
+        for _ in range(2):
+            if not self._channel.is_open:
+                self._channel.open()
+                self._position = self._channel.position(anyones=anyones, settled=True)
+            if (there := self._channel.there()) is not None:
+                return there
+            self._channel.close()
+        raise self._channel.missing()
+
+    def _ahead(self, head: Head) -> bool:
+        """Whether the topic has more versions of a table than there are."""
+        known = self._position
+        return known is not None and known.table == head.life and known.version > head.version
 
     def _stands(self, head: Head, there: Topic | None) -> bool:
         """Whether the topic that is there has the table as it stands."""
         known = self._position
         return (
             known is not None
-            and (known.table, known.version >= head.version) == (head.life, True)
-            and _fits(known, there)
+            and (known.table, known.version) == (head.life, head.version)
+            and fits(known, there)
         )
 
     def _step(self, there: Topic, head: Head, *, anew: bool) -> int:
         """One transaction; how many records."""
         known = self._position
-        if known is None or anew or known.table != head.life or not _fits(known, there):
-            return self._begin(there, head.life)
+        if known is None or anew or known.table != head.life or not fits(known, there):
+            return self._begin(there)
+        # Before what it has numbered is read: a state that comes after that is another one.
+        state = self._state.life() or known.state
+        if self._ahead(head) or (known.state is not None and state != known.state):
+            return self._begin(there)
         through = min(known.version + VERSIONS, head.version)
         try:
             feed = self._warehouse.changed(self._transform.table, known.version, through)
         except HistoryGone:
-            return self._begin(there, head.life)
-        if self._learn(known.seq):
-            return self._begin(there, head.life)
+            return self._begin(there)
+        now = self._head()
+        if now is None or now.life != head.life or self._learn(known.seq):
+            return self._begin(there)
         self._check_columns(feed)
         found = self._since(feed)
         by = self._transform.by_window
         told = (c for rows in versions(feed) for c in changes(rows, by))
-        return self._send(replace(known, version=through), told, found)
+        return self._send(replace(known, version=through, state=state), told, found)
 
-    def _begin(self, there: Topic, table: str) -> int:
+    def _begin(self, there: Topic) -> int:
         """A new epoch, with the table as it is."""
-        version, rows = self._warehouse.whole(self._transform.table)
+        # Before the rows that it has numbered, as above.
+        state = self._state.life() or ""
+        head, rows = self._warehouse.whole(self._transform.table)
         self._check_columns(rows)
         now = time.time_ns() // 1000
         epoch = now if self._position is None else max(now, self._position.epoch + 1)
-        begun = Position(table, version, there.id, len(there.offsets), epoch, -1, None, now)
+        begun = Position(
+            *(head.life, head.version, there.id, len(there.offsets), epoch, -1, None, now),
+            state=state,
+        )
         self._learn(-1)
         return self._send(
             begun, present(rows), {}, resets(self._transform, epoch, begun.partitions)
@@ -210,23 +248,27 @@ class Outbox:
         return record(self._transform, position.epoch, pane, run, position.partitions)
 
     def _run(self, seq: int) -> str | None:
-        """The id of the run that made a commit."""
+        """The id of the run that made a commit; None where the state does not tell of it: a drop
+        that was killed has taken it, and left the table."""
         if seq < 0:
             return None
         if seq not in self._runs:
-            self._runs[seq] = Asset(self._warehouse, self._transform).state.at(seq).run
+            self._runs |= {seq: None, **{m.seq: m.run for m in self._state.since(seq - 1)}}
         return self._runs[seq]
 
     def _learn(self, seq: int) -> bool:
         """Learn the ids of the runs that made the commits after one; whether one of these made the
         table anew by another definition."""
-        asset = Asset(self._warehouse, self._transform)
-        since = asset.state.since(seq)
+        since = self._state.since(seq)
         self._runs = {m.seq: m.run for m in since}
         swapped = (Mode.SWITCH, Mode.BACK)
         return any(
             m.mode in swapped or (m.seq > 0 and m.renews and m.parts is not None) for m in since
         )
+
+    @property
+    def _state(self) -> State:
+        return State(self._warehouse, self._transform)
 
     def _check_columns(self, rows: pa.Table) -> None:
         """Leave a table of other columns to an outbox of its own definition."""
@@ -272,7 +314,7 @@ def topic_of(transform: Definition) -> KafkaTopic:
     )
 
 
-def _fits(position: Position, there: Topic | None) -> bool:
+def fits(position: Position, there: Topic | None) -> bool:
     """Whether a position is of the topic that is there, with the partitions that it has."""
     if there is None:
         return False

@@ -25,6 +25,8 @@ class Position:
         at: when this was written, in microseconds.
         place: the database of the table, and where it is; None of one that was written before
             that was told.
+        state: the life of the state whose commits have these numbers, empty where there was none;
+            None of one that was written before that was told.
     """
 
     table: str
@@ -36,6 +38,7 @@ class Position:
     run: str | None
     at: int
     place: str | None = None
+    state: str | None = None
 
     def written(self) -> bytes:
         """As JSON."""

@@ -160,6 +160,20 @@ def test_the_latest_is_that_of_the_first_look(warehouse: Warehouse, topics: Topi
     assert numbers(warehouse) == [1]
 
 
+def test_a_topic_that_comes_after_the_first_look_is_new(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    """Also where that look found none, and so had nowhere to begin."""
+    name = topics.unused()
+    feed = topics.feed(f"^{name}", start="latest")
+    assert [a.rows for a in bring(warehouse, feed)] == [0]
+    assert bring(warehouse, feed) == []
+    topics.create(name=name)
+    topics.send(name, clicks(0, 1))
+    bring(warehouse, feed)
+    assert numbers(warehouse) == [0, 1]
+
+
 def test_new_partitions_and_topics_are_read_from_their_first_record(
     warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -297,6 +311,23 @@ def test_a_topic_made_anew_is_told_from_the_old_one(warehouse: Warehouse, topics
         bring(warehouse, topics.feed(name))
     bring(warehouse, topics.feed(name, accept_loss=True))
     assert numbers(warehouse) == [0, 1, 2, 3, 4]
+
+
+def test_a_topic_made_anew_between_look_and_read_is_told(
+    warehouse: Warehouse, topics: Topics
+) -> None:
+    """Its records would come as those of the old one, where it has as many."""
+    name = topics.create()
+    topics.send(name, clicks(0, 1))
+    feed = topics.feed(name)
+    chunks = feed.pending([])
+    topics.delete(name)
+    topics.create(name=name)
+    topics.send(name, clicks(2, 3))
+    with pytest.raises(DataError, match=f"went while they were read: topic '{name}' was made an"):
+        feed.read(warehouse.spark, chunks)
+    bring(warehouse, feed)
+    assert numbers(warehouse) == [2, 3]
 
 
 def test_a_topic_that_is_left_out_for_a_while_goes_on_where_it_was(

@@ -2,6 +2,7 @@
 them; each to where it belongs, masked; and what a lane can't do is told in one sentence."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.errors import DataError, DefinitionError, EngineError
 from tidemark.define.protection import Drop, Mask, Tokenise
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
@@ -238,6 +239,27 @@ def test_a_lane_goes_on_where_its_checkpoint_is(
     assert (after.since(before), after.since(None)) == (2, 0)
     assert [row[1] for row in came[-2:]] == [31, 33]
     assert len(set(came)) == len(came)
+
+
+def test_a_topic_made_anew_is_not_gone_on_with(
+    topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Its first records would be taken for those that were carried."""
+    plain = replace(lane, to=lane.routes["*"], route=None)
+    start(warehouse, plain, tmp_path, "micro-batch").stop()
+    queries = start(warehouse, plain, tmp_path, "micro-batch")
+    try:
+        _await(lambda: newest(tmp_path) is not None)
+    finally:
+        queries.stop()
+    (topic,) = plain.feed.topics
+    topics.delete(topic)
+    topics.create(name=topic)
+    topics.send(topic, [*SENT, order(31)])
+    with pytest.raises(DataError, match=rf"topic '{topic}' was made anew .* Delete .*/checkpoints"):
+        start(warehouse, plain, tmp_path, "micro-batch").stop()
+    shutil.rmtree(tmp_path / "checkpoints")
+    start(warehouse, plain, tmp_path, "micro-batch").stop()
 
 
 def _await(done: Callable[[], bool], wait: float = 60) -> None:

@@ -9,17 +9,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
 from typing import Any
 
 import psutil
 import pytest
+from confluent_kafka import KafkaException
 
 from clocks import shift_clock
 from dying import parent
 from rebuilt import Table, records
 from recorded import Played, Recorded
 from support import PER_MINUTE
-from tidemark.base.errors import ConflictError, DataError, DefinitionError
+from tidemark.base.errors import ConflictError, DataError, DefinitionError, TidemarkError
 from tidemark.base.instants import iso
 from tidemark.base.secret import secret
 from tidemark.define.fingerprint import fingerprint
@@ -27,7 +30,8 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.store.asset import Asset
 from tidemark_streaming.kafka import KafkaTopic
-from tidemark_streaming.outbox import Outbox
+from tidemark_streaming.outbox import Emitted, Outbox
+from tidemark_streaming.outbox import follow as following
 from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.outbox.standing import standing
 from topics import Topics
@@ -291,6 +295,181 @@ def test_a_new_epoch_takes_back_what_went_before(
     assert epochs == sorted(epochs)
     topics.delete(name)
     Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+
+
+def test_a_table_made_anew_while_it_goes_out_begins_one_epoch(
+    played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the look at it was before that, and the new one has not come as far."""
+    asset = emitting(topics, played, "retracting")
+    played.run(3)
+    Outbox(played.warehouse, asset).emit()
+    played.run()
+    before = played.warehouse.head(asset.table)
+    played.begin()
+    played.anew(asset.table, asset.state_table)
+    played.run()
+    warehouse, looks = played.warehouse, iter([before] * 2)
+    look = warehouse.head
+    monkeypatch.setattr(
+        warehouse,
+        "head",
+        lambda table: next(looks, None) or look(table) if table == asset.table else look(table),
+    )
+    outbox = Outbox(warehouse, asset)
+    send, sent = outbox._channel.send, list[int]()
+
+    def counted(*given: Any) -> int:  # noqa: ANN401
+        assert len(sent) < 3
+        sent.append(send(*given))
+        return sent[-1]
+
+    monkeypatch.setattr(outbox._channel, "send", counted)
+    assert outbox.emit().transactions == 1
+    assert_same(played, topics, asset)
+    assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 2
+    assert Outbox(played.warehouse, asset).emit().transactions == 0
+
+
+def test_a_state_made_anew_beside_its_table_begins_an_epoch(played: Played, topics: Topics) -> None:
+    """As a drop leaves it that was killed after it had taken the state, which goes first."""
+    asset = emitting(topics, played, "retracting")
+    name = topic_of(asset).name
+    played.run(2)
+    Outbox(played.warehouse, asset).emit()
+    state = played.folder / played.database / asset.state_table
+    state.rename(played.folder / "away")
+    played.run()
+    Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+    assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 1
+    (played.folder / "away").rename(state)
+    played.anew(asset.state_table)
+    for commit in (state / "_delta_log").glob("*.json"):
+        if int(commit.stem) > 1:
+            commit.unlink()
+    played.run()
+    Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+    assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
+    played.run()
+    Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+    assert len({v["epoch"] for _, _, v in records(topics.servers, name)}) == 2
+
+
+def test_a_topic_that_is_not_the_one_that_was_filled_has_nothing(
+    played: Played, topics: Topics
+) -> None:
+    asset = emitting(topics, played, "accumulating")
+    name, table = topic_of(asset).name, asset.table
+    played.run(3)
+    Outbox(played.warehouse, asset).emit()
+    head = played.warehouse.head(table)
+    assert head is not None
+    topics.settled(topic_of(asset).positions)
+    assert standing(played.warehouse, asset).behind == 0
+    topics.delete(name)
+    topics.create(2, name)
+    found = standing(played.warehouse, asset)
+    assert (found.version, found.behind, found.run) == (-1, head.version + 1, None)
+    assert found.since == played.warehouse.committer.committed_at(table, 0)
+    # What is behind is older than what the log tells of, and so it is late as well.
+    played.warehouse.committer.checkpoint(table, forget=False)
+    for version in range(head.version):
+        (played.logs[0] / f"{version:020}.json").unlink()
+    found = standing(played.warehouse, asset)
+    assert found.since == played.warehouse.committer.committed_at(table, head.version)
+    topics.delete(name)
+    assert standing(played.warehouse, asset).version == -1
+
+
+@pytest.mark.parametrize("made", ["by it", "by others"])
+def test_who_follows_fills_a_topic_that_was_made_anew(
+    played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    """Though nothing more is published."""
+    monkeypatch.setattr(following, "LONGEST", 0.5)
+    asset = emitting(topics, played, "retracting")
+    name = topic_of(asset).name
+    played.run(3)
+    ended, out, failures = Event(), Queue[Emitted](), list[TidemarkError]()
+    given = (played.warehouse, asset, ended, out.put, failures.append)
+    thread = Thread(target=following.follow, args=given, daemon=True)
+    thread.start()
+    first = out.get(timeout=60)
+    # It may be there again before anybody has seen that it was gone.
+    topics.admin.delete_topics([name])[name].result()
+    if made == "by others":
+        # The outbox may have been quicker.
+        with suppress(KafkaException):
+            topics.create(2, name)
+    assert out.get(timeout=60).records == first.records, failures
+    ended.set()
+    thread.join(60)
+    assert_same(played, topics, asset)
+
+
+def test_positions_go_and_an_epoch_begins(played: Played, topics: Topics) -> None:
+    """Also under an outbox that is at work: who comes after it could not tell where to go on."""
+    asset = emitting(topics, played, "retracting")
+    played.run(3)
+    outbox = Outbox(played.warehouse, asset)
+    outbox.emit()
+    topics.delete(topic_of(asset).positions)
+    assert standing(played.warehouse, asset).version == -1
+    assert outbox.emit().transactions == 1
+    topics.settled(topic_of(asset).positions)
+    assert standing(played.warehouse, asset).behind == 0
+    assert Outbox(played.warehouse, asset).emit().transactions == 0
+    assert_same(played, topics, asset)
+
+
+def test_a_table_put_back_as_it_was_begins_an_epoch(played: Played, topics: Topics) -> None:
+    """As from a backup: the topic has what the table has no more."""
+    asset = emitting(topics, played, "retracting")
+    played.run(3)
+    outbox = Outbox(played.warehouse, asset)
+    outbox.emit()
+    newest = sorted(played.logs[0].glob("*.json"))[-1]
+    newest.rename(newest.with_suffix(".ahead"))
+    outbox.emit()
+    assert_same(played, topics, asset)
+    newest.with_suffix(".ahead").rename(newest)
+    Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+    newest.rename(newest.with_suffix(".ahead"))
+    Outbox(played.warehouse, asset).emit()
+    assert_same(played, topics, asset)
+    assert len({v["epoch"] for _, _, v in records(topics.servers, topic_of(asset).name)}) == 3
+
+
+def test_what_another_asset_has_under_way_hides_no_position(
+    played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a topic that both publish to: what came after it would go out a second time."""
+    asset = emitting(topics, played, "retracting")
+    topic = topic_of(asset)
+    played.run()
+    before = Outbox(played.warehouse, asset)
+    before.emit()
+    other = topics.producer(transactional_id="another")
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(topic.positions, b"{}", b"another", 0)
+    assert other.flush(30) == 0
+    played.run()
+    before.emit()
+    played.run()
+    monkeypatch.setattr("tidemark_streaming.outbox.channel.SETTLING", 0.5)
+    try:
+        with pytest.raises(DataError, match="transaction of another asset is under way") as caught:
+            Outbox(played.warehouse, asset).emit()
+        assert caught.value.passing
+    finally:
+        other.abort_transaction(30)
+    assert Outbox(played.warehouse, asset).emit().transactions == 1
     assert_same(played, topics, asset)
 
 

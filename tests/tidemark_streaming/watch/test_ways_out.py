@@ -91,9 +91,11 @@ def test_a_topic_that_lacks_versions_is_told(
     tables = Warehouse(nobody, settings.warehouse, settings.database, registered=False)
     way, life, at = channel(asset, tables), str(DeltaTable(table).metadata().id), time.time_ns()
     way.open()
-    way.send([], lambda: Position(life, 1, "id", 1, at, 3, "run-3", at // 1000))
+    there = way.there()
+    assert there is not None
+    way.send([], lambda: Position(life, 1, there.id, 1, at, 3, "run-3", at // 1000))
     seen(watching, lambda found: behind(found) == 1)
-    way.send([], lambda: Position(life, 2, "id", 1, at, 3, "run-3", at // 1000))
+    way.send([], lambda: Position(life, 2, there.id, 1, at, 3, "run-3", at // 1000))
     found = seen(watching, lambda found: behind(found) == 0)
     assert value(found, "tidemark_outbox_lag_seconds", **own) == 0
     shown = page.state(watching.look(), "tidemark", 1)["outlets"]

@@ -180,8 +180,8 @@ class Committer(Protocol):
         """
         ...
 
-    def whole(self, table: str) -> tuple[int, pa.Table]:
-        """The number of the table's newest commit, and all of its rows as of that one."""
+    def whole(self, table: str) -> tuple[Head, pa.Table]:
+        """Where a table stands, and all of its rows as of that commit."""
         ...
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:

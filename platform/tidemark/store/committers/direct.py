@@ -105,10 +105,7 @@ class Direct:
             if "Not a directory" in str(error):
                 return None
             raise
-        found = opened.metadata()
-        said = found.configuration
-        form = int(said.get("tidemark.format", 0))
-        return Head(str(found.id), opened.version(), form, said.get("tidemark.committer"))
+        return _head(opened)
 
     def version_at(self, path: str) -> int | None:
         try:
@@ -228,9 +225,9 @@ class Direct:
                 raise history_gone(table, since + 1) from error
             raise
 
-    def whole(self, table: str) -> tuple[int, pa.Table]:
+    def whole(self, table: str) -> tuple[Head, pa.Table]:
         opened = self._tables.now(table)
-        return opened.version(), listed.load(opened, ())
+        return _head(opened), listed.load(opened, ())
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         files = self._asides.get(rows)
@@ -376,6 +373,13 @@ class Direct:
         # What was committed stands, whatever becomes of this; `maintain` tells what is wrong.
         with suppress(Exception):
             fold(self._tables.afresh(table), _FOLD_TARGET, most=_FOLD_FILES)
+
+
+def _head(opened: DeltaTable) -> Head:
+    found = opened.metadata()
+    said = found.configuration
+    form = int(said.get("tidemark.format", 0))
+    return Head(str(found.id), opened.version(), form, said.get("tidemark.committer"))
 
 
 def _wait(attempt: int) -> None:

@@ -207,11 +207,14 @@ class Engine:
                 raise history_gone(table, since + 1) from error
             raise
 
-    def whole(self, table: str) -> tuple[int, pa.Table]:
+    def whole(self, table: str) -> tuple[Head, pa.Table]:
         head = self.head(table)
-        assert head is not None
-        rows = self._spark.read.format("delta").option("versionAsOf", head.version)
-        return head.version, fetch(rows.load(self._path(table)))
+        while True:
+            assert head is not None
+            reader = self._spark.read.format("delta").option("versionAsOf", head.version)
+            rows, before, head = fetch(reader.load(self._path(table))), head, self.head(table)
+            if head is not None and head.life == before.life:
+                return before, rows
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         return fetch(rows.select(*columns))

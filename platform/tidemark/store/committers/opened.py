@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,13 @@ class OpenTables:
         there: dict[str, _Open] = self._own.__dict__
         known = there.get(table)
         if known is not None and self._stands(table, known):
-            known.table.update_incremental()
-            return known.table
+            try:
+                known.table.update_incremental()
+            except DeltaError:
+                # It was put back as it was before, or is as bad when it is opened anew.
+                pass
+            else:
+                return known.table
         there.pop(table, None)
         try:
             log = os.open(self._log(table), os.O_RDONLY)
