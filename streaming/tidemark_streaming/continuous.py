@@ -69,7 +69,7 @@ def start(
         watched: it belongs to this process, which will stop it (`watcher`).
 
     Raises:
-        DataError: the source was never ingested, or the query's checkpoint can't be written.
+        DataError: the source was never ingested, or the query's checkpoint can't be changed.
         EngineError: the query runs already in this session, or its worker does not come up.
     """
     if find(warehouse, transform) is not None:

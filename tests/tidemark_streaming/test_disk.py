@@ -191,9 +191,13 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
     continuous.stop(stored, asset)
     land_minutes(landing, 2, 4)
     list(ingest(stored, feed(landing)))
+    # With nothing to take in a start keeps the checkpoint, and what it has not read is a batch.
+    assert incremental(stored, asset) is not None
     small.fill()
     assert str(ended(continuous.start(stored, asset))) == f"The stream ended: {full}"
     small.free()
+    land_minutes(landing, 4, 6)
+    list(ingest(stored, feed(landing)))
     gate.touch()
     query = continuous.start(stored, asset)
     until(reached.exists)
@@ -204,11 +208,14 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
         "The stream ended: Can't write table 'by_minute_state': the file system is read-only."
     )
     assert (error.passing, error.exit_code) == (False, 2)
+    locked = r"^Can't remove the checkpoint of the stream: the file system is read-only\.$"
+    with pytest.raises(DataError, match=locked):
+        continuous.start(stored, asset)
     small.lock(writable=True)
     continuous.start(stored, asset)
-    until(lambda: through(stored, 3))
+    until(lambda: through(stored, 5))
     assert continuous.stop(stored, asset)
-    check(stored, 4)
+    check(stored, 6)
 
 
 def test_an_ingest_that_runs_what_it_brings_ends_with_the_reason(

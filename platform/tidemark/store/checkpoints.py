@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow.fs as pafs
 
 from tidemark.store.committers.staged import file_system
+from tidemark.store.refusals import translated
 from tidemark.store.warehouse import Warehouse
 
 FOLDER = "_checkpoints"
@@ -37,9 +38,14 @@ def there(warehouse: Warehouse, asset: str) -> bool:
 
 
 def remove(warehouse: Warehouse, asset: str) -> None:
-    """Remove the checkpoint of an asset's query, if there is one. The query must not run."""
+    """Remove the checkpoint of an asset's query, if there is one. The query must not run.
+
+    Raises:
+        DataError: it can't be removed.
+    """
     if there(warehouse, asset):
-        warehouse.remove(folder(asset))
+        with translated("remove the checkpoint of the stream"):
+            warehouse.remove(folder(asset))
 
 
 def read(warehouse: Warehouse, asset: str | None = None) -> Iterator[Read]:
