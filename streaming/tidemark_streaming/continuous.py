@@ -28,6 +28,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidemark.base.errors import DataError, DefinitionChanged, EngineError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.define.fingerprint import fingerprint
+from tidemark.define.rollup import counting
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store import checkpoints, ledger
@@ -200,7 +202,7 @@ def _batch(
     place: Place, transform: Definition, admission: Admission
 ) -> Callable[[DataFrame, int], None]:
     if transform.follows is not None:
-        return lambda batch, _: _follow(batch, place, transform)
+        return _following(place, transform)
 
     # Once it has run, another definition's run means that this query goes by an earlier one.
     standing = False
@@ -230,9 +232,21 @@ def _batch(
     return run
 
 
-def _follow(batch: DataFrame, place: Place, transform: Definition) -> None:
-    warehouse = Warehouse(batch.sparkSession, *place)
-    # Whichever run a batch tells of, and where it tells of none: one of the base's may have come
-    # before it, or there was none yet, whose row in the ledger will bring the next batch.
-    if State(warehouse, transform).life() is not None:
-        incremental(warehouse, transform)
+def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
+    # Once its base was run by the definition that it knows, another one's run means that this
+    # query goes by an earlier one.
+    standing = False
+
+    def run(batch: DataFrame, _: int) -> None:
+        nonlocal standing
+        warehouse = Warehouse(batch.sparkSession, *place)
+        state = State(warehouse, transform)
+        # Whichever run a batch tells of, and where it tells of none: one of the base's may have
+        # come before it, or there was none yet, whose row in the ledger will bring the next batch.
+        if state.life() is None:
+            return
+        known = standing or state.last().definition == fingerprint(counting(transform))
+        incremental(warehouse, transform, standing=standing)
+        standing = known
+
+    return run

@@ -29,14 +29,22 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
     """Refuse transforms that the ingest of a source can't run.
 
     Raises:
-        DefinitionError: one is computed from another source.
+        DefinitionError: one is computed from another source, or is a roll-up whose base is not
+            among them, and may run at any time or never.
         EngineError: the stream of one is running: runs of both would be in each other's way.
     """
+    there = {t.name for t in transforms}
     for transform in transforms:
+        base = transform.follows
         if transform.source.name != source:
             raise DefinitionError(
                 f"'{transform.name}' is computed from source '{transform.source.name}': the "
                 f"ingest of '{source}' can't run it."
+            )
+        if base is not None and base not in there:
+            raise DefinitionError(
+                f"'{transform.name}' is a roll-up of '{base}', which this ingest is not to run: "
+                f"name that too (`--run {base}`), or leave the roll-up to its own stream."
             )
     if streams := queries.running(settings, [t.name for t in transforms]):
         name = next(iter(streams))

@@ -21,6 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import EPOCH, as_datetime
 from tidemark.base.settings import Settings
+from tidemark.store import kinds
 from tidemark.store.arrival import Arrival, arrivals
 from tidemark.store.log_columns import schema_version
 from tidemark.store.rows import INSTANT, micros, plain
@@ -228,13 +229,15 @@ class Glance:
         state = self._opened(f"{asset}_state")
         if state is not None:
             return str(state.metadata().id)
-        # A roll-up has none: it begins anew with its base as well as with its own table.
+        # A roll-up has none: it begins anew with its base as well as with its own table, and where
+        # that has windows of another kind.
         own = self._opened(asset)
         if own is None:
             return None
         table = self.read("runs", ["life", "started_at"], asset=asset)
         rows = [] if table is None else table.to_pylist()
-        mine = [r for r in rows if r["life"].endswith(f"+{own.metadata().id}")]
+        begun = f"+{own.metadata().id}{kinds.suffix_of(own.metadata().configuration)}"
+        mine = [r for r in rows if r["life"].endswith(begun)]
         newest = max(mine, key=lambda r: r["started_at"], default=None)
         return None if newest is None else newest["life"]
 

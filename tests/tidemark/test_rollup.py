@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from runs import published_through
 from support import MINUTE, PER_MINUTE, T0, minutes, renamed
 from tidemark import quality as q
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError, DefinitionChanged, DefinitionError
+from tidemark.base.settings import Settings
 from tidemark.compute import rollups as rolling
 from tidemark.define import aggregates as agg
 from tidemark.define.definition import Definition
@@ -21,10 +22,12 @@ from tidemark.define.trigger import Count, Trigger
 from tidemark.define.windows import Calendar, Session, Sliding, Tumbling, Window
 from tidemark.quality import quarantine
 from tidemark.run.runner import backfill, correct, incremental
-from tidemark.store import ledger
+from tidemark.store import kinds, ledger
+from tidemark.store.asset import Asset
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
+from tidemark_streaming.glance import Glance
 
 FIVE = Tumbling("5 minutes")
 BASE = replace(
@@ -174,6 +177,54 @@ def test_a_run_that_was_killed_is_run_again(
         incremental(logged, asset)
     assert rows(logged, whole) == rows(logged, twin)
     assert published_through(logged, whole) == 1
+
+
+@pytest.mark.parametrize("more", [True, False], ids=["after its base ran", "at once"])
+@pytest.mark.parametrize(
+    "other",
+    [{"window": Tumbling("10 minutes")}, {"keys": []}, {"aggregates": ["about"]}],
+    ids=["window", "keys", "aggregates"],
+)
+def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
+    engine: Settings, logged: Warehouse, other: dict[str, Any], more: bool
+) -> None:
+    name = "_".join(["other", *other, str(more).lower()])
+    base = renamed(BASE, f"{name}_base")
+    judged = (q.complete(),)
+    before = larger(base, name=name, aggregates=["n"], expectations=judged)
+    changed: dict[str, Any] = {"aggregates": ["n"], "expectations": judged, **other}
+    after = larger(base, name=name, **changed)
+    incremental(logged, base, limit=4)
+    incremental(logged, before)
+    if more:
+        incremental(logged, base)
+    assert incremental(logged, after) is not None
+    assert parity(logged, after).equal
+    glance = Glance(engine.model_copy(update={"database": logged.database}))
+    assert glance.life(name) == Asset(logged, after).life
+    assert incremental(logged, after, standing=True) is None
+    # Who goes by the earlier one ends; whoever begins with it has its windows again.
+    with pytest.raises(DefinitionChanged, match=f"definition of '{name}' has changed"):
+        incremental(logged, before, standing=True)
+    assert incremental(logged, before) is not None
+    assert parity(logged, before).equal
+
+
+def test_a_table_that_does_not_tell_of_what_kind_it_is_goes_on_where_its_columns_are_right(
+    logged: Warehouse,
+) -> None:
+    """An earlier Tidemark made it."""
+    base = renamed(BASE, "untold_base")
+    before = larger(base, name="untold", aggregates=["n"])
+    incremental(logged, base, limit=4)
+    incremental(logged, before)
+    logged.committer.tell(before.table, {kinds.PROPERTY: ""})
+    assert incremental(logged, before) is None
+    assert parity(logged, before).equal
+    logged.committer.tell(before.table, {kinds.PROPERTY: ""})
+    after = larger(base, name="untold")
+    assert incremental(logged, after) is not None
+    assert parity(logged, after).equal
 
 
 def test_a_base_that_never_ran_is_named(logged: Warehouse) -> None:

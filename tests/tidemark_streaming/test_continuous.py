@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 from runs import published_through
-from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
+from support import MINUTE, PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark import quality as q
 from tidemark.base.errors import DataError, DefinitionChanged, EngineError
 from tidemark.base.settings import Settings
@@ -20,7 +20,7 @@ from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.run.admission import ALL, Admission
-from tidemark.run.runner import incremental
+from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -144,6 +144,38 @@ def test_a_roll_up_s_batch_before_its_base_has_run_waits_for_it(warehouse: Wareh
     run(warehouse.read(ledger.TABLE), 1)
     assert parity(warehouse, whole).equal
     assert published_through(warehouse, whole) == 0
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(PER_MINUTE, allowed_lateness=20 * MINUTE),
+        replace(PER_MINUTE, window=Tumbling("5 minutes")),
+    ],
+    ids=["runs go on", "counted anew"],
+)
+def test_the_stream_of_a_roll_up_ends_where_another_definition_runs_its_base(
+    warehouse: Warehouse, now: WindowedTransform
+) -> None:
+    """By its own, it would leave out what the base admits by now."""
+    whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
+    ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
+    # An earlier definition has run it before.
+    incremental(warehouse, replace(PER_MINUTE, allowed_lateness=MINUTE))
+    run = continuous._batch(warehouse.place, whole, ALL)
+    run(warehouse.read(ledger.TABLE), 0)
+    ingest(warehouse, READINGS, ARRIVALS[3:4], ends=False)
+    incremental(warehouse, PER_MINUTE)
+    run(warehouse.read(ledger.TABLE), 1)
+    version = warehouse.version(whole.table)
+    ingest(warehouse, READINGS, ARRIVALS[4:])
+    backfill(warehouse, now)
+    with pytest.raises(DefinitionChanged):
+        run(warehouse.read(ledger.TABLE), 2)
+    assert warehouse.version(whole.table) == version
+    later = replace(whole, base=now, allowed_lateness=now.allowed_lateness)
+    incremental(warehouse, later)
+    assert parity(warehouse, later).equal
 
 
 def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:

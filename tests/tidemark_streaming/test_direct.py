@@ -18,6 +18,7 @@ from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.failpoint import FAIL_AT
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
+from tidemark.define.rollup import rollup
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import EachArrival, Trigger
 from tidemark.define.watermarks import BoundedOutOfOrderness
@@ -263,6 +264,23 @@ def test_a_transform_of_another_source_is_refused(engine: Settings) -> None:
     other = replace(PER_MINUTE, source=replace(CLICKS, name="others"))
     with pytest.raises(DefinitionError, match="is computed from source 'others'"):
         check(engine, CLICKS.name, [other])
+
+
+def test_a_roll_up_runs_with_its_base_and_after_it(
+    engine: Settings, warehouse: Warehouse, topics: Topics
+) -> None:
+    base = replace(PER_MINUTE, trigger=Trigger())
+    whole = rollup(of=base, name="whole", window=Tumbling("5 minutes"))
+    with pytest.raises(DefinitionError, match=r"name that too \(`--run clicks_per_minute`"):
+        check(engine, CLICKS.name, [whole])
+    check(engine, CLICKS.name, [whole, base])
+    made: list[RunFacts] = []
+    then = Direct([whole, base], lambda: warehouse, made.append)
+    topics.send(name := topics.create(), clicks(1, 2))
+    bring(warehouse, topics, name, then)
+    then(warehouse, Recent([ingest.end(warehouse, CLICKS)]))
+    assert [facts.asset for facts in made] == [base.name, whole.name] * 2
+    assert parity(warehouse, whole).equal
 
 
 def test_an_asset_whose_stream_runs_is_left_to_it(

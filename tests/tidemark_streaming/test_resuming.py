@@ -70,6 +70,9 @@ def test_the_stream_of_a_roll_up_that_stands_behind_its_base_begins_at_once(
     # The second time it reads what the ledger tells of its own run.
     caught_up(warehouse, whole)
     caught_up(warehouse, whole)
+    other = replace(whole, window=Tumbling("10 minutes"))
+    caught_up(warehouse, other)
+    assert parity(warehouse, other).equal
     for table in whole.tables:
         warehouse.drop(table)
     caught_up(warehouse, whole)

@@ -57,7 +57,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
     ranges = _replaced(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
-        # What is there was made of another life of the base.
+        # What is there was made of another life of the base, or is of another kind.
         ranges = EVERYTHING
     marker = Marker(
         run=uuid.uuid4().hex,

@@ -30,7 +30,7 @@ from tidemark.run.admission import Admission
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.run.traced import trace
-from tidemark.store import erasures, ledger
+from tidemark.store import erasures, kinds, ledger
 from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -233,6 +233,8 @@ def _run(
                     swap.finish(asset, last)
                 if not anew:
                     takeover.check(asset, last, standing=standing)
+                if asset.rolls_up:
+                    takeover.renew(asset, standing=standing)
                 facts = _attempt(asset, last, planned, reported=reported, anew=anew)
                 if facts is not None:
                     trace(asset, facts)
@@ -309,12 +311,15 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             compute.published_columns(computed.windows),
             transform.description,
             feed=True,
+            told={kinds.PROPERTY: kinds.first(transform)} if asset.rolls_up else None,
         )
         asset.life = asset.life or asset.lifetime()
         if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.seq)):
             # An erasure lets follow what has a table once the base was computed anew: this one has
             # one, so either that finds it, or what the base had before is not published here.
             raise ConflictError(f"The base of '{transform.name}' was computed anew meanwhile.")
+        if asset.rolls_up and asset.lifetime() != asset.life:
+            raise ConflictError(f"'{transform.name}' has windows of another kind meanwhile.")
         if transform.expectations:
             quarantine.create(warehouse, transform, computed.windows)
         todo = todo.after("compute")

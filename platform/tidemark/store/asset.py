@@ -3,7 +3,7 @@
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import counting
 from tidemark.define.transform import WindowedTransform
-from tidemark.store import ledger
+from tidemark.store import kinds, ledger
 from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.log import Log
 from tidemark.store.state import State
@@ -37,12 +37,13 @@ class Asset:
 
     def lifetime(self) -> str | None:
         """The identity of its state; a roll-up, which has none, begins anew with its base as well
-        as with its own table. None where it is yet to begin."""
+        as with its own table, and where that has windows of another kind. None where it is yet to
+        begin."""
         base = self.state.life()
         if base is None or not self.rolls_up:
             return base
         own = self.warehouse.head(self.transform.table)
-        return None if own is None else f"{base}+{own.life}"
+        return None if own is None else f"{base}+{own.life}{kinds.suffix(own.kind)}"
 
     @property
     def counting(self) -> WindowedTransform:

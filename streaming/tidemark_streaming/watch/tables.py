@@ -13,6 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.base.settings import Settings
+from tidemark.store import kinds
 from tidemark.store.committers.opened import OpenTables
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import INSTANT, arrow_schema
@@ -152,7 +153,10 @@ class Tables:
 
     def _life(self, table: str) -> str | None:
         opened = self.opened(table)
-        return None if opened is None else str(opened.metadata().id)
+        if opened is None:
+            return None
+        found = opened.metadata()
+        return f"{found.id}{kinds.suffix_of(found.configuration)}"
 
     def _listing(self, table: str) -> Listing | None:
         opened = self.opened(table)

@@ -15,12 +15,14 @@ from tidemark.store.rows import Rows
 class Head(NamedTuple):
     """Where a table stands: its identity, which it has from its creation to its end, the number of
     its newest commit, and what it says of itself: the format of Tidemark's that it has, 0 where it
-    says none, as the tables of others; and who commits to it, None where it does not say."""
+    says none, as the tables of others; who commits to it, None where it does not say; and of what
+    kind its windows are (`store.kinds`), where it is a roll-up's."""
 
     life: str
     version: int
     format: int
     committer: str | None
+    kind: str = ""
 
 
 class Folded(NamedTuple):

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import as_fetched, fetch
+from tidemark.store import kinds
 from tidemark.store.committers import listed
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import fold
@@ -379,7 +380,8 @@ def _head(opened: DeltaTable) -> Head:
     found = opened.metadata()
     said = found.configuration
     form = int(said.get("tidemark.format", 0))
-    return Head(str(found.id), opened.version(), form, said.get("tidemark.committer"))
+    committer, kind = said.get("tidemark.committer"), said.get(kinds.PROPERTY) or ""
+    return Head(str(found.id), opened.version(), form, committer, kind)
 
 
 def _wait(attempt: int) -> None:

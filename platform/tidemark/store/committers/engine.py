@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import fetch
+from tidemark.store import kinds
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Condition
@@ -103,7 +104,8 @@ class Engine:
             return None
         said = detail["properties"]
         form = int(said.get("tidemark.format", 0))
-        return Head(detail["id"], newest["version"], form, said.get("tidemark.committer"))
+        committer, kind = said.get("tidemark.committer"), said.get(kinds.PROPERTY, "")
+        return Head(detail["id"], newest["version"], form, committer, kind)
 
     def version_at(self, path: str) -> int | None:
         try:
