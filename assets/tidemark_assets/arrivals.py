@@ -128,8 +128,8 @@ def arrivals(
         minimum_interval_seconds=EVERY,
         description="Brings the windows up to date when something has arrived: one incremental run "
         "for all assets that are behind and that no stream keeps. Its cursor is the arrival for "
-        "which each asset was launched last, of a roll-up the run of its base, and in which life "
-        "of it and of its source or base.",
+        "which each asset was launched last, of a roll-up the run of its base, and how they "
+        "stood.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -143,8 +143,8 @@ def arrivals(
             if newest < 0 or not late:
                 continue
             own = tidemark.settings.database, glance.identity(f"{source}_timeline")
-            lives = glance.lives(late)
-            behind |= {a: f"{newest} {_which(*own, glance.life(a), lives[a])}" for a in late}
+            runs = glance.counts(late)
+            behind |= {a: f"{newest} {_which(*own, glance.life(a), runs[a])}" for a in late}
         # A roll-up runs with its base; left is one whose run failed, or whose base ran without it.
         rolled = [t for t in transforms.values() if t.follows is not None and t.name not in kept]
         behind |= _left(glance, tidemark.settings.database, rolled)
@@ -236,10 +236,10 @@ def _left(glance: Glance, database: str, rolled: Iterable[Definition]) -> dict[s
     """Roll-ups that have not followed all runs of their bases, each with a word for the newest."""
     bases = {t.name: t.follows for t in rolled if t.follows is not None}
     due = glance.unfollowed(bases)
-    lives = glance.lives(due)
+    runs = glance.counts(due)
     found = dict[str, str]()
     for name, seq in due.items():
-        which = _which(database, glance.life(bases[name]), glance.identity(name), lives[name])
+        which = _which(database, glance.life(bases[name]), glance.identity(name), runs[name])
         found[name] = f"{seq} {which}"
     return found
 
@@ -250,8 +250,9 @@ def under_way(instance: dg.DagsterInstance, job: str) -> bool:
 
 
 def _which(*identities: str | int | None) -> str:
-    """A word for tables until they are dropped: those made anew, or of another database, count
-    their arrivals from 0 again, and the daemon launches a run key once."""
+    """A word for tables until they are dropped, or run: those made anew, or of another database,
+    count their arrivals from 0 again, an asset may have gone back to where it was before, and the
+    daemon launches a run key once."""
     return sha256(json.dumps(identities).encode()).hexdigest()[:8]
 
 

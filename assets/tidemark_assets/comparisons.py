@@ -22,6 +22,9 @@ SHOWN = 20
 MOST = 100
 """Comparisons reported in a tick; the rest follows in the next ones."""
 
+Told = tuple[str | None, int]
+"""Through where comparisons were reported: which record, and the number; -1 before the first."""
+
 
 def judged(
     names: Names, verified: ParityReport, span: str, made_by: str
@@ -62,22 +65,26 @@ def judged(
 
 
 def recorded(
-    names: Names, glance: Glance, transforms: Mapping[str, Definition], told: int
-) -> tuple[list[dg.AssetCheckEvaluation], int]:
-    """What was compared on the command line since the comparison number `told`: the results of
-    these assets, and the number of the last of them."""
+    names: Names, glance: Glance, transforms: Mapping[str, Definition], told: Told
+) -> tuple[list[dg.AssetCheckEvaluation], Told]:
+    """What was compared on the command line since the comparison `told`: the results of these
+    assets, and the last of them."""
+    record, number = told
+    present = glance.identity(TABLE)
+    if present is None:
+        return [], told
     table = glance.read(TABLE, None)
     rows = [] if table is None else table.sort_by("number").to_pylist()
-    if rows and rows[-1]["number"] < told:
-        # The record is another one.
-        told = -1
-    found = [Comparison.of(row) for row in rows if row["number"] > told][:MOST]
+    # A cursor of before has the number alone.
+    if record not in (None, present):
+        number = -1
+    found = [Comparison.of(row) for row in rows if row["number"] > number][:MOST]
     events = [
         judged(names, c.report, _span(c), "`tidemark parity` or `tidemark demo`")
         for c in found
         if c.report.asset in transforms
     ]
-    return events, max([told, *(c.number for c in found)])
+    return events, (present, max([number, *(c.number for c in found)]))
 
 
 def _span(comparison: Comparison) -> str:

@@ -15,14 +15,16 @@ And so is whether the tables are made by the definition in the code, when that c
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.define.definition import Definition
+from tidemark.store.ledger import TABLE
 from tidemark_assets import checks
 from tidemark_assets.arrivals import EVERY
-from tidemark_assets.comparisons import recorded
+from tidemark_assets.comparisons import Told, recorded
 from tidemark_assets.current import renewed
 from tidemark_assets.fresh import freshness
 from tidemark_assets.names import PLAIN, Names
@@ -68,10 +70,12 @@ def windows(
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
         glance, instance = tidemark.glance(), context.instance
-        since, marks, passed, heard = _known(context.cursor)
+        ledger = glance.identity(TABLE)
+        memory = _memory(context.cursor, ledger)
+        since, marks, passed, heard = _known(memory)
         runs = glance.runs(max(0, since - SLACK))
         told: dict[str, int] = {}
-        compared, told_through = recorded(names, glance, transforms, _compared(context.cursor))
+        compared, told_through = recorded(names, glance, transforms, _compared(memory))
         events: list[AssetEvent] = [*compared]
         tables = {table for t in transforms.values() for table in tables_of(t)}
         for transform in transforms.values():
@@ -147,9 +151,10 @@ def windows(
             if passed.get(name) != found.passed:
                 events.append(found)
             passed[name] = found.passed
-        current = json.loads(context.cursor or "{}").get("current", {})
+        current = memory.get("current", {})
         events += renewed(tidemark.tables, transforms.values(), runs, current, names)
         cursor = {
+            "ledger": ledger or memory.get("ledger"),
             "since": since,
             "marks": {a: asdict(m) for a, m in marks.items()},
             "fresh": passed,
@@ -169,10 +174,18 @@ def _going_on(mark: Mark, life: str | None) -> Mark:
     return mark if mark.life == life else Mark(life=life or "")
 
 
-def _known(cursor: str | None) -> tuple[int, dict[str, Mark], dict[str, bool], set[str]]:
-    known = json.loads(cursor or '{"since": 0, "marks": {}, "fresh": {}}')
-    marks = {a: Mark(**m) for a, m in known["marks"].items()}
-    return known["since"], marks, known["fresh"], set(known.get("heard", ()))
+def _memory(cursor: str | None, ledger: str | None) -> dict[str, Any]:
+    """What a cursor remembers; nothing that goes by a ledger where that is another one than this:
+    of another database, say, all of whose runs may have ended before."""
+    memory: dict[str, Any] = json.loads(cursor or "{}")
+    if ledger is None or memory.get("ledger") in (None, ledger):
+        return memory
+    return {"compared": memory["compared"]}
+
+
+def _known(memory: Mapping[str, Any]) -> tuple[int, dict[str, Mark], dict[str, bool], set[str]]:
+    marks = {a: Mark(**m) for a, m in memory.get("marks", {}).items()}
+    return memory.get("since", 0), marks, memory.get("fresh", {}), set(memory.get("heard", ()))
 
 
 def _said(told: Mapping[str, int]) -> str:
@@ -181,6 +194,8 @@ def _said(told: Mapping[str, int]) -> str:
     return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())
 
 
-def _compared(cursor: str | None) -> int:
-    """The number of the newest comparison that was reported; -1 before the first."""
-    return json.loads(cursor or "{}").get("compared", -1)
+def _compared(memory: Mapping[str, Any]) -> Told:
+    """Which comparison was reported last."""
+    told = memory.get("compared", -1)
+    record, number = (None, told) if isinstance(told, int) else told
+    return record, number

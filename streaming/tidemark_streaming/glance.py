@@ -192,12 +192,10 @@ class Glance:
                 found[name] = newest
         return found
 
-    def lives(self, assets: Iterable[str]) -> Counter[str]:
-        """Of some assets, how many lives the ledger knows of: one has a new one after it was
-        dropped."""
-        table = self.select("runs", ["asset", "life"], _of(assets))
-        rows = [] if table is None else table.to_pylist()
-        return Counter(asset for asset, _ in {(row["asset"], row["life"]) for row in rows})
+    def counts(self, assets: Iterable[str]) -> Counter[str]:
+        """How many runs of some assets the ledger has, of all their lives."""
+        table = self.select("runs", ["asset"], _of(assets))
+        return Counter([] if table is None else table["asset"].to_pylist())
 
     def runs(self, since: int = 0) -> list[dict[str, Any]]:
         """The ledger's rows, of all assets, of runs of their present lives that ended at `since` or

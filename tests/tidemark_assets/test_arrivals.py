@@ -113,6 +113,25 @@ def test_a_backfill_of_a_range_does_not_bring_an_asset_up_to_date(
     assert ticks.launched() == ["two"]
 
 
+def test_an_asset_that_went_back_is_launched_again_for_the_same_arrival(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """A switch back leaves it where it was before."""
+    own = arrivals.arrivals("some", {"one": ASSETS["one"]}, daily)
+    ticks = ticks_of(own, instance, settings)
+    ran(settings, "one", seq=0, through=2, watermark=0)
+    arrive(settings, "readings", 0, 3)
+    keys = [_key(ticks.tick())]
+    assert ticks.skipped().startswith("The run for one did not bring them up to date")
+    ran(settings, "one", seq=1, through=3, watermark=0)
+    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    ran(settings, "one", seq=2, through=2, watermark=0, mode="backfill")
+    keys.append(_key(ticks.tick()))
+    assert ticks.skipped().startswith("The run for one did not bring them up to date")
+    # The daemon launches a run key once.
+    assert len({*keys}) == 2
+
+
 def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
     instance: dg.DagsterInstance, settings: Settings, warehouse: Warehouse
 ) -> None:

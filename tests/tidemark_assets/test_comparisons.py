@@ -1,5 +1,6 @@
 """What was compared on the command line appears in Dagster as results of the check `parity`."""
 
+import shutil
 from dataclasses import replace
 from typing import Any, cast
 
@@ -72,6 +73,21 @@ def test_each_comparison_is_reported_once(instance: dg.DagsterInstance, settings
     # A complete answer is no fault.
     assert [t["passed"] for t in told(instance)] == [True, False, True]
     assert told(instance, "of another domain") == []
+
+
+def test_a_record_that_was_made_anew_is_reported_whole(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """Also with as many comparisons as the old one."""
+    sensor, warehouse = ticks(instance, settings), store(settings)
+    record.append(warehouse, EQUAL)
+    sensor.skipped()
+    shutil.rmtree(f"{settings.warehouse}/{settings.database}/{record.TABLE}")
+    sensor.skipped()
+    record.append(store(settings), differing("value"))
+    sensor.skipped()
+    sensor.skipped()
+    assert [t["passed"] for t in told(instance)] == [True, False]
 
 
 def test_a_result_says_what_was_compared_and_what_is_withheld(

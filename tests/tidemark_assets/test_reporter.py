@@ -170,6 +170,21 @@ def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
     assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02"]
 
 
+def test_another_database_is_reported_whole(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """Though all of its runs ended before those of the first one that are known."""
+    ticks = reports(instance, settings)
+    run(settings, 5000, DAY[1], DAY[0])
+    assert ticks.skipped() == "hourly: 1 partitions reported"
+    ticks.settings = settings.model_copy(update={"database": "other"})
+    # Where there is nothing yet, what is known of the first one stays known.
+    ticks.skipped()
+    run(ticks.settings, 0, DAY[2], DAY[0], DAY[1])
+    assert ticks.skipped() == "hourly: 2 partitions reported"
+    assert ticks.skipped() == "No run since the last look but those that report themselves."
+
+
 def test_a_report_says_how_the_partition_stands(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
