@@ -5,6 +5,7 @@ sensor `marts_builds` reads: the marts that it made are reported as materialized
 their checks, so that a mart does not look as if nobody had ever built it.
 """
 
+import json
 from collections.abc import Iterator
 
 import dagster as dg
@@ -28,13 +29,22 @@ def builds(
         "tests. It launches nothing.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
-        new = project.builds(int(context.cursor or 0))
+        through = _through(context.cursor, project.database)
+        new = project.builds(through.get(project.database, 0))
         told = [event for build in new for event in _events(build, assets)]
-        cursor = str(new[-1].at) if new else context.cursor
+        if new:
+            through[project.database] = new[-1].at
         said = f"Reported {len(told)} marts and tests." if told else "Nothing was built."
-        return dg.SensorResult(skip_reason=said, cursor=cursor, asset_events=told)
+        return dg.SensorResult(skip_reason=said, cursor=json.dumps(through), asset_events=told)
 
     return sensor
+
+
+def _through(cursor: str | None, database: str) -> dict[str, int]:
+    """By database, the instant of the last build that was reported."""
+    memory = json.loads(cursor or "{}")
+    # A cursor of before has the instant alone.
+    return {database: memory} if isinstance(memory, int) else memory
 
 
 def _events(

@@ -81,6 +81,11 @@ class Marts:
         self._along = dbt_along() or self.folder
 
     @property
+    def database(self) -> str:
+        """The database of the windows that the marts read."""
+        return self._settings.database
+
+    @property
     def profiles(self) -> Path:
         """The folder of dbt's profiles: the project's own, else those that come along."""
         own = (self.folder / "profiles.yml").is_file()
@@ -212,7 +217,7 @@ class Marts:
     @property
     def _builds(self) -> Path:
         # Of each database a folder, which is removed like `target` when nothing was built for long.
-        return self._settings.home / "marts" / f"builds-{self._settings.database}"
+        return self._settings.home / "marts" / f"builds-{self.database}"
 
     def _note(self, found: Sequence[Outcome]) -> None:
         self._builds.mkdir(exist_ok=True)

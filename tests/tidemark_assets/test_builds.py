@@ -1,0 +1,56 @@
+"""What the command line built of marts is reported, with a dbt that builds nothing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ticks import Ticks
+from tidemark.base.settings import Settings
+from tidemark_assets.builds import builds
+from tidemark_streaming import marts
+from tidemark_streaming.marts import Marts
+
+MADE = {
+    "unique_id": "model.tidemark.some_mart",
+    "status": "success",
+    "execution_time": 1.0,
+    "message": "OK",
+}
+
+
+@dg.multi_asset(specs=[dg.AssetSpec("some_mart")])
+def some_marts() -> None: ...
+
+
+def built(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
+    """What dbt leaves of a mart that it made."""
+    target = Path(variables["DBT_TARGET_PATH"])
+    if arguments[0] == "parse":
+        (target / "manifest.json").write_text(json.dumps({"nodes": {}, "sources": {}}))
+        (target / "partial_parse.msgpack").touch()
+    else:
+        (target / "run_results.json").write_text(json.dumps({"results": [MADE]}))
+    return ""
+
+
+def test_builds_of_each_database_are_reported_once(
+    instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marts, "run", built)
+    one, other = (Marts(settings.model_copy(update={"database": d})) for d in ("one", "other"))
+    other.build("sc://localhost:1", [])
+    one.build("sc://localhost:1", [])
+    ticks = Ticks(builds(one, some_marts), instance, settings)
+    assert ticks.skipped() == "Reported 1 marts and tests."
+    assert ticks.skipped() == "Nothing was built."
+    # Another database, whose build ended before.
+    ticks.sensor = builds(other, some_marts)
+    assert ticks.skipped() == "Reported 1 marts and tests."
+    assert ticks.skipped() == "Nothing was built."
+    ticks.sensor = builds(one, some_marts)
+    assert ticks.skipped() == "Nothing was built."
+    one.build("sc://localhost:1", [])
+    assert ticks.skipped() == "Reported 1 marts and tests."
