@@ -12,6 +12,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.requests import fetch
 from tidemark_streaming.kafka import position, records
+from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decoded
 from tidemark_streaming.kafka.position import Position
 from tidemark_streaming.kafka.records import SCHEMA, Reader
@@ -88,13 +89,14 @@ def test_where_one_is_not_plain_all_are_read_whole_until_they_are_again(
 ) -> None:
     name = topics.create()
     feed, start = topics.feed(name, source=PLAIN), 0
+    known = Cluster(topics.servers, {}).ids([name])[name]
 
     def whole(values: list[bytes]) -> list[bool]:
         """Whether the records were read whole, each time that they were; they come once."""
         nonlocal start
         asked.clear()
         topics.send(name, values)
-        begun = {name: position.Topic("any", {0: (start, start + len(values))})}
+        begun = {name: position.Topic(known, {0: (start, start + len(values))})}
         start += len(values)
         taken, rows = feed._in_memory([position.written(begun)], Event())
         assert len(values) == len(taken if rows is None else rows)
