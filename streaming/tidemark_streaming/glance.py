@@ -188,7 +188,9 @@ class Glance:
             life = self.life(base)
             newest = _published(runs, f"{base}/{life}")
             # It begins anew with its base as well as with its own table.
-            if _published(runs, f"{name}/{life}+{self.identity(name)}") < newest:
+            own = self._opened(name)
+            followed = -1 if own is None else _published(runs, f"{name}/{life}{_own_life(own)}")
+            if followed < newest:
                 found[name] = newest
         return found
 
@@ -234,8 +236,7 @@ class Glance:
             return None
         table = self.read("runs", ["life", "started_at"], asset=asset)
         rows = [] if table is None else table.to_pylist()
-        begun = f"+{own.metadata().id}{kinds.suffix_of(own.metadata().configuration)}"
-        mine = [r for r in rows if r["life"].endswith(begun)]
+        mine = [r for r in rows if r["life"].endswith(_own_life(own))]
         newest = max(mine, key=lambda r: r["started_at"], default=None)
         return None if newest is None else newest["life"]
 
@@ -359,6 +360,12 @@ class Glance:
 def _of(assets: Iterable[str]) -> ds.Expression:
     """Rows of some assets, or of none."""
     return ds.field("asset").isin(pa.array(assets, pa.string()))
+
+
+def _own_life(own: DeltaTable) -> str:
+    """What the life of a roll-up has of its own table, after that of its base."""
+    found = own.metadata()
+    return f"+{found.id}{kinds.suffix_of(found.configuration)}"
 
 
 def _published(runs: DeltaTable, app: str) -> int:

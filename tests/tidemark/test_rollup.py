@@ -202,6 +202,7 @@ def test_windows_of_another_kind_are_in_the_place_of_those_that_were_there(
     assert parity(logged, after).equal
     glance = Glance(engine.model_copy(update={"database": logged.database}))
     assert glance.life(name) == Asset(logged, after).life
+    assert glance.unfollowed({name: base.name}) == {}
     assert incremental(logged, after, standing=True) is None
     # Who goes by the earlier one ends; whoever begins with it has its windows again.
     with pytest.raises(DefinitionChanged, match=f"definition of '{name}' has changed"):
