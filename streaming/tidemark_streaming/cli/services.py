@@ -23,6 +23,7 @@ _HIDDEN = (
     "undeclared",
     "rows_waiting",
     "limited_by",
+    "unfollowed",
 )
 """What the JSON has and the tables leave out."""
 
@@ -167,6 +168,12 @@ def status(json: Json = False) -> None:
         if asset["limited_by"] is not None:
             waiting = Waiting(asset["behind"], asset["rows_waiting"], asset["limited_by"])
             out().print(f"[bold]{asset['asset']}[/]: {waiting}.")
+        if (base := asset["unfollowed"]) is not None:
+            name = asset["asset"]
+            out().print(
+                f"[bold]{name}[/] has not followed all runs of {base}: `tidemark run {name}` does.",
+                soft_wrap=True,
+            )
     for asset in streams:
         out().print(
             f"The stream of [bold]{asset}[/] runs; `tidemark stream {asset} --stop` ends it."
@@ -262,14 +269,18 @@ def _assets(settings: Settings) -> list[dict[str, Any]]:
     from tidemark_streaming import domains
     from tidemark_streaming.glance import Glance
 
-    glance, rows = Glance(settings), []
-    for t in domains.load(settings.domains).transforms.values():
+    glance, rows = Glance(settings), list[dict[str, Any]]()
+    transforms = domains.load(settings.domains).transforms.values()
+    unfollowed = glance.unfollowed({t.name: t.follows for t in transforms if t.follows is not None})
+    for t in transforms:
         asset = glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
         waiting = glance.waiting(asset)
         told = {
             "behind": waiting.arrivals,
             "rows_waiting": waiting.rows,
             "limited_by": waiting.limited_by,
+            # The base whose runs a roll-up has not followed.
+            "unfollowed": t.follows if t.name in unfollowed else None,
         }
         rows.append({**asdict(asset), "watermark": iso(asset.watermark), **told})
     return rows

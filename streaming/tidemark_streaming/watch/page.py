@@ -185,6 +185,7 @@ def _stream(asset: AssetSight, sight: Sight, axis: Axis) -> dict[str, Any]:
         "finalBefore": None if mark is None else mark - definition.allowed_lateness // 1000,
         "behind": asset.behind,
         "rowsWaiting": asset.rows_waiting,
+        "unfollowed": asset.unfollowed,
         "limitedBy": runs.limited_by if asset.behind else None,
         "runs": sum(runs.ended.values()),
         "lastRun": _millis(runs.ended_at),

@@ -136,6 +136,7 @@ class AssetSight:
     Args:
         behind: arrivals of its source that are not in it yet.
         rows_waiting: the events of these.
+        unfollowed: whether its base has made a run that it has not followed, where it is a roll-up.
         published, final: rows of its table, and those of them that nothing changes any more.
         open: rows under way, whose windows the watermark has not passed.
         held, discarded: rows that are withheld, and those that were left out by a person.
@@ -149,6 +150,7 @@ class AssetSight:
     runs: Runs
     behind: int
     rows_waiting: int
+    unfollowed: bool
     published: int
     final: int
     open: int
@@ -288,6 +290,7 @@ class Watcher:
         runs = self._ledger.of(
             transform.name, state, tables.life(transform.table), rolls_up=rolls_up
         )
+        base = self._ledger.of(transform.follows or "", state, None, rolls_up=False)
         mark = runs.watermark
         span = Span.of(transform, mark)
         rows, final_rows, recent = tables.kept(
@@ -324,6 +327,7 @@ class Watcher:
             runs=runs,
             behind=max(0, source.arrivals.count - 1 - runs.as_of),
             rows_waiting=source.arrivals.brought(runs.as_of, source.arrivals.count - 1),
+            unfollowed=base.seq > runs.seq,
             published=rows,
             final=final_rows,
             open=open_rows,

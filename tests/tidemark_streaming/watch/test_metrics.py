@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
+from commands import call, surround
 from landing import SOURCE, clock, feed, land, land_some
 from runs import run_all
 from scrapes import scraped, summed, value
 from tables import arrive, ran
 from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.run.runner import backfill
+from tidemark.run.runner import backfill, incremental
 from tidemark.store.dropping import drop
 from tidemark.store.maintenance import maintain
 from tidemark.store.warehouse import Warehouse
@@ -54,6 +55,38 @@ def settings(engine: Settings, warehouse: Warehouse, tmp_path: Path) -> Settings
 def bring(warehouse: Warehouse, settings: Settings) -> None:
     for _ in ingest(warehouse, feed(settings.landing / SOURCE.name)):
         pass
+
+
+def test_a_roll_up_that_is_behind_its_base_is_told(
+    warehouse: Warehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it lacks no arrival."""
+    surround(monkeypatch, settings)
+    monkeypatch.setenv("TIDEMARK_DOMAINS", "watched")
+    watcher = Watcher(settings)
+
+    def unfollowed() -> dict[str, str | None]:
+        told = {s["name"]: s for s in page.state(watcher.look(), "tidemark", 1)["streams"]}
+        status = call("status", "--json")
+        assert status.exit_code == 0, status.stderr
+        listed = {a["asset"]: a for a in json.loads(status.stdout)["assets"]}
+        assert [a["behind"] for a in listed.values()] == [0, 0]
+        assert [told[a]["behind"] for a in listed] == [0, 0]
+        found = {name: asset["unfollowed"] for name, asset in listed.items()}
+        assert {a: told[a]["unfollowed"] for a in listed} == {a: bool(b) for a, b in found.items()}
+        return found
+
+    land_some(settings.landing / SOURCE.name, 3)
+    bring(warehouse, settings)
+    incremental(warehouse, by_minute)
+    incremental(warehouse, by_hour)
+    assert unfollowed() == {"by_minute": None, "by_hour": None}
+    backfill(warehouse, by_minute)
+    assert unfollowed() == {"by_minute": None, "by_hour": "by_minute"}
+    said = " ".join(call("status").stdout.split())
+    assert "by_hour has not followed all runs of by_minute: `tidemark run by_hour` does." in said
+    incremental(warehouse, by_hour)
+    assert unfollowed() == {"by_minute": None, "by_hour": None}
 
 
 def settle(settings: Settings) -> None:

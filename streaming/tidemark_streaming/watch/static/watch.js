@@ -150,7 +150,8 @@ function standing(stream) {
     return [tone, stream.restarts ? `${said} · ↻ ${count(stream.restarts)}` : said];
   }
   if (!stream.runs) return ["idle", "not run yet"];
-  return ["idle", stream.behind ? `${count(stream.behind)} arrivals behind` : "up to date, no stream"];
+  if (stream.behind) return ["idle", `${count(stream.behind)} arrivals behind`];
+  return ["idle", stream.unfollowed ? `behind ${stream.follows}` : "up to date, no stream"];
 }
 
 function waiting(stream) {
