@@ -172,7 +172,7 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(
         ("shop --key reason", "the project's tables have a column of that name already."),
         ("shop --key amount", "A column can't be called 'amount': time, key and value are three"),
         ("shop --value a-b", "A column can't be called 'a-b': use letters, digits and '_'"),
-        ("shop --like nothing.csv", "'nothing.csv' can't be read as CSV with a header: "),
+        ("shop --like nothing.csv", "There is no file 'nothing.csv'."),
         ("shop --like there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
         ("shop --like own.csv --key user", "for --key it has device."),
         ("shop --like own.csv --key a-b", "A column can't be called 'a-b': use letters"),
