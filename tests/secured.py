@@ -68,25 +68,10 @@ class Secured:
         kind: ResourceType = ResourceType.TOPIC,
     ) -> None:
         """Let a user do something with a topic, or with what else is of this kind."""
-        binding = AclBinding(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
+        who, how = f"User:{user}", ResourcePatternType.LITERAL
+        told = (kind, name, how, who, "*", operation, AclPermissionType.ALLOW)
+        binding, own = AclBinding(*told), AclBindingFilter(*told)
         self.admin.admin.create_acls([binding])[binding].result()
-        own = AclBindingFilter(
-            kind,
-            name,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            operation,
-            AclPermissionType.ALLOW,
-        )
         # It answers by what it goes by itself.
         until(lambda: bool(self.admin.admin.describe_acls(own).result()))
 

@@ -146,8 +146,9 @@ def arrivals(
             runs = glance.counts(late)
             behind |= {a: f"{newest} {_which(*own, glance.life(a), runs[a])}" for a in late}
         # A roll-up runs with its base; left is one whose run failed, or whose base ran without it.
-        rolled = [t for t in transforms.values() if t.follows is not None and t.name not in kept]
-        behind |= _left(glance, tidemark.settings.database, rolled)
+        rolled = (t for t in transforms.values() if t.name not in kept)
+        bases = {t.name: t.follows for t in rolled if t.follows is not None}
+        behind |= _left(glance, tidemark.settings.database, bases)
         if not behind:
             return dg.SkipReason("All windows are up to date with what has arrived.")
         if under_way(context.instance, job):
@@ -232,9 +233,8 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     return found
 
 
-def _left(glance: Glance, database: str, rolled: Iterable[Definition]) -> dict[str, str]:
+def _left(glance: Glance, database: str, bases: Mapping[str, str]) -> dict[str, str]:
     """Roll-ups that have not followed all runs of their bases, each with a word for the newest."""
-    bases = {t.name: t.follows for t in rolled if t.follows is not None}
     due = glance.unfollowed(bases)
     runs = glance.counts(due)
     found = dict[str, str]()

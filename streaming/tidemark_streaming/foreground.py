@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidemark.base import locks
+from tidemark.base import atomic, locks
 from tidemark.base.settings import Settings
 
 STREAM, INGEST, EMIT, LANE = "stream", "ingest", "emit", "lane"
@@ -84,11 +84,9 @@ class Entry:
             return
         told = asdict(self._command)
         del told["runs"]
-        scratch = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         # A home that can't be written ends no command.
         with suppress(OSError):
-            scratch.write_text(json.dumps(told))
-            scratch.replace(self._path)
+            atomic.write(self._path, json.dumps(told))
 
 
 @contextmanager

@@ -365,7 +365,7 @@ def _of(assets: Iterable[str]) -> ds.Expression:
 def _own_life(own: DeltaTable) -> str:
     """What the life of a roll-up has of its own table, after that of its base."""
     found = own.metadata()
-    return f"+{found.id}{kinds.suffix_of(found.configuration)}"
+    return f"+{kinds.life(str(found.id), found.configuration)}"
 
 
 def _published(runs: DeltaTable, app: str) -> int:

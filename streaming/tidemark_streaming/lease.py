@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tidemark.base import atomic
 from tidemark.base.errors import ConflictError
 
 
@@ -30,9 +31,7 @@ def renew(file: Path, owner: str, lasts: float) -> None:
                 f"Another supervisor looks after these streams, {held['owner']} (seen "
                 f"{max(now - held['at'], 0):.0f} seconds ago): this one, {owner}, does nothing."
             )
-        scratch = file.with_name(f".{file.name}.new")
-        scratch.write_text(json.dumps({"owner": owner, "at": now}))
-        scratch.replace(file)
+        atomic.write(file, json.dumps({"owner": owner, "at": now}))
 
 
 @contextmanager

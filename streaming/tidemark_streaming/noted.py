@@ -4,11 +4,11 @@ A small file for each domain, beside the wishes: a look replaces it, atomically.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from tidemark.base import atomic
 from tidemark.base.settings import Settings
 from tidemark_streaming import wishes
 from tidemark_streaming.supervisor import Stream
@@ -22,9 +22,7 @@ def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: in
     file = _folder(settings) / f"{domain}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     told = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    scratch.write_text(json.dumps(told))
-    scratch.replace(file)
+    atomic.write(file, json.dumps(told))
 
 
 def noted(settings: Settings, now: int, lasts: int = STALE) -> dict[str, Stream]:

@@ -2,9 +2,9 @@
 
 Spark makes no batch of what its checkpoint has read, whatever has become of the asset since: it was
 dropped, switched back, or a run of it was killed before it had published, or it is a roll-up that
-has other windows now. And Spark refuses a
-checkpoint of another table than the query follows: of a source that had another name, or whose log
-was made anew. In both cases the checkpoint is of no use, and the query reads its table again.
+has other windows now. And Spark refuses a checkpoint of another table than the query follows: of a
+source that had another name, or whose log was made anew. In both cases the checkpoint is of no use,
+and the query reads its table again.
 """
 
 from tidemark.define.definition import Definition
@@ -21,8 +21,6 @@ def clear(warehouse: Warehouse, transform: Definition, table: str) -> None:
     Args:
         table: that which the query follows.
     """
-    if not checkpoints.there(warehouse, transform.name):
-        return
     if not _of(warehouse, transform, table) or _behind(warehouse, transform):
         checkpoints.remove(warehouse, transform.name)
 

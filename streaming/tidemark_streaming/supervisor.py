@@ -102,21 +102,20 @@ def look(
         a: known[a] if a in known and known[a].since == w.since else Stream(w.since)
         for a, w in wanted.items()
     }
-    answers = True
+    running, away = dict[str, Query](), None
     try:
         running = queries.running(settings, before)
     except EngineError as error:
-        answers, before = False, before if starting else _begun(settings, before, ())
-        running, endings = dict[str, Query](), _unanswered(before, error)
-    else:
-        before = before if starting else _begun(settings, before, running)
-        try:
-            endings = _endings(settings, before, running)
-        except EngineError as error:
-            # Those that run are known; of the others nobody says why they ended.
-            endings = _unanswered(before, error)
-    if answers and not starting:
-        before = {asset: _reached(stream, now) for asset, stream in before.items()}
+        away = error
+    if not starting:
+        before = _begun(settings, before, running)
+        if away is None:
+            before = {asset: _reached(stream, now) for asset, stream in before.items()}
+    try:
+        endings = _endings(settings, before, running) if away is None else _unanswered(before, away)
+    except EngineError as error:
+        # Those that run are known; of the others nobody says why they ended.
+        endings = _unanswered(before, error)
     found = {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
         for asset, stream in before.items()

@@ -6,12 +6,12 @@ it; both are atomic. Beside a wish there is put down which query was started for
 """
 
 import json
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tidemark.base import atomic
 from tidemark.base.settings import Settings
 from tidemark.run.admission import ALL, Admission
 
@@ -57,7 +57,7 @@ def wish(settings: Settings, asset: str, admission: Admission = ALL) -> Wish:
     wanted = Wish(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, json.dumps(asdict(wanted)))
+    atomic.write(path, json.dumps(asdict(wanted)))
     return wanted
 
 
@@ -86,7 +86,8 @@ def all_of(settings: Settings) -> dict[str, Wish]:
 
 def started(settings: Settings, wanted: Wish, query: str, run: str) -> None:
     """Put down that a query was started for a wish."""
-    _write(_start_file(settings, wanted.asset), json.dumps(Start(wanted.since, query, run)))
+    file = _start_file(settings, wanted.asset)
+    atomic.write(file, json.dumps(Start(wanted.since, query, run)))
 
 
 def start_of(settings: Settings, asset: str) -> Start | None:
@@ -106,12 +107,6 @@ def _file(settings: Settings, asset: str) -> Path:
 
 def _start_file(settings: Settings, asset: str) -> Path:
     return folder(settings) / f".{asset}.query"
-
-
-def _write(file: Path, text: str) -> None:
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    scratch.write_text(text)
-    scratch.replace(file)
 
 
 def _read(file: Path) -> str:

@@ -1,12 +1,9 @@
 """What the command line built of marts is reported, with a dbt that builds nothing."""
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
 import dagster as dg
 import pytest
 
+from built import leaving
 from ticks import Ticks
 from tidemark.base.settings import Settings
 from tidemark_assets.builds import builds
@@ -25,21 +22,10 @@ MADE = {
 def some_marts() -> None: ...
 
 
-def built(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
-    """What dbt leaves of a mart that it made."""
-    target = Path(variables["DBT_TARGET_PATH"])
-    if arguments[0] == "parse":
-        (target / "manifest.json").write_text(json.dumps({"nodes": {}, "sources": {}}))
-        (target / "partial_parse.msgpack").touch()
-    else:
-        (target / "run_results.json").write_text(json.dumps({"results": [MADE]}))
-    return ""
-
-
 def test_builds_of_each_database_are_reported_once(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marts, "run", built)
+    monkeypatch.setattr(marts, "run", leaving(MADE))
     one, other = (Marts(settings.model_copy(update={"database": d})) for d in ("one", "other"))
     other.build("sc://localhost:1", [])
     one.build("sc://localhost:1", [])

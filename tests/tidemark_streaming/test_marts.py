@@ -1,13 +1,12 @@
 """Notes of builds, with a dbt that builds nothing."""
 
-import json
 import os
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from built import leaving
 from tidemark.base.settings import Settings
 from tidemark_streaming import marts
 from tidemark_streaming.marts import Marts
@@ -15,22 +14,11 @@ from tidemark_streaming.marts import Marts
 WEEK = 7 * 86_400
 
 
-def built(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
-    """What dbt leaves of a project without models."""
-    target = Path(variables["DBT_TARGET_PATH"])
-    if arguments[0] == "parse":
-        (target / "manifest.json").write_text(json.dumps({"nodes": {}, "sources": {}}))
-        (target / "partial_parse.msgpack").touch()
-    else:
-        (target / "run_results.json").write_text(json.dumps({"results": []}))
-    return ""
-
-
 def test_a_build_is_noted_for_its_own_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two databases may share a home."""
-    monkeypatch.setattr(marts, "run", built)
+    monkeypatch.setattr(marts, "run", leaving())
     one = Settings(home=tmp_path, database="one")
     other = one.model_copy(update={"database": "other"})
     Marts(one).build("sc://localhost:1", [])
@@ -44,7 +32,7 @@ def test_a_note_outlives_another_state_of_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What dbt made of a project is removed after a week."""
-    monkeypatch.setattr(marts, "run", built)
+    monkeypatch.setattr(marts, "run", leaving())
     settings = Settings(home=tmp_path)
     Marts(settings).build("sc://localhost:1", [])
     long_ago = time.time() - WEEK - 60

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from tidemark.base import atomic
 from tidemark.base.errors import EngineError
 from tidemark.engine import masking
 
@@ -100,9 +101,7 @@ class Managed:
         except psutil.NoSuchProcess:
             _await_end(shell.pid)
             raise EngineError(f"{self.name} ended at once: {self.last_words()}") from None
-        scratch = self._file.with_suffix(".new")
-        scratch.write_text(json.dumps(asdict(record)))
-        scratch.replace(self._file)
+        atomic.write(self._file, json.dumps(asdict(record)))
         return record
 
     def running(self) -> Record | None:

@@ -31,19 +31,14 @@ def folder(asset: str) -> str:
     return f"{FOLDER}/{asset}"
 
 
-def there(warehouse: Warehouse, asset: str) -> bool:
-    """Whether an asset's query has a checkpoint."""
-    system, path = file_system(warehouse.path(folder(asset)))
-    return system.get_file_info(path).type == pafs.FileType.Directory
-
-
 def remove(warehouse: Warehouse, asset: str) -> None:
     """Remove the checkpoint of an asset's query, if there is one. The query must not run.
 
     Raises:
         DataError: it can't be removed.
     """
-    if there(warehouse, asset):
+    system, path = file_system(warehouse.path(folder(asset)))
+    if system.get_file_info(path).type == pafs.FileType.Directory:
         with translated("remove the checkpoint of the stream"):
             warehouse.remove(folder(asset))
 

@@ -32,9 +32,10 @@ def suffix(told: str) -> str:
     return "" if told.startswith("0-") or not told else f"+{told}"
 
 
-def suffix_of(properties: Mapping[str, str | None]) -> str:
-    """The same by a table's properties."""
-    return suffix(properties.get(PROPERTY) or "")
+def life(table: str, properties: Mapping[str, str | None]) -> str:
+    """What the life of a roll-up has of its own table, by that one's identity and properties; of a
+    table of another asset, its identity."""
+    return f"{table}{suffix(properties.get(PROPERTY) or '')}"
 
 
 def _digest(transform: Definition) -> str:

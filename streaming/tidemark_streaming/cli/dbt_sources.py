@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from tidemark.base import atomic
 from tidemark.base.errors import DataError, DefinitionError, unknown
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import out
@@ -58,9 +59,7 @@ def dbt_sources(
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Whole or not at all: it has what a person wrote.
-            scratch = path.with_name(f".{path.name}")
-            scratch.write_text(made, encoding="utf-8")
-            scratch.replace(path)
+            atomic.write(path, made)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{path} can't be written: {reason}.") from None

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidemark.base import atomic
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -44,9 +46,7 @@ def made_anew(home: Path, there: Mapping[str, str]) -> list[str]:
     anew = sorted(name for name, told in there.items() if known.get(name, told) != told)
     if not anew and (more := {**known, **there}) != known:
         file.parent.mkdir(parents=True, exist_ok=True)
-        written = file.with_suffix(".new")
-        written.write_text(json.dumps(more))
-        written.replace(file)
+        atomic.write(file, json.dumps(more))
     return anew
 
 

@@ -156,7 +156,7 @@ class Tables:
         if opened is None:
             return None
         found = opened.metadata()
-        return f"{found.id}{kinds.suffix_of(found.configuration)}"
+        return kinds.life(str(found.id), found.configuration)
 
     def _listing(self, table: str) -> Listing | None:
         opened = self.opened(table)

@@ -1,6 +1,6 @@
 """What is asked of a committer."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from tidemark.store import kinds
 from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
@@ -23,6 +24,13 @@ class Head(NamedTuple):
     format: int
     committer: str | None
     kind: str = ""
+
+    @classmethod
+    def told(cls, life: str, version: int, properties: Mapping[str, str | None]) -> "Head":
+        """By what a table's properties say."""
+        form = int(properties.get("tidemark.format") or 0)
+        kind = properties.get(kinds.PROPERTY) or ""
+        return cls(life, version, form, properties.get("tidemark.committer"), kind)
 
 
 class Folded(NamedTuple):

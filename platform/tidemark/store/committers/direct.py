@@ -24,7 +24,6 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import as_fetched, fetch
-from tidemark.store import kinds
 from tidemark.store.committers import listed
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import fold
@@ -378,10 +377,7 @@ class Direct:
 
 def _head(opened: DeltaTable) -> Head:
     found = opened.metadata()
-    said = found.configuration
-    form = int(said.get("tidemark.format", 0))
-    committer, kind = said.get("tidemark.committer"), said.get(kinds.PROPERTY) or ""
-    return Head(str(found.id), opened.version(), form, committer, kind)
+    return Head.told(str(found.id), opened.version(), found.configuration)
 
 
 def _wait(attempt: int) -> None:

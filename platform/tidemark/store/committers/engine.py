@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import fetch
-from tidemark.store import kinds
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
 from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Condition
@@ -102,10 +101,7 @@ class Engine:
             raise
         if detail["id"] is None:
             return None
-        said = detail["properties"]
-        form = int(said.get("tidemark.format", 0))
-        committer, kind = said.get("tidemark.committer"), said.get(kinds.PROPERTY, "")
-        return Head(detail["id"], newest["version"], form, committer, kind)
+        return Head.told(detail["id"], newest["version"], detail["properties"])
 
     def version_at(self, path: str) -> int | None:
         try:
