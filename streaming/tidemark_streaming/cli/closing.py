@@ -155,7 +155,8 @@ def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
 def _judged(settings: Settings, transform: "WindowedTransform") -> Table:
     """What each run judged: a window that late events changed was judged again."""
     table = Table(title="What was expected of the windows, in each run", title_justify="left")
-    for name in ("expectation", "level", "judgements", "failed", "the last that failed"):
+    shown = "first in the last run that failed"
+    for name in ("expectation", "level", "judgements", "failed", shown):
         table.add_column(name, justify="right" if name in ("judgements", "failed") else "left")
     found: dict[str, list[CheckResult]] = {}
     for result in results_since(Glance(settings), transform.name):
