@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test stress faults mutants lint bench archive docs wheel up down lock clean
+.PHONY: setup demo test stress faults lint bench archive docs wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -30,11 +30,6 @@ stress: setup
 faults: setup archive
 	PYTHONPATH=tests $(PYTHON) -m campaign --kills $(KILLS) --minutes $(MINUTES) \
 		$(if $(SEED),--seed $(SEED))
-
-# Plants the faults of tests/mutants, each in a copy; `ONLY=watermark` those of that subject, rule or
-# file of tests.
-mutants: setup
-	PYTHONPATH=tests $(PYTHON) -m mutants $(ONLY)
 
 lint: setup
 	.venv/bin/ruff check
