@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test stress faults lint bench archive docs wheel up down lock clean
+.PHONY: setup demo test test-slow stress faults lint bench archive docs wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -17,11 +17,17 @@ setup:
 demo: setup
 	@.venv/bin/tidemark demo $(if $(KAFKA),--kafka)
 
-# The tests start many engines: the archive of their classes pays for itself. It is made while the
-# types are checked, which leaves a processor free.
+PYTEST = $(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
+
+# The checks that a change usually breaks. The tests start many engines: the archive of their
+# classes pays for itself. It is made while the types are checked, which leaves a processor free.
 test: setup
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync lint archive
-	$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 15
+	$(PYTEST) -m "not slow"
+
+# All other tests: modules and tests that are marked as slow say why.
+test-slow: setup archive
+	$(PYTEST) -m slow
 
 stress: setup
 	$(PYTHON) tests/stress.py --runs $(RUNS)

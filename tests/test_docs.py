@@ -5,28 +5,23 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 import yaml
 
-from pages import ROOT, blocks, followed
+from pages import ROOT, blocks
 from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
-from tidemark.engine import status
-from tidemark.engine.ports import free_port
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import domains, starter
-from tidemark_streaming.kafka import KafkaFeed, broker
+from tidemark_streaming.kafka import KafkaFeed
 from tidemark_streaming.kafka.records import SCHEMA
-from tidemark_streaming.testing.small_engine import TEST_HOME
 
 
 def settings_table() -> str:
@@ -90,82 +85,6 @@ def test_links_lead_somewhere(document: str) -> None:
         assert ((ROOT / document).parent / target).exists(), f"{document}: {target}"
 
 
-def environment(engine: Settings, tmp_path: Path) -> dict[str, str]:
-    """Of a user whose tables are in a database of their own."""
-    return {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "TIDEMARK_HOME": str(engine.home),
-        "TIDEMARK_ENGINE_PORT": str(engine.engine_port),
-        "TIDEMARK_ENGINE_MEMORY": engine.engine_memory,
-        "TIDEMARK_LANDING": str(tmp_path / ".tidemark" / "landing"),
-        "TIDEMARK_DATABASE": f"tutorial_{uuid4().hex[:12]}",
-    }
-
-
-def test_the_source_of_a_delta_table_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/delta.md", tmp_path, environment(engine, tmp_path))
-    assert re.search(r"last_arrival +2\b", said), said
-
-
-def test_the_windows_shown_are_read(engine: Settings, tmp_path: Path) -> None:
-    env = environment(engine, tmp_path)
-    del env["TIDEMARK_LANDING"]
-    said = followed("docs/reading.md", tmp_path, env)
-    assert "2026-01-01T09:00:00Z,2026-01-01T10:00:00Z,york,36.0,12.0,20.0" in said, said
-    assert re.search(r"\n0 2026-01-01 09:00:00\+00:00 +(york|leeds)", said), said
-    assert "4 windows in version" in said
-    # Polars and Spark say the same of the windows that are final.
-    assert re.search(r"│ leeds ┆ 8.5 +│\n│ york +┆ 36.0 +│", said), said
-    assert re.search(r"\|leeds\| +8.5\|\n\| york\| +36.0\|", said), said
-    # Each window is counted again by DuckDB, from the log.
-    assert len(re.findall(r"│ +\d+\.\d │ +[123] │", said)) == 4, said
-
-
-def test_the_definition_of_the_comparison_runs(tmp_path: Path) -> None:
-    said = followed("docs/comparison.md", tmp_path, dict(os.environ))
-    assert "early every 1 minute" in said
-
-
-def test_the_feed_of_your_own_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/feeds.md", tmp_path, environment(engine, tmp_path))
-    assert re.search(r"arrivals +3 *\n", said), said
-    assert re.search(r"events +2,?500 *\n", said), said
-    assert "equal: 8 rows of 'tickets_hourly'" in said, said
-
-
-@pytest.fixture(scope="module")
-def broker_port(engine: Settings) -> Iterator[int]:
-    """Where the broker of the pages that start one listens; it is stopped after the last."""
-    settings = engine.model_copy(update={"kafka_port": free_port()})
-    yield settings.kafka_port
-    broker.process(settings).stop()
-
-
-@pytest.fixture
-def beside_a_broker(engine: Settings, tmp_path: Path, broker_port: int) -> dict[str, str]:
-    return environment(engine, tmp_path) | {"TIDEMARK_KAFKA_PORT": str(broker_port)}
-
-
-def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
-    """And what can't be decoded comes back, which is shown of the same records."""
-    said = followed("docs/kafka.md", tmp_path, beside_a_broker)
-    assert "equal: 3 rows of 'clicks_by_minute'" in " ".join(said.split()), said
-    assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
-    assert re.search(r"clicks-0-24\|not JSON *\|It is no JSON object", said), said
-    said = followed("docs/dead_letters.md", tmp_path, beside_a_broker)
-    assert "The field 'at' is no" in said, said
-    assert said.count("1 came back, 0 still can't be decoded") == 2, said
-    assert "0 came back, 0 still" in said, said
-
-
-def test_the_lane_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
-    said = followed("docs/lane.md", tmp_path, beside_a_broker)
-    assert re.search(r"payments_airport b'airport' .*\*\*\*9012.*12\.5", said), said
-    assert re.search(r"payments_elsewhere b'harbour' ", said), said
-    assert re.search(r"payments_seen_dead_letters .*It is no JSON object", said), said
-
-
 def test_the_feed_shown_has_no_password_but_where_it_is(tmp_path: Path) -> None:
     text, _ = python_of("docs/security.md")
     done = subprocess.run(
@@ -198,55 +117,6 @@ def test_the_columns_shown_are_protected_as_the_table_says(monkeypatch: pytest.M
     assert (kept.keys(), kept["card"], kept["ssn"]) == ({"email", "card", "ssn"}, "***1111", None)
     for token in (kept["email"], told["key"].decode()):
         assert re.fullmatch("[0-9a-f]{32}", token)
-
-
-def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/payloads.md", tmp_path, environment(engine, tmp_path))
-    assert re.search(r"2026-01-01 00:00:00 *\|12\.50\|NULL\|NULL", said), said
-    assert "by schema 7: it ends too early." in said
-    assert "There is no schema with the id 8, which it names." in said
-
-
-def test_the_way_out_to_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
-    said = followed("docs/kafka_out.md", tmp_path, beside_a_broker)
-    assert re.search(r"topic\s+visits_by_minute\s*\n\s*records\s+4\s*\n", said), said
-    assert "2026-01-01T00:00:00Z 2026-01-01T00:01:00Z /home 13\n" in said, said
-    assert "in all 25\n" in said, said
-
-
-def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    env = environment(engine, tmp_path)
-    said = " ".join(followed("docs/evolution.md", tmp_path, env).split())
-    assert "the same: the tables of 'warmth' are made by the definition in the code" in said, said
-    assert "aggregate mean" in said
-    assert re.search(r"Of 2 rows through arrival \d: 2 changed\.", said), said
-    assert "warm: 2 values mean: in every row" in said
-    assert "equal: 2 rows of 'warmth'" in said
-    assert said.count("the same: the tables of 'warmth'") == 2
-    assert '"schema_version": 2' in said, said
-    assert re.search(r"table warmth__tried arrivals 2 to 3 windows \d", said), said
-
-
-def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    followed("docs/preparation.md", tmp_path, environment(engine, tmp_path))
-
-
-def test_the_test_kit_shown_runs_on_an_engine_of_its_own(engine: Settings, tmp_path: Path) -> None:
-    env = environment(engine, tmp_path)
-    env.pop(TEST_HOME, None)
-    temp = tmp_path / "temp"
-    env |= {"PYTEST_ADDOPTS": f"--basetemp={temp} -p no:cacheprovider"}
-    said = followed("docs/testing_transforms.md", tmp_path, env)
-    assert "2 passed" in said, said
-    assert "◆york 4" in said, said
-    homes = [pids.parent for pids in temp.glob("**/pids")]
-    assert homes == [temp / "tidemark"]
-    assert status(Settings(home=homes[0])).pid is None
-
-
-def test_the_scenario_shown_comes_out_as_it_says(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/scenarios.md", tmp_path, environment(engine, tmp_path))
-    assert "◆a 24" in said, said
 
 
 @pytest.mark.parametrize("document", ["docs/model.md", "docs/firings.md", "docs/quality.md"])

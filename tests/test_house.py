@@ -54,6 +54,22 @@ def test_the_locks_hold_a_hash_for_each_package_and_no_address() -> None:
         assert all(line.endswith("\\") for line in packages)
 
 
+def test_the_two_tiers_of_tests_together_are_all_tests() -> None:
+    """Each target selects by the marker alone, and the integration runs both."""
+    makefile = (ROOT / "Makefile").read_text()
+    command = r"\$\(PYTHON\) -m pytest -n \$\(WORKERS\) --dist loadfile --no-loadscope-reorder"
+    assert re.search(rf"^PYTEST = {command} --durations 15$", makefile, re.MULTILINE)
+    assert re.findall(r"^\t.*\$\(PYTEST\)(.*)$", makefile, re.MULTILINE) == [
+        ' -m "not slow"',
+        " -m slow",
+    ]
+    steps = (ROOT / ".ci/run").read_text().splitlines()
+    assert [step for step in steps if "make " in step] == ["make test", "make test-slow"]
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert options["testpaths"] == ["tests"]
+    assert not any(option.startswith(("-m", "-k", "--deselect")) for option in options["addopts"])
+
+
 def spoken(source: str) -> Iterator[str]:
     """The texts of a module, without its docstrings and bare strings."""
     tree = ast.parse(source)

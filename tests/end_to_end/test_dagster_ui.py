@@ -35,9 +35,13 @@ STREAM = "ops: {{flights_stream_{job}: {{config: {{assets: [departures_hourly]}}
 SLOW = 300.0
 """Seconds that a run may take on a busy machine with two cores."""
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium here: the web interface was not tried in a browser"
-)
+# Dagster's web server and daemon, and a browser.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium here: the web interface was not tried in a browser"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

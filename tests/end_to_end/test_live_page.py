@@ -40,9 +40,13 @@ SCREENSHOTS = Path(__file__).parents[2] / ".screenshots"
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 SIZES = ((1920, 1080), (1600, 900), (1280, 800))
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium here: the live page was not tried in a browser"
-)
+# Services, streams and a browser.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium here: the live page was not tried in a browser"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -44,6 +44,9 @@ from tidemark_streaming.starter.choices import Choices
 from tidemark_streaming.starter.write import write
 from topics import Topics
 
+# Streams, a broker and Dagster, all at work on one source.
+pytestmark = pytest.mark.slow
+
 MARK, SSN = "rawvalue", 4242424242
 PLAIN = "plainvalue"
 """In values that are not protected."""

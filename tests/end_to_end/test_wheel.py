@@ -37,6 +37,9 @@ from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark_streaming.kafka import broker
 
+# Builds and installs the package, then runs the demo and the tutorial.
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 KAFKA = "From Kafka"
 LOCATIONS = """{workspaceOrError {... on Workspace {locationEntries {name

@@ -18,6 +18,8 @@ KINDS = ("machine", "worker+ingest")
 DIRECTLY = ("at columns", "at emitted")
 
 
+# Kills a real engine, ingest and stream, and waits until each is back.
+@pytest.mark.slow
 def test_every_event_is_counted_once_whatever_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
     report = campaign(

@@ -15,6 +15,9 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.standing_faults import standing_fault
 
+# Twelve runs of three streams and a process of increments.
+pytestmark = pytest.mark.slow
+
 ARRIVALS = 4
 
 

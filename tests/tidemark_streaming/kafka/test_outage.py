@@ -33,6 +33,9 @@ from tidemark_streaming.outbox.follow import follow
 from tidemark_streaming.outbox.outbox import Emitted
 from topics import CLICKS, T0, Topics, clicks
 
+# Brokers are away for longer than clients wait, which is a minute.
+pytestmark = pytest.mark.slow
+
 MINUTE = 65.0
 """Seconds that the brokers are away: those within which clients give up, and some more."""
 

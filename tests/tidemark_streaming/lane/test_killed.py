@@ -25,6 +25,9 @@ from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.standing import Standing, standing
 from topics import CLICKS
 
+# Kills a lane and its brokers, and waits until the lane is back.
+pytestmark = pytest.mark.slow
+
 PASSWORD = 'a "quoted" \\ password'
 GONE = 12.0
 """Seconds without brokers: more than two checkpoints."""

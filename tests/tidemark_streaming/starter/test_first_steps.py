@@ -17,6 +17,9 @@ from tidemark.engine.connect import address
 from tidemark.engine.ports import free_port
 from tidemark_streaming.testing.small_engine import TEST_HOME
 
+# Makes new projects and follows their pages, one process per command.
+pytestmark = pytest.mark.slow
+
 OTHER = ("--events", "readings", "--time", "takenAt", "--key", "device", "--value", "watts")
 HOME = re.compile(r"TIDEMARK_|PYTHONPATH$|DAGSTER_")
 
