@@ -116,7 +116,8 @@ def without_marts(settings: Settings) -> bool:
 def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
     """The command of the web interface, on loopback."""
     return [
-        *_program("dagster-webserver"),
+        # Without the working folder among the places of modules, as Dagster's own programs.
+        *(sys.executable, "-P", "-m", "tidemark_assets.webserver"),
         "-w",
         str(workspace),
         "-h",

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -154,16 +153,16 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
 
 
 def _healthy(settings: Settings) -> bool:
-    answer = _get(settings, f"/graphql?query={urllib.parse.quote(_HEALTH)}")
+    answer = _get(settings, "/graphql", {"query": _HEALTH})
     if answer is None:
         return False
     daemons = answer["data"]["instance"]["daemonHealth"]["allDaemonStatuses"]
     return all(d["healthy"] for d in daemons if d["required"])
 
 
-def _get(settings: Settings, path: str = "/server_info") -> Any | None:  # noqa: ANN401
+def _get(settings: Settings, path: str = "/server_info", asked: Any = None) -> Any | None:  # noqa: ANN401
     try:
-        return json.loads(_body(url(settings) + path))
+        return json.loads(_body(url(settings) + path, asked))
     except (urllib.error.URLError, TimeoutError, ConnectionError, ValueError):
         return None
 
@@ -176,6 +175,8 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _body(address: str) -> bytes:
-    with urllib.request.urlopen(address, timeout=10) as answer:
+def _body(address: str, asked: Any = None) -> bytes:  # noqa: ANN401 (JSON)
+    data = None if asked is None else json.dumps(asked).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         return answer.read()

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.parse
 import urllib.request
 import zipfile
 from collections import defaultdict
@@ -121,9 +120,9 @@ class Installed:
 
     def locations(self) -> dict[str, str]:
         """The code locations that Dagster has, each with what became of it."""
-        query = urllib.parse.quote(LOCATIONS)
-        url = f"http://127.0.0.1:{self.webserver}/graphql?query={query}"
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        url, asked = f"http://127.0.0.1:{self.webserver}/graphql", json.dumps({"query": LOCATIONS})
+        request = urllib.request.Request(url, asked.encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
             found = json.load(answer)["data"]["workspaceOrError"]["locationEntries"]
         return {e["name"]: e["locationOrLoadError"]["__typename"] for e in found}
 

@@ -74,6 +74,7 @@ def dbt_along() -> Path | None:
 Folder = Annotated[Path, AfterValidator(_absolute)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _SECRET = re.compile(r"(token=)[^;]*")
+HOST = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 MODULE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 
 
@@ -167,6 +168,15 @@ class Settings(BaseSettings):
         "The port on 127.0.0.1 of the live page and the metrics.",
         "a port from 1 to 65535",
         default=3001,
+    )
+    allowed_hosts: Annotated[
+        tuple[Annotated[str, Field(pattern=HOST)], ...], NoDecode, BeforeValidator(_names)
+    ] = _setting(
+        "The host names, besides those of loopback, by which people reach Dagster's pages and the "
+        "live page, such as that of a proxy: requests for other hosts, and of pages of other "
+        "hosts, are refused.",
+        "lower-case host names without a port, separated by commas",
+        default=(),
     )
     kafka_port: Port = _setting(
         "The port on 127.0.0.1 of the broker that `tidemark kafka up` starts.",

@@ -13,12 +13,14 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
+from tidemark_streaming.origin_guard import OriginGuard
 from tidemark_streaming.watch import metrics, page
 from tidemark_streaming.watch.backlogs import EVERY
 from tidemark_streaming.watch.sight import Sight, Watcher
@@ -107,5 +109,6 @@ def application(settings: Settings, watcher: Watcher) -> Starlette:
             Route("/metrics", exposed),
             Route("/ready", ready),
         ],
+        middleware=[Middleware(OriginGuard, hosts=settings.allowed_hosts)],
         lifespan=looking,
     )

@@ -1,0 +1,105 @@
+"""A guard in front of the web pages that a home serves on loopback.
+
+Any web page that a browser shows can send requests to 127.0.0.1: a form post, a picture, a
+WebSocket. A foreign name that resolves to 127.0.0.1 even lets its page read the answers. So a
+request must name one of the page's own hosts, come from a page of the same origin, and change
+something only by a POST of JSON, which a browser sends to another origin only after it has asked.
+"""
+
+from collections.abc import Iterable
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""The names by which this machine reaches itself."""
+
+_READS = frozenset({"GET", "HEAD"})
+_POLICY_VIOLATION = 1008
+
+
+class OriginGuard:
+    """An ASGI application that passes on only requests which people and programs of this home make.
+
+    Args:
+        app: the guarded application.
+        hosts: further host names by which people reach it, such as that of a proxy.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str] = ()) -> None:
+        self._app = app
+        self._public = frozenset(hosts)
+        self._hosts = self._public.union(LOOPBACK)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it with the reason."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if scope["type"] == "websocket" and refusal is not None:
+            # Before the handshake, the server answers a close with 403.
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
+        elif refusal is not None:
+            status, reason = refusal
+            await PlainTextResponse(f"{reason}\n", status)(scope, receive, send)
+        else:
+            await self._app(scope, receive, _unframed(send))
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        """Return the status and the reason with which a request is refused."""
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", "").lower(), headers.get("origin")
+        if _name(f"//{host}") not in self._hosts:
+            return 421, (
+                f"The host {host!r} is not one of this page's ({', '.join(sorted(self._hosts))}): "
+                "if you reach the page by that name, add the name to the setting allowed_hosts "
+                "(TIDEMARK_ALLOWED_HOSTS)."
+            )
+        if origin is not None and not self._is_own(origin.lower(), host):
+            return 403, f"Pages of {origin!r} must not use this page."
+        if scope["type"] == "websocket":
+            return None
+        if scope["method"] in _READS:
+            return _refusal_of_query(scope)
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            return 415, "A request that may change something must be JSON (application/json)."
+        return None
+
+    def _is_own(self, origin: str, host: str) -> bool:
+        """Return whether a page of `origin` is served by this application under `host`."""
+        # A proxy may give the host another name, and a browser names the page's by the proxy.
+        return origin.partition("://")[2] == host or _name(origin) in self._public
+
+
+def _refusal_of_query(scope: Scope) -> tuple[int, str] | None:
+    # The address of a picture could hold a GraphQL mutation.
+    query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    if scope["path"].rstrip("/").endswith("/graphql") and "query" in query:
+        return 405, "GraphQL takes a POST of JSON (application/json) only."
+    return None
+
+
+def _name(address: str) -> str | None:
+    """Return the host name of an address, without its port."""
+    try:
+        return urlsplit(address).hostname
+    except ValueError:
+        return None
+
+
+def _unframed(send: Send) -> Send:
+    """Return a `send` that forbids other pages to show the answer in a frame.
+
+    An operator could otherwise be led to click on a button that the other page covers.
+    """
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["X-Frame-Options"] = "SAMEORIGIN"
+        await send(message)
+
+    return sent
