@@ -326,6 +326,38 @@ def test_different_values_of_any_type(spark: SparkSession) -> None:
         assert [answer_of(count(c), rows) for c in ("s", "x", "t")] == [2, 2, 2]
 
 
+NESTED = {
+    "array<string>": """[] [null] [null,null] ["a"] ["a",null] [null,"a"] ["v"] ["null"] ["a,null"]
+        ["\\"a\\""] ["ab"] ["a","b"]""",
+    "array<array<int>>": """[[]] [[],[]] [[1],[2]] [[1,2]] [null,[1,2]] [[1,2],null] [[null]]
+        [[],[1,2]] [[1,2],[]]""",
+    "struct<a: int, b: struct<c: string>>": """{} {"a":1} {"b":{}} {"b":{"c":"1"}}
+        {"a":1,"b":{"c":"1"}} {"a":1,"b":{}}""",
+    "array<double>": '[0.0] [1e300] ["NaN"] ["-Infinity"] [null] [0.0,null]',
+    "array<timestamp>": '["2026-01-01T00:00:00.000001Z"] ["2026-01-01T00:00:00.000002Z"]',
+    "array<boolean>": "[true] [false] [null]",
+}
+LONG = f'["{20_000 * "x"}"]'
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_different_arrays_and_structs(spark: SparkSession, kind: str) -> None:
+    texts = [*NESTED[kind].split(), *([LONG] if kind == "array<string>" else [])]
+    twice = spark.createDataFrame([(t,) for t in 2 * [*texts, None]], "t STRING")
+    rows = twice.select(F.from_json("t", kind).alias("v"))
+    distinct = rows.where("v IS NOT NULL").distinct().count()
+    assert distinct == len(texts)
+    for count in (agg.approx_count_distinct, agg.count_distinct):
+        assert answer_of(count("v"), rows, F.expr("rand() > 0.5")) == distinct
+
+
+def test_zeros_and_nans_within_arrays_are_one_value(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT explode(array(array(0.0D), array(-0.0D), array(double('NaN')), array(0D/1))) v"
+    )
+    assert answer_of(agg.count_distinct("v"), rows) == 2
+
+
 @pytest.mark.parametrize("at_most", [1, 15, 16, 17, 1000])
 def test_different_values_are_counted_up_to_the_bound(spark: SparkSession, at_most: int) -> None:
     bounded = agg.count_distinct("v", at_most=at_most)

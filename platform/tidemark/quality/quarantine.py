@@ -133,7 +133,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
     was = F.col(ROW).isin([r[0] for r in discarded]) if discarded else F.lit(False)
     columns = [c for c in held.columns if c not in ("status", "run")]
     rows = batch.scratch.hold(
-        bad.dropDuplicates([ROW]).select(
+        bad.dropDuplicates(transform.by_window).select(
             *columns,
             F.when(was, DISCARDED).otherwise(HELD).alias("status"),
             F.lit(marker.run).alias("run"),

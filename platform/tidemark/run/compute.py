@@ -299,4 +299,4 @@ def _stamped(rows: DataFrame, transform: Definition, marker: Marker) -> DataFram
     )
     if not transform.expectations:
         return stamped
-    return stamped.withColumns({ROW: row_number(transform), "_keys": named(transform.keys)})
+    return stamped.withColumns({ROW: row_number(), "_keys": named(transform.keys)})

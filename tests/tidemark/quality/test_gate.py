@@ -1,11 +1,13 @@
 """The gate and the quarantine: what is withheld, what stays, what a person decides, what a crash
 leaves."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from runs import published_through
@@ -282,6 +284,24 @@ def test_many_rows_are_judged_in_the_engine_alike(
             other.window_from,
         )
         assert sorted(map(str, one.failures)) == sorted(map(str, other.failures))
+
+
+def with_lists(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("list", F.from_json("sensor", "array<string>"))
+
+
+def test_each_failing_row_is_withheld_whatever_its_keys_are(warehouse: Warehouse) -> None:
+    lists = ("[]", "[null]", '["a"]', '["a",null]', '[null,"a"]', "null")
+    ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in lists]])
+    asset = replace(
+        PER_MINUTE, keys=("list",), function=with_lists, expectations=(q.between("n", 2, 100),)
+    )
+    facts = backfill(warehouse, asset)
+    assert (facts.windows, facts.quarantined) == (0, len(lists))
+    held = [row["list"] for row in warehouse.read("per_minute_quarantine").collect()]
+    assert sorted(held, key=str) == sorted(map(json.loads, lists), key=str)
+    assert warehouse.read("per_minute").isEmpty()
+    assert parity(warehouse, asset).equal
 
 
 def test_an_expectation_that_cannot_be_judged_is_one_sentence(warehouse: Warehouse) -> None:

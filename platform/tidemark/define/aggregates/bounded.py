@@ -10,15 +10,24 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.define.aggregates.combiner import BOUND, Aggregate, check_number, named, same, values
+from tidemark.define.aggregates.combiner import (
+    BOUND,
+    Aggregate,
+    check_number,
+    identity,
+    named,
+    same,
+    values,
+)
 
 
 def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
     """How many different values there are, exactly; null when there are more than `at_most`.
 
-    Values are told apart by a hash of 64 bits: two of 10,000 are taken for one in a case of
-    100,000,000,000. 0.0 and -0.0 are one value, and so is every NaN. `approx_count_distinct` has
-    no bound.
+    Values may be arrays and structs, whose nulls count: `[]`, `[null]` and `[null, null]` are three
+    values. A 64-bit hash tells values apart: the chance that two of 10,000 have the same one is
+    below 1 in 100,000,000,000. 0.0 and -0.0 are one value, and so is every NaN.
+    `approx_count_distinct` has no bound.
 
     Example:
         agg.count_distinct("tailnum")
@@ -136,8 +145,7 @@ def _different(value: Column, at_most: int) -> Column:
 
     Of more it keeps a sample that is larger than `at_most`, and never estimates less than it keeps.
     """
-    hashed = F.when(value.isNotNull(), F.xxhash64(value))
-    return F.theta_sketch_agg(hashed, F.lit(_size(at_most)))
+    return F.theta_sketch_agg(identity(value), F.lit(_size(at_most)))
 
 
 def _size(at_most: int) -> int:

@@ -13,6 +13,10 @@ BOUND = 10_000
 
 LARGEST_BOUND = 999_999
 
+_JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
+"""A text, a number or a boolean in JSON. Names of fields are texts too: all values of a column have
+the same ones. Possessive, as Java's matcher would overflow its stack in a long text."""
+
 
 @dataclass(frozen=True)
 class Aggregate:
@@ -52,6 +56,22 @@ def values(column: str, where: str | None) -> Column:
     # Built when a run asks for it: a definition is read where no engine is at hand.
     value = F.expr(column)
     return value if where is None else F.when(F.expr(where), value)
+
+
+def identity(value: Column) -> Column:
+    """A 64-bit hash that tells values of any type apart; null for null.
+
+    0.0 and -0.0 have one hash, and so has every NaN. The engine's own hash skips nulls, also those
+    within arrays and structs, and does not see where a nested array begins. So arrays and structs
+    are hashed together with their shape: their JSON, with a `v` in the place of each value.
+    """
+    # The engine knows a column's type when it plans, and drops the branch that does not apply.
+    nested = F.typeof(value).rlike("^(array|struct)")
+    json = F.to_json(F.struct(value.alias("v")), {"ignoreNullFields": "false"})
+    shape = F.regexp_replace(json, _JSON_VALUE, "v")
+    return F.when(
+        value.isNotNull(), F.when(nested, F.xxhash64(value, shape)).otherwise(F.xxhash64(value))
+    )
 
 
 def named(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:

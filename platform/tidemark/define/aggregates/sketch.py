@@ -7,7 +7,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
-from tidemark.define.aggregates.combiner import BOUND, Aggregate, check_number, named, values
+from tidemark.define.aggregates.combiner import (
+    BOUND,
+    Aggregate,
+    check_number,
+    identity,
+    named,
+    values,
+)
 
 _HLL = 12
 """Binary logarithm of the number of registers, of one byte each."""
@@ -29,8 +36,7 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
 
     def partial() -> Column:
         # The sketch takes no decimals, doubles or timestamps, and passes over the empty text.
-        value = values(column, where)
-        return F.hll_sketch_agg(F.when(value.isNotNull(), F.xxhash64(value)), F.lit(_HLL))
+        return F.hll_sketch_agg(identity(values(column, where)), F.lit(_HLL))
 
     def finish(merged: Column) -> Column:
         # A sketch that saw the values itself estimates by their order, one that was united does
