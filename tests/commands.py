@@ -1,5 +1,9 @@
 """The command line, run in the tests' own process."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -13,9 +17,22 @@ def surround(patch: pytest.MonkeyPatch, settings: Settings) -> None:
         patch.setenv(f"TIDEMARK_{name.upper()}", str(getattr(settings, name)))
 
 
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Set the handlers of signals back to those from before the block."""
+    numbers = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def call(*arguments: str) -> Result:
     """Run a command; a fault of Tidemark's own is raised here, as no user should meet one."""
-    result = CliRunner().invoke(app, arguments)
+    with handlers_kept():
+        result = CliRunner().invoke(app, arguments)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

@@ -2,9 +2,6 @@
 wants tables."""
 
 import os
-import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +10,8 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
+from durations import Durations
+from interruption import HOMES, Interruption
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
@@ -22,32 +21,26 @@ from tidemark_streaming.testing.small_engine import INTERPRETING, kept_or_new
 from topics import Topics
 
 TESTS = Path(__file__).parent
-STATUS = pytest.StashKey[int]()
 COMMITTER = "TIDEMARK_TEST_COMMITTER"
 """A variable: who commits to the tables of `warehouse` and `shared`, `direct` or `engine`; by
 default who is right for the place."""
 BROKER = "TIDEMARK_TEST_BROKER"
 """A variable: the home of a broker that is kept, for who runs a few tests again and again; another
 one than the engine's, in whose files tests look for what no file may have."""
-HOMES = "TIDEMARK_TEST_HOMES"
-"""A variable: the folder of the engines' homes, one for each process of tests."""
 
 SHORT_LIVED = f"{INTERPRETING} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Of an engine that lives for some runs only: the quick compiler alone, with a cache for its code
 that does not fill within a minute."""
 
 
-def pytest_configure() -> None:
-    """End on SIGTERM as on an interrupt: fixtures stop what they started. And nothing is made in
-    the background, where it would take the time of tests."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def pytest_configure(config: pytest.Config) -> None:
+    """Make no archive in the background, where it would take the time of tests. Register what
+    ends the session and what orders its files."""
     os.environ["TIDEMARK_ENGINE_ARCHIVE"] = "false"
-    if HOMES not in os.environ:
+    if not hasattr(config, "workerinput"):
         os.environ[HOMES] = tempfile.mkdtemp(prefix="tidemark-tests-")
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    session.config.stash[STATUS] = exitstatus
+        config.pluginmanager.register(Interruption(Path(os.environ[HOMES])))
+    config.pluginmanager.register(Durations(config))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -58,24 +51,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(f"{report.nodeid}: {name}: {figure}")
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop what runs for the homes, also of workers that had no time to; after an interrupt, end
-    without Python's own farewell.
-
-    That waits for ever for a gRPC channel whose call was interrupted in a frame that pytest keeps.
-    """
-    if not hasattr(config, "workerinput"):
-        homes = Path(os.environ.pop(HOMES))
-        for home in homes.iterdir():
-            for name in ("daemon", "webserver", "watch", "kafka"):
-                spark_engine.Managed(home, name).stop()
-            spark_engine.stop(Settings(home=home))
-        shutil.rmtree(homes, ignore_errors=True)
-    if config.stash.get(STATUS, 0) == pytest.ExitCode.INTERRUPTED:
-        sys.stdout.flush()
-        os._exit(pytest.ExitCode.INTERRUPTED)
-
-
 @pytest.fixture(scope="session")
 def engine() -> Settings:
     """The settings of an engine that runs: token, port and home are its own.
@@ -83,8 +58,10 @@ def engine() -> Settings:
     With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`), started
     where it does not run and kept afterwards: for who runs a few tests again and again.
     """
-    settings, _ = kept_or_new(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
+    settings, kept = kept_or_new(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
     with pytest.MonkeyPatch.context() as patch:
+        if kept:
+            patch.delenv(HOMES)
         # The engine's Python workers unpickle functions of test modules, and import these.
         paths = [str(TESTS.parent), str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
@@ -113,12 +90,14 @@ def topics() -> Iterator[Topics]:
     With `TIDEMARK_TEST_BROKER` it is the broker of that home (and of `TIDEMARK_KAFKA_PORT`),
     started where it does not run and kept afterwards.
     """
-    if kept := os.environ.get(BROKER):
-        settings = Settings(home=Path(kept))
-    else:
-        home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
-        settings = Settings(home=home, kafka_port=free_port())
-    broker.start(settings)
+    with pytest.MonkeyPatch.context() as patch:
+        if kept := os.environ.get(BROKER):
+            settings = Settings(home=Path(kept))
+            patch.delenv(HOMES)
+        else:
+            home = Path(tempfile.mkdtemp(dir=os.environ[HOMES]))
+            settings = Settings(home=home, kafka_port=free_port())
+        broker.start(settings)
     yield Topics(broker.address(settings), settings.home / "kafka" / "data")
     if not kept:
         broker.process(settings).stop()

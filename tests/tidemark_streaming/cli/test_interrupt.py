@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import handlers_kept
 from landing import SOURCE, feed, land_some
 from support import PER_MINUTE
 from tidemark.base.settings import Settings
@@ -26,12 +27,9 @@ COUNTED = replace(PER_MINUTE, source=SOURCE, aggregates={"n": agg.count()})
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """What signals do is afterwards as it was."""
-    numbers = (signal.SIGTERM, signal.SIGALRM, signal.SIGINT)
-    before = [signal.getsignal(number) for number in numbers]
-    until_terminated()
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+    with handlers_kept():
+        until_terminated()
+        yield
 
 
 @pytest.mark.usefixtures("interruptible")

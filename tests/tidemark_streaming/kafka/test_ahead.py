@@ -7,6 +7,8 @@ from threading import Event, Lock, Timer, current_thread, get_ident, main_thread
 
 import pytest
 
+from commands import handlers_kept
+from interruption import signals_expected
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaFeed
@@ -79,9 +81,9 @@ def test_what_fails_does_so_when_it_is_asked_for() -> None:
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """SIGINT interrupts; processes that run tests side by side are told to ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    with handlers_kept(), signals_expected():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
 
 
 @pytest.mark.usefixtures("interruptible")

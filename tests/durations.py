@@ -1,0 +1,65 @@
+"""The order of the files: those that took longest in earlier runs come first, so that no worker
+starts a long one when the others have nothing left to do."""
+
+from collections import defaultdict
+
+import pytest
+
+_KEY = "tidemark/durations"
+
+
+class Durations:
+    """A pytest plugin of the controller, which keeps seconds by test over runs, and of workers,
+    which order their files by them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._is_worker = hasattr(config, "workerinput")
+        self._measured: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the seconds of a set-up, a test or a tear-down."""
+        self._measured[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """Keep the seconds of the tests that ran, and of others whose file still exists."""
+        if not self._is_worker and self._measured:
+            kept = {**self._known(), **self._measured}
+            root = self._config.rootpath
+            there = {file: (root / file).exists() for file in map(file_of, kept)}
+            self._cache().set(_KEY, {test: kept[test] for test in kept if there[file_of(test)]})
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Order the files of a worker: new ones first, as they may take long."""
+        if self._is_worker:
+            in_order = longest_first([item.nodeid for item in items], self._known())
+            place = {file: n for n, file in enumerate(in_order)}
+            items.sort(key=lambda item: place[file_of(item.nodeid)])
+
+    def _known(self) -> dict[str, float]:
+        return self._cache().get(_KEY, {})
+
+    def _cache(self) -> pytest.Cache:
+        cache = self._config.cache
+        assert cache is not None
+        return cache
+
+
+def file_of(test: str) -> str:
+    """The path in a test's id."""
+    return test.partition("::")[0]
+
+
+def longest_first(tests: list[str], seconds: dict[str, float]) -> list[str]:
+    """The files of tests in the order in which they run.
+
+    Args:
+        seconds: of the tests that ran before.
+    """
+    files: dict[str, float] = {}
+    measured = {file_of(test) for test in seconds}
+    for test in tests:
+        file = file_of(test)
+        new = 0.0 if file in measured else float("inf")
+        files[file] = files.get(file, new) + seconds.get(test, 0.0)
+    return sorted(files, key=lambda file: -files[file])
