@@ -15,7 +15,7 @@ from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.warehouse import Warehouse
 
-# Reads 40 versions of change feeds, and takes a minute.
+# Reads the change feed through the engine after each of many runs: a minute of processor time.
 pytestmark = pytest.mark.slow
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "change_feed.md"
