@@ -27,7 +27,7 @@ from tidemark.engine.requests import fetch
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import FEW, frame
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Chunk, Decoder, Feed
+from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 
@@ -122,14 +122,14 @@ def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
         raise DataError(f"The feed of source '{feed.source.name}' decodes no dead letters.")
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
-    numbered = numbered.append_column("chunk", pa.array([0] * letters.num_rows, pa.int64()))
+    numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))
     rows = fetch(feed.decode(warehouse.spark, numbered)).sort_by("position")
-    rows = rows.drop_columns(["chunk", "position", "read_from", "correlation_id"])
+    rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
     for name in ("arrival", "position", "read_from", "correlation_id"):
         rows = rows.append_column(name, letters[name])
-    found = zip(places(rows), rows["dead_letter"].to_pylist(), strict=True)
+    found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
     refused = {place: letter["reason"] for place, letter in found if letter is not None}
-    fit = rows.filter(ds.field("dead_letter").is_null()).drop_columns(["dead_letter"])
+    fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
     commits = list(ingest(warehouse, _Mended(feed.source, fit)))
     arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
     return Outcome(arrivals, sum(a.rows for a in arrivals), refused)
@@ -158,7 +158,7 @@ class _Mended:
         rows = self.rows.filter(wanted)
         chunk, position = zip(*(which[place] for place in places(rows)), strict=True)
         rows = rows.drop_columns(["arrival", "position"])
-        rows = rows.append_column("chunk", pa.array(chunk, pa.int64()))
+        rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
         return frame(spark, rows.append_column("position", pa.array(position, pa.int64())))
 
     def explain(self, error: PySparkException) -> DataError | None:

@@ -17,14 +17,19 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
+from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
+from tidemark.store.dead_letters import DEAD
 from tidemark.store.rows import Rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "BYTES",
+    "CHUNK",
+    "DEAD",
     "Ahead",
     "Arrival",
     "Chunk",
@@ -36,6 +41,12 @@ __all__ = [
     "Player",
     "Span",
 ]
+
+CHUNK = helper("chunk")
+"""The column of a feed's rows with the index of their chunk."""
+
+BYTES = helper("bytes")
+"""The column of a feed's rows with the size of each."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +91,15 @@ class Feed(Protocol):
 
         A feed whose `protects` is not true brings in no source with protected columns.
 
-        Beside the source's columns: `chunk` BIGINT, index in `chunks`; `position` BIGINT, from 0
-        on in each chunk and growing, the same whenever it is read; `read_from` STRING. Where some
-        may not fit the source's columns, which are null then, `dead_letter`, as the function of
-        that name makes it. Where the feed knows them, `correlation_id` STRING, null for that of
-        the log's own making, and `bytes` BIGINT, what is added to the sizes that `chunks` tell.
+        The columns are those of the source and:
+
+        - `CHUNK` BIGINT, the index in `chunks`;
+        - `position` BIGINT, from 0 on in each chunk and growing, the same whenever it is read;
+        - `read_from` STRING;
+        - `DEAD`, as the function `dead_letter` makes it, if some rows may not fit the source's
+          columns, which are null then;
+        - `correlation_id` STRING, if the feed knows it; null lets the log make one;
+        - `BYTES` BIGINT, if the feed knows it: added to the sizes of `chunks`.
         """
         ...
 
@@ -110,7 +125,7 @@ class Decoder(Protocol):
         """The rows of dead letters, which may have been mended, as `read` gives them.
 
         Args:
-            letters: as their table has them, and `chunk`, in each of which `position` counts anew.
+            letters: as their table has them, and `CHUNK`, in each of which `position` counts anew.
         """
         ...
 

@@ -12,14 +12,24 @@ from pyspark.sql import DataFrame
 
 from tidemark.base.errors import DefinitionError
 from tidemark.compute.protect import protect
+from tidemark.define.helper_columns import helper
 from tidemark.define.protection import HEADERS, Drop, Tokenise
 from tidemark.define.source import Source
 from tidemark.engine.requests import fetch
 from tidemark.store.dead_letters import DEAD
 from tidemark.store.rows import compute as pc
+from tidemark_streaming.feed import CHUNK
 
-ORDER = ("chunk", "block", "row")
-"""Which file, where the part of it begins that was read at once, and the row's number there."""
+FILE = helper("file")
+"""The name of the file from which a row comes."""
+
+BLOCK = helper("block")
+"""Where the part of the file begins that was read at once."""
+
+ROW = helper("row")
+"""The row's number in that part."""
+
+_ORDER = (CHUNK, BLOCK, ROW)
 
 
 def guarded(rows: DataFrame, source: Source) -> pa.Table:
@@ -29,20 +39,20 @@ def guarded(rows: DataFrame, source: Source) -> pa.Table:
     protected.
 
     Args:
-        rows: as a feed reads them, with `block` and `row` instead of `position` and `read_from`,
-            and the name of their `file`.
+        rows: as a feed reads them, with `FILE`, `BLOCK` and `ROW` instead of `position` and
+            `read_from`.
 
     Raises:
         DefinitionError: the key of tokens is not there.
         PySparkException: a file can't be read.
     """
-    found = fetch(rows).sort_by([(name, "ascending") for name in ORDER]).combine_chunks()
-    chunks = found["chunk"].to_numpy()
+    found = fetch(rows).sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
+    chunks = found[CHUNK].to_numpy()
     position = np.arange(len(chunks)) - np.searchsorted(chunks, chunks)
     told = kept(found, source)
-    told |= {"chunk": found["chunk"], "position": pa.array(position, pa.int64())}
+    told |= {CHUNK: found[CHUNK], "position": pa.array(position, pa.int64())}
     places = pc.cast(told["position"], pa.string())
-    told["read_from"] = pc.binary_join_element_wise(found["file"], places, "#")
+    told["read_from"] = pc.binary_join_element_wise(found[FILE], places, "#")
     told[DEAD] = _without_bytes(found[DEAD])
     return pa.table(told)
 

@@ -31,7 +31,7 @@ from tidemark.store.reference import current
 from tidemark.store.rows import FEW, Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.changed import ColumnChanged, check
-from tidemark_streaming.feed import Ahead, Chunk, Feed, Inlet, Noticing
+from tidemark_streaming.feed import CHUNK, Ahead, Chunk, Feed, Inlet, Noticing
 from tidemark_streaming.observed import fold, is_plain, observe
 from tidemark_streaming.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.sole import sole
@@ -338,5 +338,5 @@ def _commit(
 def _numbered(rows: Rows, first: int) -> Rows:
     """Rows with the number of their arrival, of which `first` is that of the first chunk."""
     if isinstance(rows, DataFrame):
-        return rows.withColumn("arrival", F.col("chunk") + first)
-    return rows.append_column("arrival", pa.array(rows["chunk"].to_numpy() + first, pa.int64()))
+        return rows.withColumn("arrival", F.col(CHUNK) + first)
+    return rows.append_column("arrival", pa.array(rows[CHUNK].to_numpy() + first, pa.int64()))

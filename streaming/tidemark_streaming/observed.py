@@ -11,12 +11,15 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, INFINITY, LATEST, duration
+from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import DEAD, is_dead
 from tidemark.store.rows import Rows, columns, frame
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import BYTES, CHUNK, Chunk
+
+_CLOCK = helper("clock")
 
 _MISTAKES = ("22", "42")
 """The SQL states of an expression that can't be computed from the data, or not be understood."""
@@ -76,10 +79,10 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
     times = pc.if_else(possible, times, None)
     if source.ahead is not None:
         latest = pa.array([c.arrived_at + duration(source.ahead) for c in chunks], pa.int64())
-        times = pc.if_else(pc.less_equal(times, latest.take(rows["chunk"])), times, None)
-    sizes = rows["bytes"] if "bytes" in rows.column_names else pa.nulls(len(rows), pa.int64())
+        times = pc.if_else(pc.less_equal(times, latest.take(rows[CHUNK])), times, None)
+    sizes = rows[BYTES] if BYTES in rows.column_names else pa.nulls(len(rows), pa.int64())
     part = pa.nulls(len(rows), pa.string()) if by is None else rows[by].cast(pa.string())
-    told = pa.table({"chunk": rows["chunk"], "part": part, "bytes": sizes, "time": times})
+    told = pa.table({"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times})
     parts = told.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
     found = dict[int, Facts]()
     for n in {each["chunk"] for each in parts}:
@@ -106,16 +109,16 @@ def _by_engine(
     clock = F.lit(None).cast("bigint")
     if source.ahead is not None:
         clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
-        known = rows.sparkSession.createDataFrame(clocks, "chunk INT, _clock BIGINT")
-        rows, clock = rows.join(F.broadcast(known), "chunk"), F.col("_clock")
+        known = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
+        rows, clock = rows.join(F.broadcast(known), CHUNK), F.col(_CLOCK)
     # What is not believed says nothing of how far the source is.
     rows = rows.withColumn(source.event_time, source.happened(clock))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
     reason = F.col(f"{DEAD}.reason") if DEAD in given else F.lit(None).cast("string")
-    facts = rows.groupBy("chunk", is_dead(given).alias("dead"), *parts).agg(
+    facts = rows.groupBy(F.col(CHUNK).alias("chunk"), is_dead(given).alias("dead"), *parts).agg(
         F.count("*").alias("rows"),
-        F.coalesce(F.sum("bytes" if "bytes" in given else F.lit(0)), F.lit(0)).alias("bytes"),
+        F.coalesce(F.sum(BYTES if BYTES in given else F.lit(0)), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),

@@ -104,6 +104,8 @@ def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
         ({"ts": "string"}, "ts", "'ts' is a string; it must be a timestamp"),
         ({"ts": "timestamp", "arrival": "int"}, "ts", "'arrival' is reserved for the facts"),
         ({"ts": "timestamp", "a`b": "int"}, "ts", "no column can be called 'a`b'.* no backtick"),
+        ({"ts": "timestamp", "_Tidemark_x": "int"}, "ts", "'_Tidemark_x' begins with '_tidemark_'"),
+        ({"ts": "timestamp", "id": "int", "ID": "int"}, "ts", "'id' and 'ID' differ only in case"),
     ],
 )
 def test_a_source_with_columns_that_can_not_be(

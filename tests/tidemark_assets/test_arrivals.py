@@ -27,6 +27,7 @@ from tidemark_assets import arrivals, attempts
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
+from tidemark_streaming.files.folder import files
 from tidemark_streaming.standstill import kept
 from topics import CLICKS, Topics, clicks
 
@@ -200,8 +201,7 @@ def test_a_file_that_lands_launches_an_ingest(
     assert isinstance(request, dg.RunRequest)
     assert "2.csv" in (request.run_key or "")
 
-    size = (folder / "1.csv").stat().st_size
-    known = [json.dumps({"file": f"{n}.csv", "bytes": size}) for n in (1, 2)]
+    known = [json.dumps(file.position) for file in files(folder)]
     arrive(settings, "sensors", 0, 1, positions=known)
     assert ticks.skipped() == "Nothing new has landed for 'sensors'."
 
@@ -301,9 +301,8 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
     (folder / "1.csv").unlink()
     tried_once()
     # The one before those that are refused went in: that is no cause that has gone.
-    size = (folder / "2.csv").stat().st_size
+    (tried,) = (json.dumps(f.position) for f in files(folder) if f.name == "2.csv")
     land(folder, "3.csv", "at,sensor,value\n", 6)
-    tried = json.dumps({"file": "2.csv", "bytes": size})
     arrive(settings, "sensors", 0, 0, positions=[tried])
     assert "stands" in ticks.skipped()
     monkeypatch.setattr(attempts, "AGAIN", 0)

@@ -18,7 +18,7 @@ from tidemark.run import backfill, incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import CHUNK, Chunk
 from tidemark_streaming.ingest import end, ingest
 from tidemark_streaming.observed import is_plain, observe
 from tidemark_streaming.scenario.memory import MemoryFeed
@@ -70,7 +70,7 @@ def test_memory_and_the_engine_see_the_same_times(warehouse: Warehouse, ahead: s
     rows = pa.table(
         {
             "ts": pa.array(times, pa.int64()).cast(pa.timestamp("us", "UTC")),
-            "chunk": pa.array([n for n, each in enumerate(TIMES) for _ in each], pa.int32()),
+            CHUNK: pa.array([n for n, each in enumerate(TIMES) for _ in each], pa.int32()),
         }
     )
     chunks = [Chunk(str(n), T0 + n * MINUTE) for n in range(len(TIMES))]
@@ -80,7 +80,7 @@ def test_memory_and_the_engine_see_the_same_times(warehouse: Warehouse, ahead: s
     newest = [T0, T0 + MINUTE, T0 + 2 * MINUTE, EARLIEST]
     assert spans == [(time, time) for time in newest]
     engine = warehouse.spark.createDataFrame(
-        list(zip(times, rows["chunk"].to_pylist(), strict=True)), "t BIGINT, chunk INT"
+        list(zip(times, rows[CHUNK].to_pylist(), strict=True)), f"t BIGINT, {CHUNK} INT"
     )
-    engine = engine.select(F.timestamp_micros("t").alias("ts"), "chunk")
+    engine = engine.select(F.timestamp_micros("t").alias("ts"), CHUNK)
     assert observe(source, engine, chunks, warehouse.spark) == found

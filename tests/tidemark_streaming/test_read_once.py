@@ -14,7 +14,7 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Chunk, Inlet
+from tidemark_streaming.feed import CHUNK, Chunk, Inlet
 from tidemark_streaming.ingest import furnish, ingest
 
 
@@ -36,7 +36,7 @@ class GrowingFeed:
         grown = spark.range(1_000).where("rand() < 0.5")
         return grown.select(
             *(F.lit(None).cast(kind).alias(name) for name, kind in self.source.columns.items()),
-            F.lit(0).cast("bigint").alias("chunk"),
+            F.lit(0).cast("bigint").alias(CHUNK),
             F.col("id").alias("position"),
             F.lit("growing").alias("read_from"),
         )

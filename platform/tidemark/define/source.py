@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, LATEST, duration
+from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.protection import Protection
 from tidemark.define.watermarks import Watermark
 
@@ -109,7 +110,19 @@ class Source:
                     f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
                     f"({', '.join(reserved)}); rename it."
                 )
+        folded = [c.lower() for c in self.columns]
         for column in self.columns:
+            if is_helper(column):
+                raise DefinitionError(
+                    f"Source '{self.name}': the column name '{column}' begins with '{PREFIX}', as "
+                    "those of Tidemark's helper columns do; choose another name."
+                )
+            if folded.count(column.lower()) > 1:
+                twins = [c for c in self.columns if c.lower() == column.lower()]
+                raise DefinitionError(
+                    f"Source '{self.name}': the columns {' and '.join(map(repr, twins))} differ "
+                    "only in case, which the engine ignores; give one of them another name."
+                )
             # The engine is told of columns by their names in such quotes.
             if "`" in column or not column:
                 raise DefinitionError(

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.define.helper_columns import helper
 from tidemark.store.rows import Rows
 
 _TOLD = {
@@ -39,7 +40,7 @@ DEAD_LETTER_COLUMNS = {
 be kept. What follows is what a broker says of a record, null where there was none.
 """
 
-DEAD = "dead_letter"
+DEAD = helper("dead_letter")
 """The column of a feed's rows that is null where a row fits the source's columns."""
 
 _FITS = f"{DEAD} IS NULL"

@@ -20,8 +20,18 @@ from tidemark.store.arrival import Arrival
 from tidemark.store.committers import listed
 from tidemark.store.rows import FEW, INSTANT, Rows, frame, spark_schema
 from tidemark_streaming.accepted import Acceptance, recorded
-from tidemark_streaming.delta.versions import Commit, Of, Piece, commit, frame_of, rows_of
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.delta.versions import (
+    COMMITTED_AT,
+    POSITION,
+    VERSION,
+    Commit,
+    Of,
+    Piece,
+    commit,
+    frame_of,
+    rows_of,
+)
+from tidemark_streaming.feed import CHUNK, Chunk
 from tidemark_streaming.guarded import check, kept
 
 CHANGE = {
@@ -164,7 +174,7 @@ class DeltaFeed:
                 else self._added(table, version, whole=whole)
             )
             found.append(
-                rows.append_column("chunk", pa.array([number] * len(rows), pa.int64()))
+                rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
                 .append_column("position", pa.array(range(len(rows)), pa.int64()))
                 .append_column("read_from", _places(version, len(rows)))
             )
@@ -194,14 +204,14 @@ class DeltaFeed:
         rows = frame_of(spark, table, pieces)
         own = {
             "_change_type": F.lit("insert"),
-            "_commit_version": F.col("version"),
-            "_commit_timestamp": F.col("committed_at"),
+            "_commit_version": F.col(VERSION),
+            "_commit_timestamp": F.col(COMMITTED_AT),
         }
         return rows.select(
             *(own.get(n, F.col(f"`{n}`")).alias(n) for n in self.source.columns),
-            "chunk",
-            "position",
-            F.concat_ws("#", "version", "position").alias("read_from"),
+            CHUNK,
+            F.col(POSITION).alias("position"),
+            F.concat_ws("#", VERSION, POSITION).alias("read_from"),
         )
 
     def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:

@@ -19,12 +19,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemark.define.helper_columns import helper
 from tidemark.store.committers import statistics
 from tidemark.store.committers.staged import file_system
 from tidemark.store.rows import arrow_schema, spark_schema
+from tidemark_streaming.feed import CHUNK
 
-_PATH, _ROW, _VALUE = "_path", "_row", "_value "
-_LISTED = f"{_PATH} STRING, _chunk BIGINT, _first BIGINT, _version BIGINT, _at BIGINT"
+POSITION = helper("position")
+"""The place of a row in its chunk."""
+
+VERSION = helper("version")
+"""The version with which a row came."""
+
+COMMITTED_AT = helper("committed_at")
+"""When that version was committed."""
+
+_PATH, _ROW, _FIRST, _AT, _VALUE = map(helper, ("path", "row", "first", "at", "value "))
+_LISTED = f"{_PATH} STRING, {CHUNK} BIGINT, {_FIRST} BIGINT, {VERSION} BIGINT, {_AT} BIGINT"
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
@@ -122,8 +133,8 @@ def rows_of(table: DeltaTable, files: Sequence[File]) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece]) -> DataFrame:
-    """The rows of files, with the columns that the table has now, for the engine; with `chunk`,
-    `position`, `version` and `committed_at`.
+    """Return the rows of files, with the columns that the table has now, for the engine; with
+    `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
 
     Args:
         pieces: the files, one or more; of a table that the engine sees under the same path.
@@ -155,10 +166,10 @@ def frame_of(spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece]) ->
             else F.col(f"`{f.name}`")
             for f in schema
         ),
-        F.coalesce(F.col("_chunk"), lost).alias("chunk"),
-        (F.col("_first") + F.col(_ROW)).alias("position"),
-        F.col("_version").alias("version"),
-        F.timestamp_micros("_at").alias("committed_at"),
+        F.coalesce(F.col(CHUNK), lost).alias(CHUNK),
+        (F.col(_FIRST) + F.col(_ROW)).alias(POSITION),
+        VERSION,
+        F.timestamp_micros(_AT).alias(COMMITTED_AT),
     )
 
 

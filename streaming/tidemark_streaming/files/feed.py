@@ -1,10 +1,13 @@
 """Files as a way in: each that lands in a folder becomes an arrival."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -16,9 +19,9 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import dead_letter
 from tidemark.store.rows import Rows, frame
-from tidemark_streaming.feed import Chunk
-from tidemark_streaming.files import reading
-from tidemark_streaming.guarded import check, guarded
+from tidemark_streaming.feed import CHUNK, DEAD, Chunk
+from tidemark_streaming.files import folder, reading
+from tidemark_streaming.guarded import BLOCK, FILE, ROW, check, guarded
 from tidemark_streaming.payloads.text import Text
 
 
@@ -26,12 +29,13 @@ from tidemark_streaming.payloads.text import Text
 class FileFeed:
     """Files that land in a folder: each is one arrival.
 
-    They arrive in the order of (modification time, name); an arrival's processing time is the
-    file's modification time, or that of the arrival before where that is later. Each file is read
-    once, recognised by its name, so one that turns up with an old modification time is not missed:
-    it is the next arrival. A file is written under a name that begins with `.` or `_` and renamed
-    when it is complete: such names, and sub-folders, are left alone. What has been ingested must
-    not change; a file that has grown since is refused, because its new rows would be lost.
+    Files in sub-folders are read too. Files arrive in the order of (modification time, name). An
+    arrival's processing time is the file's modification time, or that of the previous arrival if
+    that is later. Each file is read once, so a new file with an old modification time is not
+    missed: it is the next arrival. Write a file under a name that begins with `.` or `_`, and
+    rename it when it is complete: such files and folders are skipped. A file that has been ingested
+    must not change: one with another size or content is refused, because its new rows would be
+    lost.
 
     A row that can't be parsed is a dead letter. An empty file is a heartbeat. What the source
     protects is protected in the memory of this process, where a commit's rows are once.
@@ -60,39 +64,46 @@ class FileFeed:
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         positions = (json.loads(arrival.position) for arrival in timeline)
-        # A source may have come from elsewhere before.
-        done = {p["file"]: p["bytes"] for p in positions if "file" in p}
+        # Earlier arrivals of the source may have come from another connector.
+        done = {p["file"]: p for p in positions if "file" in p}
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
-        for modified, name, size in self._files():
-            if name in done:
-                self._check_unchanged(name, size, done[name])
-                continue
-            clock = modified if clock is None else max(clock, modified)
-            chunks.append(Chunk(json.dumps({"file": name, "bytes": size}), clock, size))
+        with self._explained():
+            for file in folder.files(self.path):
+                # A file that is renamed or deleted just now is not there.
+                with suppress(FileNotFoundError):
+                    if file.name in done:
+                        self._check_unchanged(file, done[file.name])
+                        continue
+                    modified = file.modified // 1000
+                    later = modified if clock is None else max(clock, modified)
+                    chunks.append(Chunk(json.dumps(file.position), later, file.size))
+                    clock = later
         return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
         names = [json.loads(c.position)["file"] for c in chunks]
         # Beyond this number of paths the engine lists them by a job, ten times as slow for files.
         spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
-        files = [self.path / name for name in names]
+        # The engine removes `..` from paths, and rows are matched to files by their paths.
+        root = self.path.resolve()
+        files = [root / name for name in names]
         if self.format == "parquet":
             rows = reading.parquet(spark, files, self.source, self.options)
         else:
             rows = reading.text(spark, files, self.source, self._format)
-        index = spark.createDataFrame(list(enumerate(names)), "chunk BIGINT, file STRING")
+        rows = reading.placed(rows, files, names)
         if self.source.protect:
-            return guarded(rows.join(F.broadcast(index), "file"), self.source)
-        order = Window.partitionBy("file").orderBy("block", "row")
-        place = F.col("row") if self.format == "parquet" else F.row_number().over(order) - 1
+            return guarded(rows, self.source)
+        order = Window.partitionBy(CHUNK).orderBy(BLOCK, ROW)
+        place = F.col(ROW) if self.format == "parquet" else F.row_number().over(order) - 1
         rows = rows.withColumn("position", place.cast("bigint"))
-        return rows.join(F.broadcast(index), "file").select(
+        return rows.select(
             *(F.col(f"`{c}`") for c in self.source.columns),
-            "chunk",
+            CHUNK,
             "position",
-            F.concat_ws("#", "file", "position").alias("read_from"),
-            "dead_letter",
+            F.concat_ws("#", FILE, "position").alias("read_from"),
+            DEAD,
         )
 
     def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
@@ -109,7 +120,7 @@ class FileFeed:
         rows = self._format.decode(frame(spark, letters), F.col("bytes").cast("string"))
         return rows.select(
             *(F.when(F.isnull("reason"), F.col(f"event.`{c}`")).alias(c) for c in self._columns),
-            "chunk",
+            CHUNK,
             "position",
             "read_from",
             "correlation_id",
@@ -122,6 +133,8 @@ class FileFeed:
         if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
             return None
         path = (error.getMessageParameters() or {}).get("path", str(self.path))
+        path = re.sub("^file:/+", "/", path)
+        path = unquote(path) if condition.startswith("FAILED") else path
         reason = f"it is damaged, or no {self.format}"
         if "CSV header" in str(error):
             reason = f"its header must name the columns {', '.join(self.source.columns)}"
@@ -131,14 +144,15 @@ class FileFeed:
         elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
             reason = "it is not there, or the engine can't see it"
         return DataError(
-            f"File '{path.removeprefix('file://')}' of source '{self.source.name}' can't be read: "
+            f"File '{path}' of source '{self.source.name}' can't be read: "
             f"{reason}; mend it or move it out of the folder."
         )
 
-    def _files(self) -> list[tuple[int, str, int]]:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn errors of the file system into a message."""
         try:
-            files = [p for p in self.path.iterdir() if not p.name.startswith((".", "_"))]
-            facts = [(p, p.stat()) for p in files if p.is_file()]
+            yield
         except FileNotFoundError:
             raise DataError(
                 f"Nothing has ever landed for '{self.source.name}': there is no folder "
@@ -146,16 +160,17 @@ class FileFeed:
             ) from None
         except OSError as error:
             raise DataError(
-                f"Folder '{self.path}' of source '{self.source.name}' can't be read: "
+                f"'{error.filename or self.path}' of source '{self.source.name}' can't be read: "
                 f"{(error.strerror or str(error)).lower()}."
             ) from error
-        return sorted((s.st_mtime_ns // 1000, p.name, s.st_size) for p, s in facts)
 
-    def _check_unchanged(self, name: str, size: int, before: int) -> None:
-        if size != before:
+    def _check_unchanged(self, file: folder.File, before: Mapping[str, Any]) -> None:
+        if file.has_changed(before):
+            sizes = f"{before['bytes']} bytes then, {file.size} now"
+            how = sizes if file.size != before["bytes"] else f"{file.size} bytes, other content"
             raise DataError(
-                f"File '{self.path / name}' of source '{self.source.name}' has changed since it "
-                f"was ingested ({before} bytes then, {size} now): put new rows in a new file."
+                f"File '{file.path}' of source '{self.source.name}' has changed since it was "
+                f"ingested ({how}): put new rows in a new file."
             )
 
     @property

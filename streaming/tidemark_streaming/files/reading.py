@@ -1,26 +1,40 @@
 """The rows of files, as the engine reads them, each with its place."""
 
 import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.define.helper_columns import helper
 from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
+from tidemark_streaming.feed import CHUNK
+from tidemark_streaming.guarded import BLOCK, FILE, ROW
 from tidemark_streaming.payloads.text import CORRUPT, Text
+
+PATH = helper("path")
+"""The absolute path of the file from which a row comes."""
+
+_PLAIN = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+}
+"""The usual implementation looks for a file of checksums next to each, and can't name the one of a
+file whose name has a colon."""
 
 
 def text(spark: SparkSession, files: Sequence[Path], source: Source, form: Text) -> DataFrame:
-    """The rows of files of text: the source's columns, `dead_letter`, and their place: `file`,
-    `block` and `row`."""
+    """Return the rows of files of text: the source's columns, `DEAD`, `PATH`, `BLOCK` and `ROW`."""
     widths: dict[int, list[str]] = {}
     for file in files:
-        widths.setdefault(_width(file, source, form), []).append(_literal(file.absolute()))
+        widths.setdefault(_width(file, source, form), []).append(_literal(file))
     read = [_of_width(spark, paths, w, source, form) for w, paths in sorted(widths.items())]
     return reduce(DataFrame.unionByName, read)
 
@@ -32,16 +46,28 @@ def parquet(
     options: Mapping[str, str | bool],
 ) -> DataFrame:
     """The same, of files of Parquet: none of their rows is a dead letter."""
-    paths = [_literal(file.absolute()) for file in files]
+    paths = [_literal(file) for file in files]
     schema = ", ".join(f"`{n}` {t}" for n, t in source.columns.items())
-    rows = spark.read.format("parquet").schema(schema).options(**options).load(paths)
+    rows = spark.read.format("parquet").schema(schema).options(**options, **_PLAIN).load(paths)
+    place = rows.metadataColumn("_metadata")
     return rows.select(
         *(F.col(f"`{c}`") for c in source.columns),
         dead_letter(F.lit(None).cast("string"), F.lit(None)),
-        _file().alias("file"),
-        F.lit(0).alias("block"),
-        F.col("_metadata.row_index").alias("row"),
+        _path(place).alias(PATH),
+        F.lit(0).alias(BLOCK),
+        place["row_index"].alias(ROW),
     )
+
+
+def placed(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> DataFrame:
+    """Return the rows with `CHUNK`, the index of their file, and `FILE`, its name, instead of
+    `PATH`."""
+    told = [(n, str(p), name) for n, (p, name) in enumerate(zip(files, names, strict=True))]
+    kinds = f"{CHUNK} BIGINT, {PATH} STRING, {FILE} STRING"
+    index = rows.sparkSession.createDataFrame(told, kinds)
+    rows = rows.join(F.broadcast(index), PATH, "left")
+    lost = F.raise_error(F.concat(F.lit("The engine has another name for "), PATH))
+    return rows.withColumn(CHUNK, F.coalesce(CHUNK, lost)).drop(PATH)
 
 
 def _width(path: Path, source: Source, form: Text) -> int:
@@ -51,10 +77,13 @@ def _width(path: Path, source: Source, form: Text) -> int:
     if form.format != "csv" or form.told.get("header") != "true":
         return len(columns)
     try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        with (
+            pa.input_stream(str(path), "detect") as content,
+            io.TextIOWrapper(content, "utf-8-sig", "replace", newline="") as file,
+        ):
             sign = form.told.get("sep") or form.told.get("delimiter") or ","
             head = next(csv.reader(file, delimiter=sign[:1]), [])
-    except (OSError, csv.Error):
+    except (OSError, csv.Error, pa.ArrowException):
         # The engine says what is wrong with it.
         return len(columns)
     told = [n.strip().lower() for n in head]
@@ -68,34 +97,37 @@ def _of_width(
     """Files of text that have the first `width` columns; the others are null."""
     there = dict(list(source.columns.items())[:width])
     columns, form = list(there), replace(form, columns=there)
-    reader = spark.read.format(form.format).schema(form.schema).options(**form.told)
+    reader = spark.read.format(form.format).schema(form.schema).options(**form.told, **_PLAIN)
     # The parser looks only at the columns that a query needs, and finds only those malformed:
     # this condition, true of every row, makes it need them all.
     text = [F.col(f"`{c}`").cast("string") for c in columns]
     corrupt = F.when(F.length(F.concat_ws("", *text)) >= 0, F.col(CORRUPT))
-    rows = reader.load(paths).select(
+    rows = reader.load(paths)
+    place = rows.metadataColumn("_metadata")
+    rows = rows.select(
         *(F.col(f"`{c}`") for c in columns),
         corrupt.alias(CORRUPT),
-        _file().alias("file"),
-        F.col("_metadata.file_block_start").alias("block"),
-        F.monotonically_increasing_id().alias("row"),
+        _path(place).alias(PATH),
+        place["file_block_start"].alias(BLOCK),
+        F.monotonically_increasing_id().alias(ROW),
     )
     lacking = list(source.columns.items())[width:]
     return rows.select(
         *(F.when(F.isnull(CORRUPT), F.col(f"`{c}`")).alias(c) for c in columns),
         *(F.lit(None).cast(kind).alias(name) for name, kind in lacking),
         dead_letter(form.reason(), F.encode(CORRUPT, "UTF-8")),
-        "file",
-        "block",
-        "row",
+        PATH,
+        BLOCK,
+        ROW,
     )
 
 
-def _file() -> Column:
-    # The engine gives the name percent-encoded, where a plus is a plus.
-    return F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
+def _path(place: Column) -> Column:
+    # The engine gives the path as a URI, percent-encoded, where a plus is a plus.
+    path = F.url_decode(F.replace(place["file_path"], F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(path, "^file:/+", "/")
 
 
 def _literal(path: Path) -> str:
-    """A path in which the engine finds no wildcards."""
+    """Return a path in which the engine finds no wildcards."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))

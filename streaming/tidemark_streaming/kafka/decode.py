@@ -10,6 +10,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop, Tokenise
 from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
+from tidemark_streaming.feed import BYTES, CHUNK
 from tidemark_streaming.payloads import InMemory, Payload
 from tidemark_streaming.payloads.payload import decoded as decoded_here
 
@@ -96,11 +97,11 @@ def decoded(
             F.when(F.isnull("reason"), column(n, t, source)).alias(n)
             for n, t in source.columns.items()
         ),
-        "chunk",
+        F.col("chunk").alias(CHUNK),
         "position",
         place.alias("read_from"),
         F.coalesce(header(correlation), place).alias("correlation_id"),
-        _sizes(records.column_names).alias("bytes"),
+        _sizes(records.column_names).alias(BYTES),
         dead_letter(F.col("reason"), content, **{c: F.col(c) for c in kept}),
     )
 

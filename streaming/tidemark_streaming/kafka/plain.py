@@ -12,6 +12,7 @@ import pyarrow as pa
 from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.rows import compute as pc
+from tidemark_streaming.feed import BYTES, CHUNK
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.payloads.plain import parsed
 
@@ -35,8 +36,8 @@ def decoded(records: pa.Table, source: Source, correlation: str | None) -> pa.Ta
             events[name] = pa.chunked_array([pa.nulls(len(records), events[name].type)])
     place = _joined(records, "topic", "partition", "offset")
     rows = {name: told.get(name, events.get(name)) for name in source.columns}
-    rows |= {name: records[name] for name in ("chunk", "position")}
-    return pa.table({**rows, "read_from": place, CORRELATION: place, "bytes": _sizes(records)})
+    rows |= {CHUNK: records["chunk"], "position": records["position"]}
+    return pa.table({**rows, "read_from": place, CORRELATION: place, BYTES: _sizes(records)})
 
 
 def _told(records: pa.Table, source: Source) -> Mapping[str, Any] | None:

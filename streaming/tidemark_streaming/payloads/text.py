@@ -8,9 +8,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.define.helper_columns import helper
 from tidemark_streaming.payloads.payload import given
 
-CORRUPT = "_corrupt"
+CORRUPT = helper("corrupt")
 """The column with the text that does not fit."""
 
 
@@ -30,7 +31,7 @@ class Text:
 
     @property
     def schema(self) -> str:
-        """The columns, and `_corrupt`: the text where it does not fit them, else null."""
+        """The columns, and `CORRUPT`: the text where it does not fit them, else null."""
         return _ddl({**self.columns, CORRUPT: "STRING"})
 
     @property
@@ -51,7 +52,7 @@ class Text:
         """Why a text does not fit the columns, in a sentence; null without a text.
 
         Args:
-            corrupt: the text; by default the column `_corrupt`.
+            corrupt: the text; by default the column `CORRUPT`.
             within: where the columns are that were parsed: null is what does not fit.
         """
         text = F.col(CORRUPT) if corrupt is None else corrupt

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import CHUNK, Chunk
 from tidemark_streaming.scenario.parse import ScenarioArrival
 
-_PLACE = {"chunk": "BIGINT", "position": "BIGINT"}
+_PLACE = {CHUNK: "BIGINT", "position": "BIGINT"}
 
 
 def frame(

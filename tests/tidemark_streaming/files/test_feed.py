@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -17,7 +20,7 @@ from pyspark.sql import functions as F
 from landing import HEADER, SOURCE, T0, feed, land
 from tidemark.base.errors import DataError
 from tidemark.store.arrival import Arrival
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import CHUNK, DEAD, Chunk
 from tidemark_streaming.files import FileFeed
 
 MICROS = 1_000_000
@@ -36,10 +39,10 @@ def done(chunks: Sequence[Chunk]) -> list[Arrival]:
 
 def read(spark: SparkSession, source_feed: FileFeed) -> list[tuple[Any, ...]]:
     """All rows; where one is a dead letter, with its text."""
-    rows = source_feed.read(spark, source_feed.pending([])).orderBy("chunk", "position")
+    rows = source_feed.read(spark, source_feed.pending([])).orderBy(CHUNK, "position")
     seconds = (F.unix_micros("at") / MICROS).cast("bigint")
-    text = F.col("dead_letter.bytes").cast("string")
-    columns = ("sensor", "value", "chunk", "position", "read_from", text)
+    text = F.col(f"{DEAD}.bytes").cast("string")
+    columns = ("sensor", "value", CHUNK, "position", "read_from", text)
     return [tuple(r) for r in rows.select(seconds, *columns).collect()]
 
 
@@ -61,11 +64,45 @@ def test_a_file_is_read_once_and_an_older_one_that_turns_up_is_next(tmp_path: Pa
     assert later[0].arrived_at == first[0].arrived_at
 
 
-def test_files_being_written_and_folders_are_left_alone(tmp_path: Path) -> None:
-    for name in (".a.csv", "_b.csv"):
-        land(tmp_path, name, HEADER, 1)
-    (tmp_path / "folder").mkdir()
+def test_hidden_files_and_folders_are_skipped(tmp_path: Path) -> None:
+    for name in (".a.csv", "_b.csv", "_temporary/c.csv", ".folder/d.csv"):
+        land((tmp_path / name).parent, Path(name).name, HEADER, 1)
     assert feed(tmp_path).pending([]) == []
+
+
+def test_files_in_sub_folders_are_read(tmp_path: Path) -> None:
+    for name, seconds in (("2026/01/a.csv", 3), ("2026/a.csv", 2), ("a.csv", 1)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        land((tmp_path / name).parent, "a.csv", HEADER, seconds)
+    chunks = feed(tmp_path).pending([])
+    assert names(chunks) == ["a.csv", "2026/a.csv", "2026/01/a.csv"]
+    assert feed(tmp_path).pending(done(chunks)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [(b"caf\xe9.csv", "not UTF-8"), (b"a:[b].csv", r"colon and one of")]
+)
+def test_a_name_that_the_engine_cannot_open_is_refused(
+    tmp_path: Path, name: bytes, why: str
+) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text(HEADER)
+    with pytest.raises(DataError, match=rf"can't open file '{tmp_path}/.*\.csv': .*{why}.*Rename"):
+        feed(tmp_path).pending([])
+
+
+@pytest.mark.parametrize("seconds", [9, 10, 11])
+@pytest.mark.parametrize("row", ["2023-11-14,a,1", "2023-11-14,a,2", "2023-11-14,a,11"])
+def test_a_file_is_recognized_by_its_content(tmp_path: Path, seconds: int, row: str) -> None:
+    """A file that only has another modification time has not changed."""
+    land(tmp_path, "a.csv", f"{HEADER}2023-11-14,a,1\n", 10)
+    before = done(feed(tmp_path).pending([]))
+    (tmp_path / "a.csv").unlink()
+    land(tmp_path, "a.csv", f"{HEADER}{row}\n", seconds + 0.5)
+    if row.endswith(",1"):
+        assert feed(tmp_path).pending(before) == []
+    else:
+        with pytest.raises(DataError, match=r"a\.csv' of source 'sensors' has changed .* new file"):
+            feed(tmp_path).pending(before)
 
 
 def test_a_file_that_grew_after_it_was_ingested_is_refused(tmp_path: Path) -> None:
@@ -218,3 +255,39 @@ def test_a_parquet_column_of_another_type_is_named(spark: SparkSession, tmp_path
     with pytest.raises(PySparkException) as caught:
         read(spark, other)
     assert "column [value]" in str(other.explain(caught.value))
+
+
+NAMES = st.lists(
+    st.text(
+        st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["Cs"])
+        | st.sampled_from(":[]{}*?\\ %+#=&;'\"\n"),
+        min_size=1,
+        max_size=20,
+    ).filter(lambda name: name[0] not in "._" and len(name.encode()) < 200),
+    min_size=1,
+    max_size=3,
+).map("/".join)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.sets(NAMES, min_size=8, max_size=8))
+@example({"a:b.csv", "a[1].csv", "x/2026-01-01T10:00.csv", "y/[b]/{c}*?.csv", "a+b %20.csv"})
+def test_any_name_works(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, names: set[str]
+) -> None:
+    folder, landed = tmp_path_factory.mktemp("names"), set[str]()
+    for name in sorted(names):
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{HEADER}2023-11-14,a,1\n")
+        except OSError:
+            # Another name has a file where this one needs a folder, or the reverse.
+            continue
+        if ":" in name and set(name) & set("{}[]*?\\"):
+            path.unlink()
+        else:
+            landed.add(name)
+    looks = replace(feed(folder), path=folder / "nothing" / "..")
+    (folder / "nothing").mkdir()
+    assert {row[5] for row in read(spark, looks)} == {f"{name}#0" for name in landed}

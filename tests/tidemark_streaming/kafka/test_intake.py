@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.requests import fetch
+from tidemark_streaming.feed import CHUNK, DEAD
 from tidemark_streaming.kafka import position, records
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decoded
@@ -41,7 +42,7 @@ TIMED = Source(
 
 
 def ordered(rows: pa.Table) -> list[dict[str, object]]:
-    by = [("chunk", "ascending"), ("position", "ascending")]
+    by = [(CHUNK, "ascending"), ("position", "ascending")]
     return rows.select(sorted(rows.column_names)).sort_by(by).to_pylist()
 
 
@@ -79,7 +80,7 @@ def test_plain_records_are_what_the_engine_makes_of_them(
     assert ("timestamp" in asked[0], "headers" in asked[0]) == (source is TIMED, False)
     pieces = [position.read(c.position) for c in chunks]
     whole = pa.concat_tables(feed._reader.read(pieces, Event()))
-    engines = fetch(decoded(spark, whole, source, Json(), None)).drop_columns(["dead_letter"])
+    engines = fetch(decoded(spark, whole, source, Json(), None)).drop_columns([DEAD])
     assert ordered(rows) == ordered(engines)
     assert len(rows) == 60
 

@@ -1,0 +1,110 @@
+"""The files in a folder and its sub-folders, and how to recognize one that has changed."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tidemark.base.errors import DataError
+
+_REMEMBERED = 1 << 16
+_WILDCARDS = re.compile(r"[{}\[\]*?\\]")
+
+
+@dataclass(frozen=True, order=True)
+class File:
+    """A file, ordered by modification time, then by name.
+
+    Args:
+        modified: the modification time, in nanoseconds.
+        name: the path below the folder, with `/` between its parts.
+        size: the size in bytes.
+        folder: the folder that was listed.
+    """
+
+    modified: int
+    name: str
+    size: int
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
+
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of the content."""
+        return _checksum(self.path, self.modified, self.size)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Everything by which `has_changed` recognizes the file later."""
+        return {
+            "file": self.name,
+            "bytes": self.size,
+            "modified": self.modified,
+            "sha256": self.checksum,
+        }
+
+    def has_changed(self, position: Mapping[str, Any]) -> bool:
+        """Return whether the content differs from the one that `position` describes.
+
+        The content is read only if the size is the same and the modification time is not.
+        """
+        if self.size != position["bytes"]:
+            return True
+        return self.modified != position["modified"] and self.checksum != position["sha256"]
+
+
+def files(folder: Path) -> list[File]:
+    """List the files of a folder and its sub-folders, in the order in which they arrive.
+
+    Files and sub-folders whose names begin with `.` or `_` are left out.
+
+    Raises:
+        OSError: the folder does not exist or can't be read.
+        DataError: a name that the engine can't open.
+    """
+    with os.scandir(folder) as entries:
+        return sorted(_files(folder, "", entries))
+
+
+def _files(folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]]) -> Iterator[File]:
+    for entry in entries:
+        name = f"{prefix}{entry.name}"
+        if entry.name.startswith((".", "_")):
+            continue
+        # What was renamed or deleted since its folder was listed is not there.
+        with suppress(FileNotFoundError):
+            if entry.is_dir():
+                with os.scandir(entry.path) as below:
+                    yield from _files(folder, f"{name}/", below)
+            elif entry.is_file():
+                _check_name(folder, name)
+                facts = entry.stat()
+                yield File(facts.st_mtime_ns, name, facts.st_size, folder)
+
+
+def _check_name(folder: Path, name: str) -> None:
+    """Refuse names that the engine can't open: those that are not UTF-8, and those that have a
+    colon and a wildcard, which is escaped for the engine."""
+    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    path = f"{folder}/{shown}"
+    if shown != name:
+        why = "its name is not UTF-8"
+    elif ":" in path and _WILDCARDS.search(path):
+        why = "its path has a colon and one of the characters { } [ ] * ? \\"
+    else:
+        return
+    raise DataError(f"The engine can't open file '{path}': {why}. Rename it or move it away.")
+
+
+@lru_cache(_REMEMBERED)
+def _checksum(path: Path, modified: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
