@@ -19,6 +19,9 @@ from tidemark.engine.ports import free_port
 from tidemark.store.committers import Direct, Merge, atomic
 from tidemark_streaming.glance import Glance
 
+# Starts a server of the S3 protocol, and many writers.
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"n": pa.array([1, 2], pa.int64())})
 
 

@@ -34,6 +34,9 @@ from tidemark_streaming.mart_rows import resting_on
 from tidemark_streaming.marts import Marts, run
 from tidemark_streaming.play import play
 
+# Each start of dbt takes four seconds of processor time.
+pytestmark = pytest.mark.slow
+
 FIRST, STAGING, MART = "2013-01-01", "stg_departures_by_carrier", "daily_punctuality"
 EVENT = ("arrival", "position")
 COUNTS = ("day", "origin", "carrier", "flights", "cancelled", "delayed")

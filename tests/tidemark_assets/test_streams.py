@@ -378,6 +378,8 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
+# Waits for a supervisor that restarts a stream.
+@pytest.mark.slow
 def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:

@@ -220,6 +220,8 @@ for commit in follow(warehouse, Topics(servers).feed(name, rows=50), then=direct
 """
 
 
+# Starts and kills many processes.
+@pytest.mark.slow
 def test_killed_at_any_instant_each_event_counts_once(
     engine: Settings, warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:

@@ -32,6 +32,9 @@ from tidemark_streaming.ingest import follow, ingest
 from tidemark_streaming.sole import sole
 from whole import damaged
 
+# Mounts small disks, fills them, and waits for streams that fail and recover.
+pytestmark = pytest.mark.slow
+
 BY_MINUTE = WindowedTransform(
     name="by_minute",
     description="Readings by sensor and minute.",

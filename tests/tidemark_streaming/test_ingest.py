@@ -164,6 +164,8 @@ def test_killed_around_the_commit_point_nothing_is_lost_or_doubled(
     assert contents(warehouse) == expected
 
 
+# Starts and kills many processes.
+@pytest.mark.slow
 def test_killed_at_any_instant_nothing_is_lost_or_doubled(
     remote: str, warehouse: Warehouse, landing: Path, expected: Log_
 ) -> None:

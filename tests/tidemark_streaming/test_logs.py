@@ -81,6 +81,8 @@ def running(path: Path, *arguments: str) -> Iterator[Callable[..., Lines]]:
         process.wait(120)
 
 
+# Starts processes that ingest and stream.
+@pytest.mark.slow
 def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) -> None:
     land_some(home.landing / SOURCE.name, 3)
     ingest_log, stream_log = tmp_path / "ingest.log", tmp_path / "stream.log"
@@ -111,6 +113,8 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
     assert token not in said
 
 
+# Starts processes that ingest and run.
+@pytest.mark.slow
 def test_direct_runs_are_told(
     home: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,8 @@ def within(parent: Span, spans: list[Span]) -> list[Span]:
     return found
 
 
+# Runs a command in a process of its own.
+@pytest.mark.slow
 def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
     warehouse: Warehouse, engine: Settings, topics: Topics, tmp_path: Path, receiver: Receiver
 ) -> None:

@@ -15,6 +15,9 @@ from tidemark.base.errors import EngineError
 from tidemark.engine import archive, launch
 from tidemark.engine.java import Java, find_java
 
+# Java makes archives of classes.
+pytestmark = pytest.mark.slow
+
 JAVA = find_java()
 WELCOME = "version 4.2.0"
 

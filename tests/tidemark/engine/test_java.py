@@ -78,6 +78,8 @@ def test_no_java_is_one_sentence(tmp_path: Path) -> None:
         find_java({"PATH": str(tmp_path)}, bundled=None)
 
 
+# Starts an engine of its own.
+@pytest.mark.slow
 def test_a_machine_without_java_runs_the_engine(tmp_path: Path) -> None:
     empty = tmp_path / "bin"
     empty.mkdir()

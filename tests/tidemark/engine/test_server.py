@@ -22,6 +22,9 @@ from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 
+# Starts, kills and hangs an engine of its own.
+pytestmark = pytest.mark.slow
+
 ORPHAN = """
 import os, signal, warnings
 from tidemark.engine import session

@@ -20,6 +20,9 @@ from tidemark.engine.probe import AUTHORITIES
 from tidemark.engine.token import token_of
 from tls_proxy import tls_before
 
+# Each test starts processes that ask an engine through TLS.
+pytestmark = pytest.mark.slow
+
 PATIENCE = 15.0
 
 

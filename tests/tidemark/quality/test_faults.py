@@ -27,6 +27,9 @@ from tidemark.store.marker import Marker
 from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 
+# Many runs for each planted fault: half a minute of processor time.
+pytestmark = pytest.mark.slow
+
 MINUTES = 10
 SECOND = 1_000_000
 FAULTY = replace(READINGS, name="faulty")

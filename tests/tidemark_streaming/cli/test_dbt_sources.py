@@ -38,6 +38,8 @@ def test_the_sources_of_the_marts_are_those_of_the_definitions() -> None:
     assert result.exit_code == 0, result.stdout
 
 
+# Runs commands in a new project, one process each.
+@pytest.mark.slow
 def test_a_new_project_has_the_sources_of_its_definitions(tmp_path: Path) -> None:
     tidemark = Path(sys.executable).with_name("tidemark")
     for folder, words in ((tmp_path, ["new", "shop"]), (tmp_path / "shop", ["dbt-sources"])):

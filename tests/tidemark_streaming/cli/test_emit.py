@@ -63,6 +63,8 @@ def told(*options: str) -> dict[str, Any]:
     return json.loads(result.stdout)
 
 
+# Starts processes that stream and publish.
+@pytest.mark.slow
 def test_what_is_published_goes_out_once_anew_and_as_it_comes(
     home: Settings, topics: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -92,6 +92,8 @@ def test_nothing_of_hers_is_left_in_the_home(here: Settings, spark: SparkSession
     assert call("parity", "by_hour").exit_code == 0
 
 
+# Starts and kills a process for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("point", BOBS)
 def test_killed_amid_it_it_is_given_again(here: Settings, spark: SparkSession, point: str) -> None:
     bob, store = BOBS[point], Warehouse(spark, here.warehouse, here.database)

@@ -51,6 +51,8 @@ def count(here: Settings, spark: Warehouse, database: str) -> int:
     return len(log_rows(tables, CLICKS)) if tables.exists(CLICKS.log_table) else 0
 
 
+# Starts a process that follows a topic.
+@pytest.mark.slow
 def test_an_ingest_follows_until_it_is_stopped(
     here: Settings, warehouse: Warehouse, topics: Topics, topic: str
 ) -> None:
@@ -117,6 +119,8 @@ def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
     assert "Source 'flights' comes neither from Kafka" in " ".join(result.stderr.split())
 
 
+# Starts a broker of its own.
+@pytest.mark.slow
 def test_a_broker_is_started_once_and_keeps_its_topics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

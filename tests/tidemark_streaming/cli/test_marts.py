@@ -38,6 +38,8 @@ def test_no_project_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert "error: There is no dbt project in" in result.stderr
 
 
+# Starts dbt.
+@pytest.mark.slow
 def test_dbt_gets_its_arguments_as_they_are(here: Settings) -> None:
     tidemark = Path(sys.executable).with_name("tidemark")
     told = subprocess.run(

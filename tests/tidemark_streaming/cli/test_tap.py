@@ -33,6 +33,8 @@ def home(here: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return Settings()
 
 
+# Starts a process that shows the rows of a stream.
+@pytest.mark.slow
 def test_rows_are_shown_as_they_pass_a_stream(
     home: Settings, engine: Settings, spark: SparkSession
 ) -> None:

@@ -114,6 +114,8 @@ while True:
 """
 
 
+# Starts and kills many processes.
+@pytest.mark.slow
 def test_killed_at_any_instant_nothing_is_lost_or_doubled(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:

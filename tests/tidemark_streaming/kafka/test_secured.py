@@ -34,6 +34,9 @@ from tidemark_streaming.watch import backlogs
 from tidemark_streaming.watch.backlogs import Backlogs
 from topics import CLICKS, Topics, clicks
 
+# Starts brokers with TLS and SCRAM, and waits for refusals.
+pytestmark = pytest.mark.slow
+
 Right = tuple[ResourceType, str, AclOperation]
 PASSWORD = "the-right-password-of-ann"
 WRONG = "some-wrong-password-of-ann"

@@ -30,6 +30,9 @@ from tidemark_streaming.lane.records import decoded, written
 from tidemark_streaming.payloads import Avro
 from topics import Topics
 
+# Each lane starts queries of its own, and waits for checkpoints.
+pytestmark = pytest.mark.slow
+
 EMAIL = "ann.raw@example.org"
 ORDERS = Source(
     name="orders",

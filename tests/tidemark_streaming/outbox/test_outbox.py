@@ -173,6 +173,8 @@ def test_killed_anywhere_the_next_one_goes_on(
     assert len(records(topics.servers, name)) < len(records(topics.servers, name, committed=False))
 
 
+# Starts and kills many processes.
+@pytest.mark.slow
 def test_killed_at_any_instant_the_next_one_goes_on(
     played: Played, topics: Topics, tmp_path: Path
 ) -> None:

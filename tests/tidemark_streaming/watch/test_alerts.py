@@ -226,6 +226,8 @@ def test_each_alert_fires_by_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
 
 
+# Waits until a real Prometheus has looked.
+@pytest.mark.slow
 @pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus here: no alert was made to fire")
 def test_dead_letters_alert_in_a_real_prometheus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
