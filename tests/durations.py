@@ -6,6 +6,8 @@ from collections import defaultdict
 import pytest
 
 _KEY = "tidemark/durations"
+_SLOW_SECONDS = 20.0
+"""Of a test without the marker `slow`, from which on the summary names it."""
 
 
 class Durations:
@@ -16,10 +18,19 @@ class Durations:
         self._config = config
         self._is_worker = hasattr(config, "workerinput")
         self._measured: defaultdict[str, float] = defaultdict(float)
+        self._marked: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the seconds of a set-up, a test or a tear-down."""
         self._measured[report.nodeid] += report.duration
+        if "slow" in report.keywords:
+            self._marked.add(report.nodeid)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name the tests that should be faster, or be marked as slow."""
+        found = {test: s for test, s in self._measured.items() if s >= _SLOW_SECONDS}
+        for test in sorted(found.keys() - self._marked, key=lambda test: -found[test]):
+            terminalreporter.write_line(f"{found[test]:.0f} s, and not marked as slow: {test}")
 
     def pytest_sessionfinish(self) -> None:
         """Keep the seconds of the tests that ran, and of others whose file still exists."""

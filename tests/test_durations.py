@@ -15,6 +15,19 @@ def pytest_configure(config):
 """
 
 
+def session(folder: Path, *options: str) -> str:
+    """Run pytest in a folder. Return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", *options],
+        cwd=folder,
+        env={"PYTHONPATH": str(Path(__file__).parent)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
 def test_the_longest_file_comes_first_and_new_files_before_it() -> None:
     seconds = {"a.py::one": 1.0, "b.py::one": 2.0, "b.py::two": 2.0, "c.py::one": 3.0}
     tests = ["a.py::one", "a.py::two", "b.py::one", "b.py::two", "c.py::one", "d.py::one"]
@@ -34,15 +47,8 @@ def test_durations_are_kept_over_runs_and_order_the_files_of_workers(tmp_path: P
         (tmp_path / f"test_{name}.py").write_text(body)
 
     def order(*options: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-v", *options],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(Path(__file__).parent)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout
-        lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
+        said = session(tmp_path, *options)
+        lines = [line for line in said.splitlines() if "PASSED" in line]
         return [name for line in lines for name in "abc" if f"test_{name}.py" in line]
 
     workers = ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -50,3 +56,18 @@ def test_durations_are_kept_over_runs_and_order_the_files_of_workers(tmp_path: P
     # A worker's run adds to what an earlier one measured.
     assert order("test_c.py") == ["c"]
     assert order(*workers) == ["c", "b", "a"]
+
+
+def test_a_long_test_without_the_marker_is_named(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        f"import durations\n{CONFTEST}\ndurations._SLOW_SECONDS = 0.2"
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import time\n\nimport pytest\n\n\n"
+        "def test_quick():\n    pass\n\n\n"
+        "def test_long():\n    time.sleep(0.3)\n\n\n"
+        "@pytest.mark.slow\ndef test_marked():\n    time.sleep(0.3)\n"
+    )
+    said = session(tmp_path, "-W", "ignore")
+    named = [line for line in said.splitlines() if "not marked as slow" in line]
+    assert named == ["0 s, and not marked as slow: test_it.py::test_long"]
