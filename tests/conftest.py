@@ -40,7 +40,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ[HOMES] = tempfile.mkdtemp(prefix="tidemark-tests-")
         config.pluginmanager.register(Interruption(Path(os.environ[HOMES])))
-    config.pluginmanager.register(Durations(config))
+    if config.pluginmanager.hasplugin("cacheprovider"):
+        config.pluginmanager.register(Durations(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the engine or the broker of their process, for `-m "not engine"`."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not {"engine", "topics"}.isdisjoint(
+            item.fixturenames
+        ):
+            item.add_marker("engine")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

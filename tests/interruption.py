@@ -22,7 +22,7 @@ import pytest
 from tidemark import engine as spark_engine
 from tidemark.base.settings import Settings
 
-HOMES = "TIDEMARK_TEST_HOMES"
+HOMES = "TESTS_HOMES"
 """A variable: the folder of the homes that belong to the session. Each process that the session
 starts inherits it, and is found by it."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -89,7 +89,7 @@ def test_a_signal_ends_a_session_whatever_the_test_does_with_it(
     tmp_path: Path, number: signal.Signals, body: str, options: list[str]
 ) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    test = START.format(homes="TIDEMARK_TEST_HOMES", body=body)
+    test = START.format(homes="TESTS_HOMES", body=body)
     (tmp_path / "test_sample.py").write_text(test)
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]

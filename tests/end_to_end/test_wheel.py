@@ -29,6 +29,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from conftest import SHORT_LIVED
+from interruption import HOMES
 from pages import commands, followed
 from pythons import newest
 from tidemark.engine import jars
@@ -58,6 +59,7 @@ class Installed:
             # No Java, no git, nothing: what is needed comes along.
             "PATH": str(self.bin),
             "HOME": str(folder),
+            HOMES: os.environ[HOMES],
             "XDG_CACHE_HOME": str(folder / "cache"),
             "TIDEMARK_MAVEN_REPOSITORY": _repository(folder / "maven").as_uri(),
             "TIDEMARK_ENGINE_ARCHIVE": "false",
@@ -218,7 +220,7 @@ def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_
     env = {
         **user.env,
         "COLUMNS": "200",
-        # The tests of the page on the engine that runs: another one starts in test_docs.py.
+        # The tests of the page use the running engine; those of test_followed_pages.py start one.
         "TIDEMARK_TEST_HOME": str(shop / ".tidemark"),
     }
     began = time.monotonic()
