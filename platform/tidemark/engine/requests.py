@@ -32,6 +32,26 @@ def fetch(rows: DataFrame) -> pa.Table:
     return table.cast(as_fetched(rows.schema if schema is None else schema))
 
 
+def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
+    """Compute rows and give them one chunk after the other, each of about `size` rows; one without
+    rows if there are none."""
+    plain: Any = rows
+    client = plain.sparkSession.client
+    answers = client.to_table_as_iterator(plain._plan.to_proto(client), plain._plan.observations)
+    schema, waiting, gathered = as_fetched(rows.schema), [], 0
+    chunks = 0
+    for answer in answers:
+        if isinstance(answer, StructType):
+            continue
+        waiting.append(answer)
+        gathered += answer.num_rows
+        if gathered >= size:
+            yield pa.concat_tables(waiting).cast(schema)
+            waiting, gathered, chunks = [], 0, chunks + 1
+    if waiting or not chunks:
+        yield pa.concat_tables(waiting).cast(schema) if waiting else schema.empty_table()
+
+
 def as_fetched(schema: StructType) -> pa.Schema:
     """The columns that rows of the engine have in memory."""
     return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")

@@ -1,7 +1,7 @@
-"""Great Expectations, asked in one pass about the rows of windows."""
+"""Great Expectations: it validates the rows of windows, in memory and in chunks."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.expectations.general import General
@@ -33,6 +33,29 @@ _SHAPE = {
     "return_unexpected_index_query": False,
 }
 
+_BETWEEN = "ExpectColumnValuesToBeBetween"
+_BY_ROW = {
+    f"ExpectColumn{name}"
+    for name in (
+        *("ValuesToBeBetween", "ValuesToBeNull", "ValuesToNotBeNull"),
+        *("ValuesToBeInSet", "ValuesToNotBeInSet", "PairValuesToBeInSet"),
+        *("PairValuesAToBeGreaterThanB", "PairValuesToBeEqual"),
+        *("ValueLengthsToBeBetween", "ValueLengthsToEqual"),
+        *("ValuesToMatchRegex", "ValuesToNotMatchRegex"),
+        *("ValuesToMatchRegexList", "ValuesToNotMatchRegexList"),
+        *("ValuesToMatchStrftimeFormat", "ValuesToBeDateutilParseable"),
+        *("ValuesToBeJsonParseable", "ValuesToMatchJsonSchema"),
+    )
+} | {
+    *("ExpectMulticolumnSumToEqual", "ExpectMulticolumnValuesToBeEqual"),
+    "ExpectSelectColumnValuesToBeUniqueWithinRecord",
+}
+"""The library's expectations that look at one row at a time, whatever the others are. They are
+given many rows in chunks; every other one is given all rows of a run together."""
+
+Chunks = Callable[[Sequence[str] | None], Iterable[pa.Table]]
+"""The rows, some of their columns or all, in chunks that fit into memory."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -52,31 +75,89 @@ class Finding:
 def prepare() -> None:
     """Import Great Expectations, which takes seconds: for who waits for the engine anyway."""
     with _ALONE:
-        _batches(in_memory=True)
+        _batches()
 
 
-def judge(rows: "pd.DataFrame | DataFrame", expectations: Sequence[General]) -> list[Finding]:
-    """Judge rows in one pass; a finding for each expectation, in their order.
+def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
+    """Validate rows; return a finding for each expectation, in their order.
+
+    The library always validates in memory, so that an expectation means the same for few rows and
+    for many. Whether a row passes an expectation about single rows does not depend on the others.
 
     Args:
-        rows: with the column `ROW`; in memory or in the engine.
+        chunks: the rows, with the column `ROW`.
 
     Raises:
         DefinitionError: an expectation can't be judged on these rows.
     """
-    if not expectations:
-        return []
+    numbered = dict(enumerate(expectations))
+    alone = {n: e for n, e in numbered.items() if _is_by_row(e)}
+    together = {n: e for n, e in numbered.items() if n not in alone}
+    found: dict[int, Finding] = {}
     with _ALONE:
-        gx = _library()
-        made = [_made(e).copy(update={"meta": {"place": n}}) for n, e in enumerate(expectations)]
-        batch = _batches(isinstance(rows, pd.DataFrame)).get_batch({"dataframe": rows})
-        suite = gx.ExpectationSuite(name="rows", expectations=made)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = batch.validate(suite, result_format=_SHAPE).results
-    # It gives them in an order of its own.
-    ordered = sorted(found, key=lambda r: r.expectation_config.meta["place"])
-    return [_finding(e, r) for e, r in zip(expectations, ordered, strict=True)]
+        _library()
+        from tidemark.quality import exact
+
+        if alone:
+            tallies = {n: _Tally(e) for n, e in alone.items()}
+            for rows in chunks(_looked_at(alone.values())):
+                for n, result in _validated(exact.frame(rows), alone, rows.schema).items():
+                    tallies[n].add(result)
+            found |= {n: tally.finding() for n, tally in tallies.items()}
+        if together:
+            rows = pa.concat_tables(chunks(None))
+            results = _validated(exact.plain(rows), together, rows.schema)
+            found |= {n: _finding(r) for n, r in results.items()}
+    return [found[n] for n in numbered]
+
+
+def _is_by_row(expectation: General) -> bool:
+    kind = expectation.kind
+    if isinstance(kind, str):
+        return kind in _BY_ROW
+    return kind.__name__ in _BY_ROW and kind.__module__.startswith("great_expectations.")
+
+
+def _looked_at(expectations: Iterable[General]) -> list[str] | None:
+    """The columns that expectations look at; None for all, as a condition may name any."""
+    if any("row_condition" in e.arguments for e in expectations):
+        return None
+    return [ROW, *dict.fromkeys(c for e in expectations for c in e.columns)]
+
+
+def _validated(
+    rows: pd.DataFrame, expectations: Mapping[int, General], schema: pa.Schema
+) -> "dict[int, ExpectationValidationResult]":
+    """What the library says of rows, by the expectations' numbers."""
+    made = [_made(e, schema).copy(update={"meta": {"place": n}}) for n, e in expectations.items()]
+    suite = _library().ExpectationSuite(name="rows", expectations=made)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = _batches().get_batch({"dataframe": rows}).validate(suite, result_format=_SHAPE)
+    results = {r.expectation_config.meta["place"]: r for r in found.results}
+    for n, result in results.items():
+        _refuse_error(expectations[n], result)
+    return results
+
+
+class _Tally:
+    """What an expectation about single rows found in the chunks so far."""
+
+    def __init__(self, expectation: General) -> None:
+        self._mostly = float(expectation.arguments.get("mostly", 1.0))
+        self._judged = 0
+        self._failing: list[tuple[int, str]] = []
+
+    def add(self, result: "ExpectationValidationResult") -> None:
+        detail = result.result
+        self._judged += int(detail["element_count"]) - int(detail.get("missing_count") or 0)
+        rows = detail.get("unexpected_index_list") or []
+        self._failing += [(int(row[ROW]), _observed(row)) for row in rows]
+
+    def finding(self) -> Finding:
+        failed = len(self._failing)
+        success = not failed or (self._judged - failed) / self._judged >= self._mostly
+        return Finding(success, [] if success else self._failing, None)
 
 
 @cache
@@ -89,34 +170,55 @@ def _library() -> ModuleType:
 
 
 @cache
-def _batches(in_memory: bool) -> "BatchDefinition[Any]":
+def _batches() -> "BatchDefinition[Any]":
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = _library().get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     context.enable_analytics(False)
-    add = context.data_sources
-    source = add.add_pandas("memory") if in_memory else add.add_spark("engine", persist=False)
+    source = context.data_sources.add_pandas("memory")
     return source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
 
 
-def _made(expectation: General) -> "Expected":
+def _made(expectation: General, schema: pa.Schema) -> "Expected":
     kind: Any = expectation.kind
     if isinstance(kind, str):
         kind = getattr(_library().expectations, kind)
     try:
-        return kind(**expectation.arguments)
+        made = kind(**expectation.arguments)
     except ValueError as error:
         reason = " ".join(str(error).split())
         raise DefinitionError(f"Expectation {expectation.name} can't be: {reason}.") from None
+    if not _is_by_row(expectation) or len(expectation.columns) != 1:
+        return made
+    from tidemark.quality import exact
+
+    (column,) = expectation.columns
+    ends = exact.bounds(expectation.arguments, schema.field(column).type)
+    kind = _exactly_between() if kind.__name__ == _BETWEEN else kind
+    return kind(**{**expectation.arguments, **ends})
 
 
-def _finding(expectation: General, result: "ExpectationValidationResult") -> Finding:
+@cache
+def _exactly_between() -> "type[Expected]":
+    """The library's own expectation, but for the types of its bounds: it would make floats of all
+    numbers."""
+    base = getattr(_library().expectations, _BETWEEN)
+    fields = {"__annotations__": dict.fromkeys(("min_value", "max_value"), Any)}
+    fields |= {"min_value": None, "max_value": None, "__module__": __name__}
+    return type("ExpectColumnValuesToBeExactlyBetween", (base,), fields)
+
+
+def _refuse_error(expectation: General, result: "ExpectationValidationResult") -> None:
     errors = [i for i in result.exception_info.values() if isinstance(i, dict)]
     if errors or result.exception_info.get("raised_exception"):
         message = (errors[0] if errors else result.exception_info)["exception_message"]
         reason = " ".join(str(message).split()).rstrip(".")
         raise DefinitionError(f"Expectation {expectation.name} can't be judged: {reason}.")
+
+
+def _finding(result: "ExpectationValidationResult") -> Finding:
+    """What an expectation about all rows together found."""
     detail = result.result
     if "unexpected_count" not in detail:
         return Finding(bool(result.success), None, str(detail.get("observed_value")))
@@ -131,5 +233,7 @@ def _observed(row: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_text(values[name])}" for name in sorted(values))
 
 
-def _text(value: Any) -> str:  # noqa: ANN401
-    return "null" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
+def _text(value: object) -> str:
+    if value is None or value is pd.NA or value is pd.NaT:
+        return "null"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,13 +1,13 @@
 """Judging: from the rows that a commit is about to publish to the result of each expectation.
 
-What only the engine can tell (the log, earlier windows) it tells in one pass over the rows, as two
-columns for each expectation. Few rows then come here with these, and Great Expectations judges them
-in memory; of many rows only those that fail come, and it judges them in the engine.
+The engine validates what only it knows (the log, earlier windows) in one pass over the rows, as two
+columns for each expectation. Great Expectations validates everything else in memory: few rows in
+one piece, many in chunks.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 import numpy as np
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.compute.compare import named
 from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
 from tidemark.define.expectations.general import General
-from tidemark.engine.requests import fetch
+from tidemark.engine.requests import fetch, fetch_chunks
 from tidemark.quality import gx
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gx import ROW, Finding
@@ -27,7 +27,7 @@ from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, columns, frame
 
 FEW = 100_000
-"""Rows up to which they are judged in memory."""
+"""Rows up to which they are held in memory, and rows in a chunk of more."""
 
 _BOUNDS = ("window_start", "window_end")
 Place = tuple[int, str]
@@ -39,14 +39,14 @@ class _Look:
     """Rows as they are judged.
 
     Args:
-        rows: what Great Expectations is given: in memory, or in the engine.
+        rows: the rows themselves: in memory, or in the engine.
         told: what the engine told of the rows: of all, or of those that fail.
         judged: for each expectation of rows, how many it judged.
         count: how many rows there are.
         span: the first window start and the last window end, microseconds.
     """
 
-    rows: pd.DataFrame | DataFrame
+    rows: Rows
     told: pd.DataFrame
     judged: Sequence[int]
     count: int
@@ -72,7 +72,7 @@ def judge(rows: Rows, batch: Batch) -> list[Result]:
     look = _look(rows, windowed, batch)
     if look.count == 0:
         return []
-    findings = gx.judge(look.rows, others)
+    findings = gx.judge(partial(_chunks, look.rows), others)
     places = _places(look, [n for f in findings for n, _ in f.rows or []])
     found = [_windowed(e, n, absent[n](), look) for n, e in enumerate(windowed)]
     found = [_confirmed(r, rows, batch) for r in found]
@@ -97,6 +97,14 @@ def _look(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look:
     if few is not None:
         return few
     return _in_engine(frame(batch.asset.warehouse.spark, rows), windowed, batch)
+
+
+def _chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
+    """Rows, or some of their columns, in chunks that fit into memory."""
+    if not isinstance(rows, DataFrame):
+        return [rows if names is None else rows.select([*names])]
+    some = rows.drop("_keys") if names is None else rows.select(*(f"`{name}`" for name in names))
+    return fetch_chunks(some, FEW)
 
 
 def _told(
@@ -125,14 +133,14 @@ def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look 
         return None
     told = _fetched(found)
     if not len(told):
-        return _Look(told, told, [], 0, (0, 0))
+        return _Look(found, told, [], 0, (0, 0))
     for n in range(len(windowed)):
         if f"_fails_{n}" not in told:
             told = told.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
     judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
     return _Look(
-        told[[c for c in columns(rows) if c != "_keys"]],
+        found.select([c for c in columns(rows) if c != "_keys"]),
         told,
         judged,
         len(told),
@@ -175,8 +183,10 @@ def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _
 
 
 def _fetched(rows: pa.Table) -> pd.DataFrame:
-    """Rows in memory, their instants in microseconds, without a time zone, as UTC: they may lie
-    beyond what nanoseconds can tell."""
+    """What the engine found of rows, with their places; instants in microseconds, without a time
+    zone, as UTC: they may lie beyond what nanoseconds can tell."""
+    own = (ROW, *_BOUNDS, "_keys", "_fails_", "_seen_")
+    rows = rows.select([c for c in rows.column_names if c.startswith(own)])
     plain = pa.schema(
         [
             f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f

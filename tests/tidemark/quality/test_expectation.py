@@ -93,14 +93,14 @@ def test_what_an_expectation_says_to_people_is_no_part_of_the_definition() -> No
     assert fingerprint(plain) != fingerprint(other)
 
 
-def test_a_condition_that_only_rows_in_memory_understand_is_refused(gxe: Any) -> None:  # noqa: ANN401
+def test_a_condition_for_spark_is_refused(gxe: Any) -> None:  # noqa: ANN401
     with pytest.warns(DeprecationWarning, match="deprecated as of GX Core"):
         given = gxe.ExpectColumnValuesToNotBeNull(
-            column="n", row_condition="n > 1", condition_parser="pandas"
+            column="n", row_condition="n > 1", condition_parser="spark"
         )
     for make in (
         lambda: replace(PER_MINUTE, expectations=(given,)),
-        lambda: q.not_null("n", row_condition="n > 1", condition_parser="pandas"),
+        lambda: q.not_null("n", row_condition="n > 1", condition_parser="spark"),
     ):
-        with pytest.raises(DefinitionError, match="row_condition for pandas alone can't be asked"):
+        with pytest.raises(DefinitionError, match="its row_condition is for Spark"):
             make()

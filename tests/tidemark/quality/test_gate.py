@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from runs import published_through
@@ -257,33 +257,70 @@ def test_nothing_sound_is_withheld(warehouse: Warehouse, asset: WindowedTransfor
     assert parity(warehouse, asset).equal
 
 
-def test_many_rows_are_judged_in_the_engine_alike(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+def nasty(rows: DataFrame) -> DataFrame:
+    """Readings of sensors named by what they measure."""
+
+    def by_sensor(kind: str, **values: str) -> Column:
+        cases = " ".join(f"WHEN '{sensor}' THEN {value}" for sensor, value in values.items())
+        return F.expr(f"CAST(CASE sensor {cases} ELSE '5' END AS {kind})")
+
+    return rows.withColumns(
+        {
+            "double": by_sensor("DOUBLE", nan="'NaN'", null="NULL", infinite="'Infinity'"),
+            "exact": by_sensor("DECIMAL(10,2)", tenth="'0.1'", less="'0.09'", null="NULL"),
+            "whole": by_sensor("BIGINT", big="'9007199254740993'", null="NULL"),
+        }
+    )
+
+
+@pytest.mark.parametrize("few", [100_000, 2])
+def test_few_rows_and_many_are_validated_alike(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
+    """What passes is a matter of the row: in one piece in memory, and in chunks of two rows."""
+    monkeypatch.setattr(judging, "FEW", few)
+    sensors = ("nan", "null", "infinite", "tenth", "less", "big", "plain")
+    ingest(warehouse, READINGS, [[reading(0.1, each, 1) for each in sensors]])
     asset = replace(
-        BELOW_5,
+        PER_MINUTE,
+        function=nasty,
+        aggregates={f"of_{c}": agg.max(c) for c in ("double", "exact", "whole")},
         expectations=(
-            q.between("most", most=0.9),
-            q.greater("most", "least", level="warning"),
+            q.between("of_double", 0, 100),
+            q.between("of_exact", 0.1, 1000),
+            q.one_of("of_whole", [2**53, 5]),
+            q.greater("of_whole", "of_exact", level="warning"),
             q.complete(),
         ),
     )
-    ingest(warehouse, READINGS, some_arrivals(count=4, size=12))
     backfill(warehouse, asset)
-    few = published(warehouse), withheld(warehouse)
-    told = results.of_commit(warehouse, "per_minute", 0)
-    monkeypatch.setattr(judging, "FEW", 0)
-    backfill(warehouse, asset)
-    assert (published(warehouse), withheld(warehouse)) == few
-    again = results.of_commit(warehouse, "per_minute", 1)
-    for one, other in zip(told, again, strict=True):
-        assert (one.success, one.rows_judged, one.rows_failed, one.window_from) == (
-            other.success,
-            other.rows_judged,
-            other.rows_failed,
-            other.window_from,
-        )
-        assert sorted(map(str, one.failures)) == sorted(map(str, other.failures))
+    held = warehouse.read("per_minute_quarantine").collect()
+    assert {
+        row["sensor"]: [(f["expectation"], f["observed"]) for f in row["failed"]] for row in held
+    } == {
+        "nan": [("between(of_double, 0, 100)", "NaN"), WARNED],
+        "infinite": [("between(of_double, 0, 100)", "inf"), WARNED],
+        "less": [("between(of_exact, 0.1, 1000)", "0.09")],
+        "big": [("one_of(of_whole, [9007199254740992, 5])", "9007199254740993")],
+    }
+    good = warehouse.read("per_minute").select("sensor", "quality").collect()
+    assert {tuple(row) for row in good} == {
+        ("null", "passed"),
+        ("tenth", "passed"),
+        ("plain", "warned"),
+    }
+    found = results.of_commit(warehouse, "per_minute", 0)
+    assert [(r.rows_judged, r.rows_failed) for r in found] == [
+        (7, 2),
+        (7, 1),
+        (7, 1),
+        (7, 3),
+        (7, 0),
+    ]
+    assert parity(warehouse, asset).equal
+
+
+WARNED = ("greater(of_whole, of_exact)", "of_exact=5.00, of_whole=5")
 
 
 def with_lists(rows: DataFrame) -> DataFrame:

@@ -1,15 +1,208 @@
-"""Great Expectations, asked by several threads of a process at once."""
+"""Great Expectations validates in memory: what an expectation means does not depend on how many
+rows there are, nor on their neighbors."""
 
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from importlib import import_module
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import General, adapted
-from tidemark.quality import between, gx
+from tidemark.quality import between, greater, gx, not_null, one_of
+
+NAN, INF, BIG = math.nan, math.inf, 2**53
+TIME = dt.datetime.fromisoformat("2026-01-01T00:00:00")
+FIRST, LAST = TIME.replace(year=1), TIME.replace(year=9999)
+VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole": (pa.int64(), [None, 0, -1, 5, BIG, BIG + 1, 2**63 - 1, -(2**63)]),
+    "small": (pa.int32(), [None, 0, -1, 5, 2**31 - 1]),
+    "price": (
+        pa.decimal128(38, 2),
+        [None, *map(Decimal, ("0", "0.10", "-0.10", "5.00", "1e35", "9007199254740993.00"))],
+    ),
+    "double": (
+        pa.float64(),
+        [None, 0.0, -0.0, 0.1, 5.0, 5e-324, 1e308, float(BIG), NAN, INF, -INF],
+    ),
+    "single": (pa.float32(), [None, 0.0, 0.1, 5.0, NAN, INF]),
+    "time": (
+        pa.timestamp("us", "UTC"),
+        [None, TIME, TIME + dt.timedelta(microseconds=1), FIRST, LAST],
+    ),
+    "day": (pa.date32(), [None, TIME.date(), dt.date.min, dt.date.max]),
+    "text": (pa.string(), [None, "", "null", "NaN", "a", "ü", "A"]),
+    "flag": (pa.bool_(), [None, True, False]),
+}
+BOUNDS: dict[str, list[Any]] = {
+    "whole": [0, 5, 0.5, BIG, BIG + 1, Decimal("4.9")],
+    "small": [0, 5, 0.5],
+    "price": [0, 0.1, -0.1, 5, Decimal("0.1"), BIG, BIG + 1, 1e35],
+    "double": [0, 0.1, 5, Decimal("0.1"), INF, BIG + 1, 1e308],
+    "single": [0, 0.1, 5],
+    "time": [
+        TIME,
+        TIME.replace(tzinfo=dt.UTC),
+        TIME.astimezone(dt.timezone(dt.timedelta(hours=5))),
+    ],
+    "day": [TIME.date()],
+}
+
+
+def nearest(bound: Any, column: str) -> Any:  # noqa: ANN401
+    """A bound as the documentation has it: a value of the column's type."""
+    if column == "price" and isinstance(bound, float):
+        return Decimal(repr(bound))
+    if column == "double" and isinstance(bound, Decimal):
+        return float(bound)
+    if column == "single":
+        return pa.scalar(bound, pa.float32()).as_py()
+    if column == "time" and bound.tzinfo is not None:
+        return bound.astimezone(dt.UTC).replace(tzinfo=None)
+    return bound
+
+
+def passes_between(column: str, least: Any, most: Any) -> Callable[[Any], bool]:  # noqa: ANN401
+    low, high = (None if b is None else nearest(b, column) for b in (least, most))
+    return lambda v: v is None or bool((low is None or low <= v) and (high is None or v <= high))
+
+
+def one_is(given: Any, value: Any) -> bool:  # noqa: ANN401
+    return given == value or (given != given and value != value)
+
+
+def passes_one_of(column: str, allowed: list[Any]) -> Callable[[Any], bool]:
+    those = [nearest(a, column) for a in allowed]
+    return lambda v: v is None or any(one_is(a, v) for a in those)
+
+
+CASES: list[tuple[Expectation, str, Callable[[Any], bool]]] = [
+    *((not_null(column), column, lambda v: v is not None) for column in VALUES),
+    *(
+        (between(column, least, most), column, passes_between(column, least, most))
+        for column, bounds in BOUNDS.items()
+        for bound in bounds
+        for least, most in ((bound, None), (None, bound), (bound, bound))
+    ),
+    *(
+        (one_of(column, allowed), column, passes_one_of(column, allowed))
+        for column, allowed in {
+            "whole": [BIG, 5],
+            "small": [5, 1.5],
+            "price": [0.1, Decimal("5"), BIG],
+            "double": [0, 0.1, NAN],
+            "single": [0.1],
+            "time": [TIME],
+            "day": [TIME.date()],
+            "text": ["", "NaN", "A"],
+            "flag": [True],
+        }.items()
+    ),
+]
+
+
+def table(column: str, values: Sequence[Any]) -> pa.Table:
+    kind = VALUES[column][0]
+    return pa.table(
+        {gx.ROW: pa.array(range(len(values)), pa.int64()), column: pa.array(values, kind)}
+    )
+
+
+def chunked(rows: pa.Table, size: int) -> gx.Chunks:
+    def chunks(names: Sequence[str] | None) -> Iterable[pa.Table]:
+        some = rows if names is None else rows.select([*names])
+        return [some.slice(at, size) for at in range(0, max(rows.num_rows, 1), size)]
+
+    return chunks
+
+
+def failing(rows: pa.Table, expectations: Sequence[Expectation], size: int) -> list[set[int]]:
+    general = [e for e in expectations if isinstance(e, General)]
+    assert len(general) == len(expectations)
+    found = gx.judge(chunked(rows, size), general)
+    assert all(f.success == (not f.rows) for f in found)
+    return [{row for row, _ in f.rows or []} for f in found]
+
+
+@pytest.mark.parametrize("column", VALUES)
+def test_each_value_passes_or_fails_by_itself(column: str) -> None:
+    values = [as_read(v, VALUES[column][0]) for v in VALUES[column][1]]
+    cases = [(e, passes) for e, of, passes in CASES if of == column]
+    found = failing(table(column, values), [e for e, _ in cases], 1000)
+    for (expectation, passes), rows in zip(cases, found, strict=True):
+        assert rows == {n for n, v in enumerate(values) if not passes(v)}, expectation
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_neighbors_change_nothing(data: st.DataObject) -> None:
+    """Values that no one chose, in any order and any chunks."""
+    column = data.draw(st.sampled_from(["whole", "price", "double"]))
+    drawn = {
+        "whole": st.integers(-(2**63), 2**63 - 1),
+        "price": st.decimals(-(10**30), 10**30, places=2),
+        "double": st.floats(),
+    }[column]
+    values = data.draw(st.lists(drawn | st.none() | st.sampled_from(VALUES[column][1]), max_size=9))
+    bound = data.draw(drawn.filter(lambda v: v == v) | st.sampled_from(BOUNDS[column]))
+    allowed = data.draw(st.lists(drawn | st.sampled_from(BOUNDS[column]), max_size=3))
+    cases = [
+        (between(column, bound), passes_between(column, bound, None)),
+        (between(column, most=bound), passes_between(column, None, bound)),
+        (one_of(column, allowed), passes_one_of(column, allowed)),
+        (not_null(column), lambda v: v is not None),
+    ]
+    size = data.draw(st.integers(1, 5))
+    found = failing(table(column, values), [e for e, _ in cases], size)
+    for (expectation, passes), rows in zip(cases, found, strict=True):
+        assert rows == {n for n, v in enumerate(values) if not passes(v)}, expectation
+
+
+def as_read(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401
+    return pa.scalar(value, kind).as_py() if pa.types.is_float32(kind) else value
+
+
+@pytest.mark.parametrize("pair", [("whole", "price"), ("price", "double"), ("double", "whole")])
+def test_columns_of_different_types_compare_exactly(pair: tuple[str, str]) -> None:
+    left, right = pair
+    both = [(a, b) for a in VALUES[left][1] for b in VALUES[right][1]]
+    rows = pa.table(
+        {
+            gx.ROW: pa.array(range(len(both)), pa.int64()),
+            left: pa.array([a for a, _ in both], VALUES[left][0]),
+            right: pa.array([b for _, b in both], VALUES[right][0]),
+        }
+    )
+    (found,) = failing(rows, [greater(left, right)], 50)
+    assert found == {
+        n for n, (a, b) in enumerate(both) if a is not None and b is not None and not exceeds(a, b)
+    }
+
+
+def exceeds(a: Any, b: Any) -> bool:  # noqa: ANN401
+    return all(v == v for v in (a, b)) and a > b
+
+
+def test_what_is_observed_is_told_apart() -> None:
+    (finding,) = gx.judge(
+        chunked(table("double", [NAN, None, -INF]), 9), [adapted_between("double")]
+    )
+    assert finding.rows == [(0, "NaN"), (2, "-inf")]
+    (finding,) = gx.judge(chunked(table("whole", [BIG + 1]), 9), [adapted_between("whole")])
+    assert finding.rows == [(0, "9007199254740993")]
+
+
+def adapted_between(column: str) -> General:
+    expectation = between(column, 0, 100)
+    assert isinstance(expectation, General)
+    return expectation
 
 
 def test_each_thread_judges_its_own_rows() -> None:
@@ -18,31 +211,45 @@ def test_each_thread_judges_its_own_rows() -> None:
 
     def judged(number: int) -> set[int]:
         own = range(100 * number, 100 * number + 50)
-        rows = pd.DataFrame({gx.ROW: [*own], "n": [1] * len(own)})
-        (finding,) = gx.judge(rows, [expectation])
+        rows = pa.table({gx.ROW: pa.array(own, pa.int64()), "n": [1] * len(own)})
+        (finding,) = gx.judge(chunked(rows, 100), [expectation])
         return {row for row, _ in finding.rows or []} ^ {*own}
 
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(judged, range(40))] == [set()] * 40
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
-def test_a_condition_and_a_share_hold_in_memory_and_in_the_engine(
-    gxe: Any,  # noqa: ANN401
-    spark: SparkSession,
-    in_memory: bool,
-) -> None:
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_condition_and_a_share_hold_in_chunks_too(gxe: Any, size: int) -> None:  # noqa: ANN401
     column = import_module("great_expectations.expectations.row_conditions").Column
     of_a = gxe.ExpectColumnValuesToBeBetween(
         column="n", max_value=1, row_condition=column("c") == "a"
     )
     some = gxe.ExpectColumnValuesToBeBetween(column="n", max_value=1, mostly=0.25)
     most = gxe.ExpectColumnValuesToBeBetween(column="n", max_value=1, mostly=0.5)
-    frame = pd.DataFrame({gx.ROW: [0, 1, 2, 3], "n": [1, 5, 7, 9], "c": ["a", "a", "b", "b"]})
-    rows = frame if in_memory else spark.createDataFrame(frame)
-    found = gx.judge(rows, [adapted(each) for each in (of_a, some, most)])
+    rows = pa.table(
+        {gx.ROW: [0, 1, 2, 3, 4], "n": [1, 5, 7, 9, None], "c": ["a", "a", "b", "b", "b"]}
+    )
+    found = gx.judge(chunked(rows, size), [adapted(each) for each in (of_a, some, most)])
     assert [(f.success, sorted(row for row, _ in f.rows or [])) for f in found] == [
         (False, [1]),
         (True, []),
         (False, [1, 2, 3]),
     ]
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_rows_are_taken_together_where_an_expectation_asks_it(gxe: Any, size: int) -> None:  # noqa: ANN401
+    rows = pa.table({gx.ROW: [0, 1, 2, 3], "n": [BIG + 1, None, 2, 2], "x": [0.5, NAN, None, 0.5]})
+    asked = [
+        gxe.ExpectColumnValuesToBeUnique(column="n"),
+        gxe.ExpectColumnMaxToBeBetween(column="n", max_value=BIG),
+        gxe.ExpectTableRowCountToEqual(value=4),
+        gxe.ExpectColumnMeanToBeBetween(column="n", min_value=0),
+        gxe.ExpectColumnUniqueValueCountToBeBetween(column="x", max_value=2),
+    ]
+    found = gx.judge(chunked(rows, size), [adapted(each) for each in asked])
+    told = [
+        (f.success, None if f.rows is None else sorted(row for row, _ in f.rows)) for f in found
+    ]
+    assert told == [(False, [2, 3]), (False, None), (True, None), (True, None), (True, None)]

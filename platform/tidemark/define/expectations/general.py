@@ -29,7 +29,7 @@ class General(Expectation):
         arguments: what it is made with.
 
     Raises:
-        DefinitionError: it has a condition that only some rows could be asked.
+        DefinitionError: its row condition is for Spark.
     """
 
     kind: str | type
@@ -37,12 +37,10 @@ class General(Expectation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parser = self.arguments.get("condition_parser")
-        if parser in ("pandas", "spark"):
-            # Few rows are judged in memory, many in the engine: both must understand it.
+        if self.arguments.get("condition_parser") == "spark":
             raise DefinitionError(
-                f"Expectation {self.name}: a row_condition for {parser} alone can't be asked of "
-                "all rows; write it with great_expectations.expectations.row_conditions, as in "
+                f"Expectation {self.name}: its row_condition is for Spark, but rows are validated "
+                "in memory. Write it with great_expectations.expectations.row_conditions, as in "
                 'Column("carrier") == "AA".'
             )
 
@@ -126,7 +124,8 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
 
 
 def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
-    """A row's value in `column` is greater than that in the column `than`.
+    """A row's value in `column` is greater than that in the column `than`; rows in which either is
+    null are passed over.
 
     Example:
         greater("most", "least")  # a sensor that is stuck tells one value
@@ -141,7 +140,12 @@ def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> Ge
         f"greater({column}, {than})",
         f"{column} > {than}",
         "ExpectColumnPairValuesAToBeGreaterThanB",
-        {"column_A": column, "column_B": than, **more},
+        {
+            "column_A": column,
+            "column_B": than,
+            "ignore_row_if": "either_value_is_missing",
+            **more,
+        },
         level,
     )
 

@@ -1,0 +1,176 @@
+"""Values as Great Expectations compares them: each one exact, whatever the others are.
+
+In the library's usual columns a BIGINT next to a null becomes a float, NaN is null, and 0.1 is
+greater than the decimal 0.10. So the columns of expectations about single rows hold Python's own
+values, which compare exactly across types:
+
+| column | values | a bound or an allowed value |
+| --- | --- | --- |
+| integers, booleans | `int`, `bool` | as it is |
+| DECIMAL | `Decimal` | the decimal that it is written as: 0.1 is 0.1 |
+| FLOAT, DOUBLE | `float`; NaN is `NAN`, which is not null | the nearest one of the column's type |
+| TIMESTAMP | instants in UTC, without a time zone | the same; UTC where it has no time zone |
+| texts, dates, others | Python's own | as it is |
+
+Null is None, or the library's own null instant.
+"""
+
+import datetime as dt
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from great_expectations.types import SerializableDictDot
+
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.store.rows import compute as pc
+
+
+class NotANumber:
+    """NaN as a value: equal to itself alone, neither less nor greater than any.
+
+    The library would take a float for null.
+    """
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    __le__ = __gt__ = __ge__ = __lt__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(_plain(other), NotANumber)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __add__(self, other: object) -> "NotANumber":
+        return self
+
+    __radd__ = __add__
+
+    def __float__(self) -> float:
+        return math.nan
+
+    def __repr__(self) -> str:
+        return "NaN"
+
+
+class Exactly(SerializableDictDot):
+    """A bound, or an allowed value, that the library can't write down: it would make a float of a
+    decimal, and take two of them for one."""
+
+    def __init__(self, value: Decimal | NotANumber) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == _plain(other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __lt__(self, other: object) -> bool:
+        return _plain(self) < _plain(other)
+
+    def __le__(self, other: object) -> bool:
+        return _plain(self) <= _plain(other)
+
+    def __gt__(self, other: object) -> bool:
+        return _plain(self) > _plain(other)
+
+    def __ge__(self, other: object) -> bool:
+        return _plain(self) >= _plain(other)
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+    def to_json_dict(self) -> Any:  # noqa: ANN401 (as the library has it)
+        return str(self)
+
+
+def _plain(value: object) -> Any:  # noqa: ANN401
+    return value.value if isinstance(value, Exactly) else value
+
+
+NAN = NotANumber()
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_DATES = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
+"""The dates that Python can hold, as days since 1970."""
+
+
+def frame(rows: pa.Table) -> pd.DataFrame:
+    """Rows whose values compare exactly."""
+    return pd.DataFrame({name: _column(rows[name]) for name in rows.column_names})
+
+
+def plain(rows: pa.Table) -> pd.DataFrame:
+    """Rows as statistics need them: columns of numbers that keep integers and decimals exact, and
+    null apart from NaN."""
+    kept = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    instants = {n: _instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
+    for name, values in instants.items():
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
+    return rows.to_pandas(
+        types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in kept) else None
+    )
+
+
+def bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str, Any]:
+    """Those arguments that are compared with a column's values, as values of its type."""
+    ends = {n: _value(arguments[n], kind) for n in ("min_value", "max_value") if n in arguments}
+    if arguments.get("value_set") is not None:
+        ends["value_set"] = [_value(each, kind) for each in arguments["value_set"]]
+    return ends
+
+
+def _column(values: pa.ChunkedArray) -> "pd.Series[Any]":
+    if _is_instant(values):
+        return pd.Series(_instants(values))
+    if pa.types.is_date32(values.type):
+        values = _within(values.cast(pa.int32()), *_DATES).cast(pa.date32())
+    listed = values.to_pylist()
+    if pa.types.is_floating(values.type):
+        listed = [NAN if v is not None and math.isnan(v) else v for v in listed]
+    return pd.Series(listed, dtype=object)
+
+
+def _is_instant(values: pa.ChunkedArray) -> bool:
+    return pa.types.is_timestamp(values.type)
+
+
+def _instants(values: pa.ChunkedArray) -> "np.ndarray[Any, Any]":
+    """Instants as the library takes them, none of which is beyond those that Python can hold."""
+    micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    return _within(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
+
+
+def _within(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
+    capped = pc.min_element_wise(values, pa.scalar(most, values.type), skip_nulls=False)
+    return pc.max_element_wise(capped, pa.scalar(least, values.type), skip_nulls=False)
+
+
+def _value(given: object, kind: pa.DataType) -> object:
+    """A value of an expectation's arguments as one of a column's type."""
+    if isinstance(given, bool):
+        return given
+    if pa.types.is_decimal(kind) and isinstance(given, int | float | Decimal):
+        return Exactly(Decimal(repr(given) if isinstance(given, float) else given))
+    if pa.types.is_floating(kind) and isinstance(given, int | float | Decimal):
+        return _floating(given, kind)
+    if pa.types.is_timestamp(kind) and isinstance(given, str | dt.date):
+        instant = pd.Timestamp(given)
+        return instant if instant.tz is None else instant.tz_convert("UTC").tz_localize(None)
+    return given
+
+
+def _floating(given: "float | Decimal", kind: pa.DataType) -> object:
+    nearest = float(given)
+    if math.isnan(nearest):
+        return Exactly(NAN)
+    # As a float, an integer that is between two of them would be another one.
+    exact = given if isinstance(given, int) else nearest
+    return float(np.float32(nearest)) if pa.types.is_float32(kind) else exact
