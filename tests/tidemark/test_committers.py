@@ -39,6 +39,9 @@ from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+# A run takes three times as long if the engine commits.
+pytestmark = pytest.mark.slow
+
 ARRIVALS = some_arrivals(count=4, size=24)
 
 

@@ -24,6 +24,9 @@ from tidemark.store import ledger
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+# Runs, backfills and releases at the same time, some in processes that are killed.
+pytestmark = pytest.mark.slow
+
 REGISTERED = False
 MOST = 6
 CROWD = replace(PER_MINUTE, name="crowd", expectations=(q.complete(), q.between("n", most=MOST)))

@@ -145,6 +145,8 @@ def killed(engine: Settings, warehouse: Warehouse, landing: Path, what: str, poi
     assert done.returncode == -signal.SIGKILL
 
 
+# Starts a process for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_an_ingest_killed_between_its_commits_loses_and_doubles_no_letter(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str
@@ -156,6 +158,8 @@ def test_an_ingest_killed_between_its_commits_loses_and_doubles_no_letter(
     assert len(log_rows(warehouse)) == 2
 
 
+# Starts a process for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS[1:])
 def test_a_replay_killed_between_its_commits_brings_the_letter_once(
     engine: Settings, warehouse: Warehouse, landing: Path, point: str

@@ -182,6 +182,8 @@ list(ingest(warehouse, cloudpickle.loads(Path(file).read_bytes()), batch=2))
 """
 
 
+# Starts and kills processes.
+@pytest.mark.slow
 def test_killed_amid_a_commit_each_version_comes_once(
     engine: Settings, warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -149,6 +149,8 @@ def start(remote: str, warehouse: Warehouse, landing: Path, where: str, batch: i
     return process
 
 
+# Starts a process for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before timeline", "after timeline"])
 def test_killed_around_the_commit_point_nothing_is_lost_or_doubled(
     remote: str, warehouse: Warehouse, landing: Path, expected: Log_, where: str

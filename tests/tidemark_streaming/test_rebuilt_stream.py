@@ -35,6 +35,9 @@ from tidemark_streaming.kafka import KafkaTopic
 from tidemark_streaming.outbox import Outbox
 from topics import Topics
 
+# Streams run while their asset is rebuilt, and wait for each other.
+pytestmark = pytest.mark.slow
+
 ARRIVALS = some_arrivals(count=8, size=24)
 SHORT = replace(PER_MINUTE, window=Session("20 seconds"))
 LONG = replace(WIDER, window=Session("40 seconds"))

@@ -30,9 +30,6 @@ from tidemark_streaming.lane.records import decoded, written
 from tidemark_streaming.payloads import Avro
 from topics import Topics
 
-# Each lane starts queries of its own, and waits for checkpoints.
-pytestmark = pytest.mark.slow
-
 EMAIL = "ann.raw@example.org"
 ORDERS = Source(
     name="orders",
@@ -155,6 +152,8 @@ def told(records: Sequence[Record]) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
+# The lane starts a query of its own, and waits for checkpoints.
+@pytest.mark.slow
 @pytest.mark.parametrize("trigger", ["real-time", "micro-batch"])
 def test_each_record_goes_where_it_belongs(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path, trigger: Trigger
@@ -177,6 +176,8 @@ def test_each_record_goes_where_it_belongs(
         queries.stop()
 
 
+# The lane starts a query of its own, and waits for checkpoints.
+@pytest.mark.slow
 def test_a_batch_and_the_windowed_runs_have_the_same_rows(
     topics: Topics, lane: Lane, warehouse: Warehouse
 ) -> None:
@@ -197,6 +198,8 @@ def test_a_batch_and_the_windowed_runs_have_the_same_rows(
     assert logged == sorted(row for found in expected(lane).values() for row in found)
 
 
+# The lane starts a query of its own, and waits for checkpoints.
+@pytest.mark.slow
 def test_a_masked_value_is_nowhere(topics: Topics, warehouse: Warehouse, tmp_path: Path) -> None:
     regions(warehouse)
     name = topics.create(name=topics.unused())
@@ -215,6 +218,8 @@ def test_a_masked_value_is_nowhere(topics: Topics, warehouse: Warehouse, tmp_pat
     assert not any(EMAIL.encode() in content for content in written_files)
 
 
+# The lane starts a query of its own, and waits for checkpoints.
+@pytest.mark.slow
 def test_a_lane_goes_on_where_its_checkpoint_is(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
 ) -> None:
@@ -244,6 +249,8 @@ def test_a_lane_goes_on_where_its_checkpoint_is(
     assert len(set(came)) == len(came)
 
 
+# The lane starts a query of its own, and waits for checkpoints.
+@pytest.mark.slow
 def test_a_topic_made_anew_is_not_gone_on_with(
     topics: Topics, lane: Lane, warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -53,6 +53,8 @@ def found(warehouse: Warehouse, example: Example) -> list[Found]:
     ]
 
 
+# Each example is computed as a batch, and once more after all that happens to an asset.
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(LONG or FEW))
 def test_whatever_comes_and_happens_the_tables_are_those_of_the_oracle(
     outcome_of: Callable[[str], list[Found]], number: int
