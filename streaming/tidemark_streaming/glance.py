@@ -24,7 +24,7 @@ from tidemark.base.settings import Settings
 from tidemark.store import kinds
 from tidemark.store.arrival import Arrival, arrivals
 from tidemark.store.log_columns import schema_version
-from tidemark.store.rows import INSTANT, micros, plain
+from tidemark.store.rows import INSTANT, arrow_schema, micros, plain
 from tidemark_streaming import scan
 
 _WHOLE = (ds.field("mode") == "incremental") | ds.field("window_from").is_null()
@@ -133,7 +133,7 @@ class Glance:
     def undeclared(self, source: str) -> dict[str, int]:
         """Fields that came beside a source's columns, each with the newest arrival that had it."""
         table = f"{source}_timeline"
-        if "undeclared" not in self.columns(table):
+        if "undeclared" not in self.types(table):
             return {}
         chosen = ds.field("undeclared").is_valid()
         rows = self.select(table, ["arrival", "undeclared"], chosen)
@@ -329,10 +329,10 @@ class Glance:
         found = self._opened(table)
         return None if found is None else str(found.metadata().id)
 
-    def columns(self, table: str) -> list[str]:
-        """The names of a table's columns; none where there is no such table."""
+    def types(self, table: str) -> dict[str, pa.DataType]:
+        """Return the types of a table's columns by their names; none if the table is missing."""
         found = self._opened(table)
-        return [] if found is None else [field.name for field in found.schema().fields]
+        return {} if found is None else {f.name: f.type for f in arrow_schema(found.schema())}
 
     def _schema_version(self, log: str) -> int | None:
         found = self._opened(log)

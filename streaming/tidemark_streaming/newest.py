@@ -1,10 +1,12 @@
 """The newest rows of a table, read without the engine."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from tidemark.store.rows import compute
 from tidemark_streaming.glance import Glance
 
 
@@ -39,5 +41,13 @@ def newest(
     rows = glance.select(table, None, chosen)
     if rows is None:
         return None
+    # Arrow puts no nested values in order.
+    keys = {name: _comparable(rows[name]) for name in (by, *then)}
     order = [(by, "descending"), *((name, "ascending") for name in then)]
-    return rows.sort_by(order).slice(0, limit)
+    return rows.take(compute.sort_indices(pa.table(keys), sort_keys=order)[:limit])
+
+
+def _comparable(column: "pa.ChunkedArray[Any]") -> "pa.ChunkedArray[Any] | pa.Array[Any]":
+    if not pa.types.is_nested(column.type):
+        return column
+    return pa.array([None if v is None else repr(v) for v in column.to_pylist()], pa.string())

@@ -115,6 +115,21 @@ def test_a_source_with_columns_that_can_not_be(
         Source("s", columns, event_time, Monotonous())
 
 
+@pytest.mark.parametrize(
+    ("rename", "sentence"),
+    [
+        ({"position": "place"}, "'position' to the column 'place', which is not among its columns"),
+        ({"value": "sensor"}, "the field 'value' is given to two columns"),
+        ({"a": "sensor", "b": "sensor"}, "gives two fields to the column 'sensor'"),
+        ({"_tidemark_a": "sensor"}, "the field name '_tidemark_a' begins with '_tidemark_'"),
+        ({"VALUE": "sensor"}, "the fields 'VALUE' and 'value' differ only in case"),
+    ],
+)
+def test_fields_that_can_not_be_renamed_so(rename: dict[str, str], sentence: str) -> None:
+    with pytest.raises(DefinitionError, match=sentence):
+        replace(READINGS, rename=rename)
+
+
 def test_a_preparation_that_drops_what_judging_needs(spark: SparkSession) -> None:
     few = replace(PER_MINUTE, function=lambda rows: rows.select("ts", "sensor", "value"))
     rows = spark.sql("SELECT timestamp_micros(0) ts, 'a' sensor, 1.0 value")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -332,6 +333,61 @@ def test_a_table_made_anew_amid_a_read_is_told(
             feed.read(nobody, chunks)
         shutil.rmtree(path)
         (tmp_path / "old").rename(path)
+
+
+def test_a_commit_has_the_time_that_the_protocol_gives_it(tmp_path: Path) -> None:
+    """What else `commitInfo` says, and whether it is there, is optional."""
+    path = tmp_path / "orders"
+    infos = [None, {"timestamp": 5}, {"timestamp": 5, "inCommitTimestamp": T0 // 1000 + 50}]
+    for version, info in enumerate(infos):
+        write(path, orders([version]))
+        file = path / "_delta_log" / f"{version:020}.json"
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        actions = [action for action in actions if "commitInfo" not in action]
+        actions += [] if info is None else [{"commitInfo": info}]
+        file.write_text("\n".join(map(json.dumps, actions)))
+        os.utime(file, ns=(0, (T0 + version) * 1000))
+    chunks = DeltaFeed(ORDERS, str(path)).pending([])
+    assert [chunk.arrived_at - T0 for chunk in chunks] == [0, 1, 50_000]
+
+
+def test_a_table_that_a_catalog_manages_is_one_message(tmp_path: Path) -> None:
+    write(tmp_path, orders([0]))
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    told = [protocol if "protocol" in action else action for action in actions]
+    file.write_text("\n".join(map(json.dumps, told)))
+    with pytest.raises(
+        DataError, match=r"^Delta table '.*' of .* can't be read: .*catalog"
+    ) as error:
+        DeltaFeed(ORDERS, str(tmp_path)).pending([])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_times_without_a_zone_are_of_the_declared_one(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool
+) -> None:
+    """Also those that occur twice and never: the hours in which the clock is changed."""
+    hours = ["2026-01-01T00:00", "2026-03-29T01:59", "2026-03-29T02:30", "2026-10-25T02:30"]
+    hours += ["1880-06-01T00:00:00.000001", "2026-07-01T12:00"]
+    local = pa.array([datetime.fromisoformat(hour) for hour in hours], pa.timestamp("us"))
+    rows = pa.table({"ts": local, "shop": ["a"] * len(hours), "price": range(len(hours))})
+    write(tmp_path, rows)
+    feed = DeltaFeed(ORDERS, str(tmp_path))
+    with pytest.raises(DefinitionError, match=r"'ts' .* as timestamp_ntz, .* time_zone='UTC'"):
+        feed.pending([])
+    with pytest.raises(DefinitionError, match=r"zone 'Mars', which does not exist"):
+        replace(feed, time_zone="Mars")
+    monkeypatch.setattr(delta_feed, "FEW", 100 if few else 0)
+    list(ingest(warehouse, replace(feed, time_zone="Europe/Berlin")))
+    found = [row["ts"].astimezone(UTC).isoformat()[:-6] for row in log(warehouse, ORDERS)]
+    assert found == [
+        *("2025-12-31T23:00:00", "2026-03-29T00:59:00", "2026-03-29T01:30:00"),
+        *("2026-10-25T00:30:00", "1880-05-31T23:06:32.000001", "2026-07-01T10:00:00"),
+    ]
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path) -> None:

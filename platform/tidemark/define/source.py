@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, LATEST, duration
+from tidemark.define.column_type import UnknownTypeError, simple_type
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.protection import Protection
 from tidemark.define.watermarks import Watermark
@@ -31,7 +32,7 @@ their text there, and null columns.
 
 RUN_COLUMNS = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
-    *("lag_seconds", "reason", "seq", "duplicate"),
+    *("lag_seconds", "reason", "seq"),
 )
 """What a run adds to an event."""
 
@@ -57,6 +58,8 @@ class Source:
         name: lower-case letters, digits and underscores; names the tables `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
+        rename: fields of the data that have another name as a column, as in
+            `{"position": "place"}`; by default a field has the name of its column.
         event_time: the column that says when an event happened, a `timestamp`.
         watermark: the strategy by which the source's watermark moves.
         references: Delta tables with which transforms may join its events: names in the
@@ -83,6 +86,7 @@ class Source:
     references: Sequence[str] = ()
     ahead: str | timedelta | None = None
     protect: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
@@ -91,7 +95,8 @@ class Source:
                 f"Source '{self.name}': the event-time column '{self.event_time}' is not among "
                 f"its columns: {', '.join(self.columns)}."
             )
-        kind = self.columns[self.event_time].strip().lower()
+        kinds = {name: self._kind(name, kind) for name, kind in self.columns.items()}
+        kind = kinds[self.event_time]
         if kind != "timestamp":
             raise DefinitionError(
                 f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; "
@@ -108,27 +113,21 @@ class Source:
             if taken:
                 raise DefinitionError(
                     f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
-                    f"({', '.join(reserved)}); rename it."
+                    f"({', '.join(reserved)}): choose another name, such as 'own_{taken[0]}', and "
+                    f"read the field by rename={{'{taken[0]}': 'own_{taken[0]}'}}."
                 )
-        folded = [c.lower() for c in self.columns]
-        for column in self.columns:
-            if is_helper(column):
+        for name, column in self.rename.items():
+            if list(self.rename.values()).count(column) > 1:
                 raise DefinitionError(
-                    f"Source '{self.name}': the column name '{column}' begins with '{PREFIX}', as "
-                    "those of Tidemark's helper columns do; choose another name."
+                    f"Source '{self.name}': rename gives two fields to the column '{column}'."
                 )
-            if folded.count(column.lower()) > 1:
-                twins = [c for c in self.columns if c.lower() == column.lower()]
+            if column not in self.columns:
                 raise DefinitionError(
-                    f"Source '{self.name}': the columns {' and '.join(map(repr, twins))} differ "
-                    "only in case, which the engine ignores; give one of them another name."
+                    f"Source '{self.name}': rename gives the field '{name}' to the column "
+                    f"'{column}', which is not among its columns: {', '.join(self.columns)}."
                 )
-            # The engine is told of columns by their names in such quotes.
-            if "`" in column or not column:
-                raise DefinitionError(
-                    f"Source '{self.name}': no column can be called '{column}': its name must have "
-                    "a character, and no backtick; rename it where the source is read."
-                )
+        self._check_names("column", list(self.columns))
+        self._check_names("field", [self.field_of(column) for column in self.columns])
         if self.ahead is not None and duration(self.ahead) < 0:
             raise DefinitionError(
                 f"Source '{self.name}': an event may be dated 0 seconds or more ahead of its "
@@ -144,6 +143,45 @@ class Source:
                 )
         for column, way in self.protect.items():
             self._check_protection(column, way)
+
+    def _check_names(self, what: str, names: Sequence[str]) -> None:
+        for name in names:
+            if is_helper(name):
+                raise DefinitionError(
+                    f"Source '{self.name}': the {what} name '{name}' begins with '{PREFIX}', as "
+                    "those of Tidemark's helper columns do; choose another name."
+                )
+            twins = [other for other in names if other.lower() == name.lower()]
+            if len(twins) > 1:
+                raise DefinitionError(
+                    f"Source '{self.name}': the {what}s '{twins[0]}' and '{twins[1]}' differ only "
+                    "in case, which the engine ignores; give one of them another name."
+                    if twins[0] != twins[1]
+                    else f"Source '{self.name}': the {what} '{name}' is given to two columns."
+                )
+            # The engine is told of columns by their names in such quotes.
+            if "`" in name or not name:
+                raise DefinitionError(
+                    f"Source '{self.name}': no {what} can be called '{name}': its name must have "
+                    "a character, and no backtick; rename it where the source is read."
+                )
+
+    def field_of(self, column: str) -> str:
+        """Return the name that a column has in the data."""
+        return next((name for name, own in self.rename.items() if own == column), column)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the data and their types, in the order of the columns."""
+        return {self.field_of(column): kind for column, kind in self.columns.items()}
+
+    def _kind(self, column: str, kind: str) -> str:
+        try:
+            return simple_type(kind)
+        except UnknownTypeError as error:
+            raise DefinitionError(
+                f"Source '{self.name}': the type '{kind}' of column '{column}': {error}."
+            ) from None
 
     def _check_protection(self, column: str, way: Protection) -> None:
         what = f"Source '{self.name}' can't protect the column '{column}'"

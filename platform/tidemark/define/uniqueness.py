@@ -6,8 +6,9 @@ from datetime import timedelta
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
+from tidemark.define.helper_columns import helper
 
-MARK = "duplicate"
+MARK = helper("duplicate")
 """The column, BOOLEAN, that tells a duplicate while events are judged."""
 
 

@@ -1,6 +1,5 @@
 """What the commands say: results on stdout, everything else on stderr."""
 
-import json
 import logging
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from rich.progress import (
 from rich.table import Table
 
 from tidemark_streaming import logs
+from tidemark_streaming.cli.json_text import json_text
 
 NONE = "-"
 """Where there is no value."""
@@ -73,7 +73,7 @@ def say(sentence: str) -> None:
 
 def emit(value: object) -> None:
     """Print a result as JSON."""
-    typer.echo(json.dumps(value, indent=2, default=str))
+    typer.echo(json_text(value, indent=2))
 
 
 class Step:

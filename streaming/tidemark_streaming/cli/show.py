@@ -6,7 +6,7 @@ Looking costs the engine nothing, and works when it is down.
 import csv
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -16,6 +16,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, emit, err, out
 from tidemark_streaming.cli.context import Asset, From, To, bounds
+from tidemark_streaming.cli.json_text import json_text
 from tidemark_streaming.cli.quarantine import Keys, keys
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def command(
 
     Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
+    import pyarrow as pa
+
     from tidemark.store.rows import told as as_told
     from tidemark_streaming import domains
     from tidemark_streaming.glance import Glance
@@ -61,10 +64,16 @@ def command(
     span, wanted, settings = bounds(begin, end), keys(key), Settings()
     transform = domains.transform(settings, asset)
     table = _late_table(transform) if late else transform.table
-    there = list(Glance(settings).columns(table))
+    there = list(Glance(settings).types(table))
     if not there:
         err().print(f"Nothing of '{asset}' is there to show yet: `tidemark run {asset}` makes it.")
     _check(transform, wanted, there)
+    for name, kind in Glance(settings).types(table).items():
+        if name in wanted and pa.types.is_nested(kind):
+            raise DefinitionError(
+                f"--key compares a value with a text, and '{name}' of '{asset}' is a {kind}: "
+                "leave it out, or choose windows by --from and --to."
+            )
     chosen = _chosen(*span, wanted, final=final)
     by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
     rows = newest(Glance(settings), table, by, chosen, limit, then) if there else None
@@ -72,13 +81,13 @@ def command(
         if rows is not None:
             _draw(rows, _late_shown(transform) if late else _shown(transform), limit)
         return
-    told = [] if rows is None else [_plain(row) for row in as_told(rows)]
+    told = [] if rows is None else as_told(rows)
     if form == "json":
         emit(told)
         return
     writer = csv.DictWriter(sys.stdout, there, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(told)
+    writer.writerows({name: _field(value) for name, value in row.items()} for row in told)
 
 
 def _late_table(transform: "Definition") -> str:
@@ -161,11 +170,13 @@ def _text(value: object) -> str:
         return NONE
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, (list, dict, tuple)):
+        return json_text(value)
     return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value
-        for name, value in row.items()
-    }
+def _field(value: object) -> object:
+    """Return a value as a field of CSV: lists and the like are JSON."""
+    if isinstance(value, (list, dict, tuple)):
+        return json_text(value)
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

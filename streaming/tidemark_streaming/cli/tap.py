@@ -1,7 +1,5 @@
 """`tidemark tap`: the rows on an edge of a run, as they pass."""
 
-import base64
-import json as plain_json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,6 +14,7 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, emit, err, facts, out
 from tidemark_streaming.cli.context import Asset, warehouse
 from tidemark_streaming.cli.interrupt import until_terminated
+from tidemark_streaming.cli.json_text import json_text
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -123,7 +122,7 @@ def _lines(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
     """Each row as a line of JSON, with the run that it passed in."""
     for row in found.rows:
         told = {"run": run["run"], "seq": run["seq"], "step": step, "row": row}
-        typer.echo(plain_json.dumps(told, default=_json))
+        typer.echo(json_text(told))
 
 
 def _show(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
@@ -145,9 +144,3 @@ def _text(value: object) -> str:
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return NONE if value is None else str(value)
-
-
-def _json(value: object) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return _text(value)

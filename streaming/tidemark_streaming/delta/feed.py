@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.committers import listed
@@ -33,6 +34,7 @@ from tidemark_streaming.delta.versions import (
 )
 from tidemark_streaming.feed import CHUNK, Chunk
 from tidemark_streaming.guarded import check, kept
+from tidemark_streaming.local_times import in_utc, zone_of
 
 CHANGE = {
     "_change_type": "STRING",
@@ -47,8 +49,8 @@ CHANGE = {
 FEW_BYTES = 4 << 20
 """The size of files whose rows are read in this process; the engine reads those of more."""
 
+_LOCAL = "timestamp_ntz"
 _FEED = "delta.enableChangeDataFeed"
-_SAME = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,9 @@ class DeltaFeed:
     """Versions of a Delta table that somebody else writes: each is one arrival.
 
     The timeline has the version that an arrival brought, and the next one goes on after it. Its
-    processing time is that of the commit. A version without new data, as a compaction is, is an
-    arrival without rows. The table is never written.
+    processing time is that of the commit, as Delta's protocol defines it: the in-commit timestamp
+    if the table has them, else the modification time of the commit's file. A version without new
+    data, as a compaction is, is an arrival without rows. The table is never written.
 
     The log is append-only, so a version that updates or deletes rows stops the source, unless it
     is said what becomes of it. Versions of which the table has no record or no files any more stop
@@ -73,6 +76,8 @@ class DeltaFeed:
         source: whose events they are. The table may have columns besides.
         path: the table, which the engine must see under the same path.
         start: the version to begin with; that one is the table as it was then, in one arrival.
+        time_zone: the zone in which columns of the type `timestamp_ntz` are written, as in `"UTC"`
+            or `"Europe/Berlin"`; without one they can't be TIMESTAMP columns of the source.
         change_feed: read the table's change data feed: each change of a row is an event, which
             `CHANGE` tells. An update is two, the row as it was and as it is.
         skip_change_commits: versions that update or delete rows bring nothing.
@@ -80,7 +85,7 @@ class DeltaFeed:
             what goes later is an error again.
 
     Raises:
-        DefinitionError: a start before 0; both ways to take changes.
+        DefinitionError: a start before 0; both ways to take changes; an unknown time zone.
     """
 
     source: Source
@@ -89,6 +94,7 @@ class DeltaFeed:
     change_feed: bool = False
     skip_change_commits: bool = False
     accept_loss: bool = False
+    time_zone: str | None = None
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -96,6 +102,8 @@ class DeltaFeed:
         check(self.source, what)
         if self.start < 0:
             raise DefinitionError(f"{what} starts with version 0 or a later one, not {self.start}.")
+        if self.time_zone is not None:
+            zone_of(self.time_zone, what)
         if self.change_feed and self.skip_change_commits:
             raise DefinitionError(f"{what} takes change_feed or skip_change_commits, not both.")
 
@@ -207,8 +215,14 @@ class DeltaFeed:
             "_commit_version": F.col(VERSION),
             "_commit_timestamp": F.col(COMMITTED_AT),
         }
+        if self.time_zone is not None:
+            local = ((n, F.col(f"`{n}`").cast("timestamp")) for n in self._local(table))
+            rows = rows.withColumns({n: F.to_utc_timestamp(c, self.time_zone) for n, c in local})
         return rows.select(
-            *(own.get(n, F.col(f"`{n}`")).alias(n) for n in self.source.columns),
+            *(
+                own.get(column, F.col(f"`{field}`")).alias(column)
+                for column, field in zip(self.source.columns, self.source.fields, strict=True)
+            ),
             CHUNK,
             F.col(POSITION).alias("position"),
             F.concat_ws("#", VERSION, POSITION).alias("read_from"),
@@ -254,9 +268,16 @@ class DeltaFeed:
     def _own(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
         """The source's columns of these rows, protected."""
         columns = {
-            name: pa.repeat(told[name], len(rows)) if name in told else rows[name]
-            for name in self.source.columns
+            name: pa.repeat(told[name], len(rows)) if name in told else rows[field]
+            for name, field in zip(self.source.columns, self.source.fields, strict=True)
         }
+        if self.time_zone is not None:
+            zone = zone_of(self.time_zone, self._what)
+            columns |= {
+                name: in_utc(columns[name], zone)
+                for name, kind in self.source.columns.items()
+                if simple_type(kind) == "timestamp" and _is_local(columns[name].type)
+            }
         found = pa.table(columns)
         instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in found.schema]
         found = found.cast(pa.schema(instants))
@@ -274,6 +295,12 @@ class DeltaFeed:
                 f"There is no Delta table at '{self.path}', from which source "
                 f"'{self.source.name}' comes: correct the feed's path, or write the table."
             ) from None
+        except DeltaError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise DataError(
+                f"{self._what} can't be read: {reason}. If a catalog manages its commits or it has "
+                "a feature that is not read here, read a copy without (CREATE TABLE … AS SELECT)."
+            ) from error
 
     def _demand(self, chunks: Sequence[Chunk]) -> None:
         """Refuse chunks of another table than the one that is there."""
@@ -311,16 +338,28 @@ class DeltaFeed:
             )
         there = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         there |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
-        for name, kind in self.source.columns.items():
-            plain = kind.lower().replace(" ", "")
-            plain = _SAME.get(plain, plain)
-            if there.get(name) != plain:
+        for name, kind in self.source.fields.items():
+            if simple_type(kind) == "timestamp" and there.get(name) == _LOCAL:
+                if self.time_zone is None:
+                    raise DefinitionError(
+                        f"Delta table '{self.path}' has the column '{name}' of source "
+                        f"'{self.source.name}' as {_LOCAL}, which does not say its time zone: "
+                        "give the feed time_zone='UTC', or the zone in which it is written."
+                    )
+                continue
+            if there.get(name) != simple_type(kind):
                 found = f"has it as {there[name]}" if name in there else "has no such column"
                 raise DefinitionError(
                     f"Source '{self.source.name}' declares the column '{name}' as {kind}, and "
                     f"Delta table '{self.path}' {found}; it has: "
                     f"{', '.join(f'{n} {k}' for n, k in there.items())}."
                 )
+
+    def _local(self, table: DeltaTable) -> list[str]:
+        """Return the fields that are TIMESTAMP columns of the source and written in a time zone."""
+        there = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
+        fields = self.source.fields.items()
+        return [n for n, k in fields if simple_type(k) == "timestamp" and there.get(n) == _LOCAL]
 
     def _refused(self, version: int) -> DataError:
         return DataError(
@@ -355,6 +394,10 @@ def _which(versions: Sequence[int]) -> str:
 
 def _moment(done: Commit) -> pa.Scalar:
     return pa.scalar(done.at, pa.int64()).cast(INSTANT)
+
+
+def _is_local(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is None
 
 
 def _is_instant(field: pa.Field) -> bool:

@@ -85,8 +85,9 @@ def commit(path: str, version: int, of: Of) -> Commit | None:
     """What a version did; None where the table tells it no more, or has not the files any more
     of what is asked for."""
     system, root = file_system(path)
+    file = f"{root}/_delta_log/{version:020}.json"
     try:
-        with system.open_input_stream(f"{root}/_delta_log/{version:020}.json") as log:
+        with system.open_input_stream(file) as log:
             actions = [json.loads(line) for line in log.read().splitlines() if line.strip()]
     except FileNotFoundError:
         return None
@@ -112,9 +113,16 @@ def commit(path: str, version: int, of: Of) -> Commit | None:
     infos = system.get_file_info([f"{root}/{path}" for path in needed])
     if any(info.type == pafs.FileType.NotFound for info in infos):
         return None
-    info = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    at = info.get("inCommitTimestamp", info.get("timestamp", 0))
-    return Commit(at * 1000, files, changes)
+    return Commit(_time(actions, system.get_file_info(file)), files, changes)
+
+
+def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
+    """Return when a version was committed, in microseconds, as the protocol defines it: the
+    in-commit timestamp if the table has them, else the modification time of the commit's file. The
+    other facts of `commitInfo`, and `commitInfo` itself, are optional."""
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    in_commit = next((i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i), None)
+    return file.mtime_ns // 1000 if in_commit is None else in_commit * 1000
 
 
 def rows_of(table: DeltaTable, files: Sequence[File]) -> pa.Table:

@@ -48,7 +48,8 @@ class FileFeed:
         path: the folder, which the engine must see under the same path.
         format: csv (the source's columns in this order; a header may end sooner, with files of
             before the source gained columns), json (one object a line) or parquet.
-        options: the engine's reader options, such as `header` or `nullValue`.
+        options: the engine's reader options, such as `header` or `nullValue`; `timeZone`, by
+            default UTC, is the zone of times that don't say theirs.
         accept_change: take rows as dead letters also where all of a file's fail on one column.
     """
 
@@ -119,7 +120,10 @@ class FileFeed:
             )
         rows = self._format.decode(frame(spark, letters), F.col("bytes").cast("string"))
         return rows.select(
-            *(F.when(F.isnull("reason"), F.col(f"event.`{c}`")).alias(c) for c in self._columns),
+            *(
+                F.when(F.isnull("reason"), F.col(f"event.`{field}`")).alias(column)
+                for column, field in zip(self.source.columns, self.source.fields, strict=True)
+            ),
             CHUNK,
             "position",
             "read_from",
@@ -137,7 +141,7 @@ class FileFeed:
         path = unquote(path) if condition.startswith("FAILED") else path
         reason = f"it is damaged, or no {self.format}"
         if "CSV header" in str(error):
-            reason = f"its header must name the columns {', '.join(self.source.columns)}"
+            reason = f"its header must name the columns {', '.join(self.source.fields)}"
         elif condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
             reason = str(error).partition("Parquet column ")[2].partition(". SQLSTATE")[0]
             reason = f"column {reason}"
@@ -174,9 +178,5 @@ class FileFeed:
             )
 
     @property
-    def _columns(self) -> list[str]:
-        return list(self.source.columns)
-
-    @property
     def _format(self) -> Text:
-        return Text("json" if self.format == "json" else "csv", self.source.columns, self.options)
+        return Text("json" if self.format == "json" else "csv", self.source.fields, self.options)

@@ -83,11 +83,12 @@ def decoded(
         payload: the format of the values.
         correlation: the header that holds an event's correlation id.
     """
-    columns = {n: t for n, t in source.columns.items() if n not in RECORD}
+    fields = payload_fields(source)
+    ways = {source.field_of(column): way for column, way in source.protect.items()}
     rows = (
-        decoded_here(spark, records, columns, payload.event, source.protect)
+        decoded_here(spark, records, fields, payload.event, ways)
         if isinstance(payload, InMemory)
-        else payload.decode(spark, records, columns)
+        else payload.decode(spark, records, fields)
     )
     place = F.concat_ws("-", "topic", "partition", "offset")
     kept = [name for name in KEPT if not source.protect or name not in ("key", "headers")]
@@ -106,12 +107,18 @@ def decoded(
     )
 
 
+def payload_fields(source: Source) -> dict[str, str]:
+    """Return the fields of a value and their types: those of all columns that `RECORD` does not
+    fill."""
+    return {source.field_of(n): t for n, t in source.columns.items() if n not in RECORD}
+
+
 def column(name: str, kind: str, source: Source) -> Column:
     """A column of a source, of rows that a payload has decoded."""
     if isinstance(source.protect.get(name), Drop):
         return F.lit(None).cast(kind)
     if name not in RECORD:
-        return F.col(f"event.`{name}`")
+        return F.col(f"event.`{source.field_of(name)}`")
     if name == "kafka_topic_partition":
         return F.concat_ws("-", "topic", "partition")
     return F.col(name.removeprefix("kafka_")).cast(kind)

@@ -153,7 +153,7 @@ class KafkaFeed:
         records, rows = self._ahead.take([c.position for c in chunks])
         self._noticed.clear()
         if isinstance(self._payload, Json):
-            self._noticed.update(undeclared.fields(records, self.source.columns))
+            self._noticed.update(undeclared.fields(records, self.source.fields))
         return self._decoded(spark, records) if rows is None else rows
 
     def undeclared(self) -> Mapping[int, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from tidemark.define.protection import Drop
 from tidemark.define.source import CORRELATION, Source
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import BYTES, CHUNK
-from tidemark_streaming.kafka.decode import RECORD
+from tidemark_streaming.kafka.decode import RECORD, payload_fields
 from tidemark_streaming.payloads.plain import parsed
 
 
@@ -27,10 +27,10 @@ def decoded(records: pa.Table, source: Source, correlation: str | None) -> pa.Ta
     told = _told(records, source)
     if told is None or (correlation is not None and pc.any(_lengths(records["headers"])).as_py()):
         return None
-    columns = {n: t for n, t in source.columns.items() if n not in RECORD}
-    events = parsed(records["value"], columns)
-    if events is None:
+    parts = parsed(records["value"], payload_fields(source))
+    if parts is None:
         return None
+    events = {n: parts[source.field_of(n)] for n in source.columns if n not in RECORD}
     for name, way in source.protect.items():
         if name in events and isinstance(way, Drop):
             events[name] = pa.chunked_array([pa.nulls(len(records), events[name].type)])

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidemark.compute.protect import protect
 from tidemark.define.protection import Change
 from tidemark.define.source import CORRELATION, Source
-from tidemark_streaming.kafka.decode import RECORD
+from tidemark_streaming.kafka.decode import payload_fields
 
 _NO_OBJECT = b"-"
 """Instead of a value that is no JSON object: of such, nobody can tell what is to be protected."""
@@ -37,8 +37,8 @@ def protected(
     Raises:
         DefinitionError: the key of tokens is not there.
     """
-    fields = [name for name in source.columns if name not in RECORD]
-    ways = {name: way.change() for name, way in source.protect.items()}
+    fields = list(payload_fields(source))
+    ways = {source.field_of(name): way.change() for name, way in source.protect.items()}
     columns: dict[str, Any] = {
         "key": _key(records["key"], source),
         "value": [_object(value, fields, ways) for value in records["value"].to_pylist()]

@@ -7,13 +7,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
+from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION
-from tidemark_streaming.kafka.decode import RECORD, column, header
+from tidemark_streaming.kafka.decode import RECORD, column, header, payload_fields
 from tidemark_streaming.lane.definition import OTHERS, Lane
 from tidemark_streaming.payloads.text import Text
 
 READ_FROM, REASON = "read_from", "reason"
+_VALUE = helper("value")
 _HEADERS = (READ_FROM, CORRELATION)
 _NAMES = {"timestampType": "timestamp_type"}
 _TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -28,7 +30,7 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
         records: with their headers.
     """
     source, feed = lane.source, lane.feed
-    fields = {n: t for n, t in source.columns.items() if n not in RECORD}
+    fields = payload_fields(source)
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
@@ -42,9 +44,9 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
         _protected(told, "STRING", lane, CORRELATION).alias(CORRELATION),
         REASON,
         *(
-            F.lit(None).cast("binary").alias("_value")
+            F.lit(None).cast("binary").alias(_VALUE)
             if source.protect
-            else F.col("value").alias("_value"),
+            else F.col("value").alias(_VALUE),
         ),
     )
     faults = [
@@ -90,7 +92,7 @@ def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
     return rows.where(F.isnotnull(REASON)).select(
         F.lit(lane.letters.name).alias("topic"),
         F.lit(None).cast("binary").alias("key"),
-        F.col("_value").alias("value"),
+        F.col(_VALUE).alias("value"),
         _headers(REASON, *_HEADERS).alias("headers"),
     )
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tidemark.base.errors import DataError
+from tidemark.define.helper_columns import is_helper
 from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
 from tidemark_streaming.starter.choices import why_unfit
 
@@ -90,7 +91,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
             reason = "has a character in its name that no column can have"
         elif lower.count(name.lower()) > 1:
             reason = "is there twice, as capitals make no difference"
-        elif name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):
+        elif is_helper(name) or name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):
             reason = "has a name that Tidemark's own columns have"
         else:
             continue

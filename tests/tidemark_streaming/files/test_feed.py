@@ -179,6 +179,27 @@ def test_parquet(spark: SparkSession, tmp_path: Path) -> None:
     ]
 
 
+def test_parquet_of_other_kinds_of_time(spark: SparkSession, tmp_path: Path) -> None:
+    """As pandas writes it: to the nanosecond, without a time zone, and under another name."""
+    renamed = replace(SOURCE, rename={"position": "at"})
+    micros = [0, -1, T0 * MICROS + 123_456, None]
+    for unit, parts in (("ms", (1, 1000)), ("us", (1, 1)), ("ns", (1000, 1))):
+        for zone in ("UTC", None):
+            times = [None if m is None else m * parts[0] // parts[1] for m in micros]
+            at = pa.array(times, pa.int64()).cast(pa.timestamp(unit, zone))
+            table = pa.table({"position": at, "sensor": [f"{unit} {zone}"] * 4})
+            pq.write_table(table, tmp_path / f"{unit}{zone}.parquet")
+    source_feed = FileFeed(renamed, tmp_path, "parquet", options={"timeZone": "Asia/Tokyo"})
+    rows = source_feed.read(spark, source_feed.pending([])).orderBy("sensor", "position")
+    found: dict[str, list[int | None]] = {}
+    for sensor, at in rows.select("sensor", F.unix_micros("at")).collect():
+        found.setdefault(sensor, []).append(at)
+    for kind, times in found.items():
+        step, earlier = 1000 if "ms" in kind else 1, 9 * 3600 * MICROS if "None" in kind else 0
+        assert times == [None if m is None else m // step * step - earlier for m in micros]
+    assert len(found) == 6
+
+
 ROWS = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(2000))
 """More than a reader finds in what is left of a file that was cut."""
 

@@ -1,0 +1,49 @@
+"""Times without a time zone, as instants: the same here as the engine's `to_utc_timestamp`.
+
+A time that occurs twice, when the clock is put back, is the first; one that does not occur, when it
+is put forward, is as much later.
+"""
+
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+
+from tidemark.base.errors import DefinitionError
+from tidemark.store.rows import BEYOND, INSTANT
+from tidemark.store.rows import compute as pc
+
+
+def zone_of(name: str, what: str) -> ZoneInfo:
+    """Return a time zone by its name.
+
+    Raises:
+        DefinitionError: there is no zone of this name; `what` has it.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise DefinitionError(
+            f"{what} has the time zone '{name}', which does not exist: use a name of the IANA "
+            "database, such as 'UTC' or 'Europe/Berlin'."
+        ) from None
+
+
+def in_utc(times: "pa.ChunkedArray[Any]", zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
+    """Return the instants at which clocks in a zone show these times, to the microsecond."""
+    local = pc.cast(times, pa.timestamp("us"), safe=False)
+    distinct = pc.unique(local)
+    instants = pa.array([_instant(time, zone) for time in distinct], pa.int64())
+    return instants.cast(INSTANT).take(pc.index_in(local, distinct))
+
+
+def _instant(time: "pa.Scalar[Any]", zone: ZoneInfo) -> int | None:
+    micros: int | None = time.cast(pa.int64()).as_py()
+    if micros is None:
+        return None
+    try:
+        offset = time.as_py().replace(tzinfo=zone).utcoffset()
+    except BEYOND:
+        # Beyond the years 1 to 9999, at which nothing can have happened.
+        return micros
+    return micros - round(offset.total_seconds() * 1_000_000)

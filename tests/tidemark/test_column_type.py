@@ -1,0 +1,58 @@
+"""Types of columns are the part of Spark's DDL that every table has; others name an alternative."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemark.base.errors import DefinitionError
+from tidemark.define.column_type import simple_type
+from tidemark.define.source import Source
+from tidemark.define.watermarks import Monotonous
+
+PLAIN = [
+    *("string", "binary", "boolean", "date", "double", "float", "timestamp", "timestamp_ntz"),
+    *("tinyint", "smallint", "int", "bigint", "decimal(10,0)", "decimal(38,18)"),
+]
+TYPES = st.recursive(
+    st.sampled_from(PLAIN),
+    lambda kinds: st.one_of(
+        kinds.map("array<{}>".format),
+        st.tuples(kinds, kinds).map(lambda pair: f"map<{pair[0]},{pair[1]}>"),
+        st.lists(kinds, min_size=1, max_size=3).map(
+            lambda each: f"struct<{','.join(f'f{n}:{kind}' for n, kind in enumerate(each))}>"
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@given(TYPES, st.sampled_from(["", " NOT NULL", " COMMENT 'it is'", " not null comment 'x'"]))
+def test_a_type_is_what_spark_calls_it(kind: str, suffix: str) -> None:
+    written = kind.replace(",", " , ").replace("int", "INT").replace("<", " < ")
+    assert simple_type(f" {written}{suffix}") == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("VARCHAR(20)", "VARCHAR is not supported: declare it as STRING"),
+        ("char( 2 )", "CHAR is not supported: declare it as STRING"),
+        ("ARRAY<VARIANT>", "VARIANT is not supported: declare it as STRING, which keeps the JSON"),
+        ("INTERVAL DAY TO SECOND", "INTERVAL is not supported: declare it as BIGINT, a number of"),
+        ("DOUBEL", "'DOUBEL' is not a type; the types are STRING, BOOLEAN"),
+        ("ARRAY<INT", "'>' is missing before 'the end'"),
+        ("MAP<STRING>", "',' is missing before '>'"),
+        ("STRING COLLATE UNICODE", "'COLLATE' can't follow"),
+        ("DECIMAL(40, 2)", r"DECIMAL\(40, 2\) needs 0 <= scale <= precision <= 38"),
+        ("", "it ends too early"),
+        ("INT;", "';' can't be read"),
+    ],
+)
+def test_other_types_are_refused_with_an_alternative(kind: str, sentence: str) -> None:
+    message = f"Source 's': the type '.*' of column 'x': {sentence}"
+    with pytest.raises(DefinitionError, match=message):
+        Source("s", {"at": "TIMESTAMP", "x": kind}, "at", Monotonous())
+
+
+def test_fields_of_a_struct_may_have_the_names_of_types() -> None:
+    assert simple_type("STRUCT<char: INT, `a b` STRING>") == "struct<char:int,a b:string>"
