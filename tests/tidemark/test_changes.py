@@ -183,6 +183,8 @@ def test_no_run_goes_on_with_tables_of_another_kind(made: Warehouse, name: str) 
     assert [made.version(table) for table in tables] == before
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behind(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +200,8 @@ def test_a_stream_of_the_earlier_definition_ends_though_its_commit_was_left_behi
     assert warehouse.version(PER_MINUTE.table) == version
 
 
+# Many runs.
+@pytest.mark.slow
 def test_what_an_earlier_definition_counted_is_told_until_all_is_counted_anew(
     warehouse: Warehouse,
 ) -> None:
@@ -232,6 +236,8 @@ def test_a_backfill_of_all_may_change_the_columns(warehouse: Warehouse) -> None:
     assert "least" not in row
 
 
+# Many runs.
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["rebuild", "backfill"])
 def test_a_source_of_a_new_name_is_counted_from_its_first_arrival(
     engine: Settings, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, way: str

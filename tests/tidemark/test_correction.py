@@ -134,6 +134,8 @@ def test_it_takes_in_no_arrival(warehouse: Warehouse) -> None:
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS, complete=True)
 
 
+# Many runs.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "window"),
     [("sliding", Sliding("3 minutes", "1 minute")), ("session", Session("20 seconds"))],
@@ -160,6 +162,8 @@ def test_other_windows_are_as_a_complete_backfill_has_them(
     assert correct(logged, asset) is None
 
 
+# Once for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("where", PLACES[1:])
 def test_a_killed_correction_is_completed_by_the_next_run(
     logged: Warehouse, engine: Settings, where: str

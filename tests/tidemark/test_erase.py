@@ -107,6 +107,8 @@ def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None
     assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
 
 
+# Once for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["erasure", "erased"])
 def test_killed_anywhere_it_is_ended_by_the_next(
     shared: Warehouse, monkeypatch: pytest.MonkeyPatch, point: str
@@ -129,6 +131,8 @@ def test_killed_anywhere_it_is_ended_by_the_next(
     assert erasures.unended(shared, READINGS) == []
 
 
+# Many runs.
+@pytest.mark.slow
 @pytest.mark.parametrize("defined", [True, False])
 def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, defined: bool

@@ -22,6 +22,9 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+# Many runs, rebuilds and erasures for each test.
+pytestmark = pytest.mark.slow
+
 ANN = "ann"
 ARRIVALS = [
     [Event(T0 + n * 10_000_000, key, n) for n, key in enumerate(("b", ANN, ANN, "b"))],

@@ -55,6 +55,8 @@ def test_what_another_process_left_behind_is_published_though_nothing_new_arrive
     assert parity(warehouse, PER_MINUTE).equal
 
 
+# Once for each table.
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["readings_timeline", "per_minute_state", "per_minute", "runs"])
 def test_a_table_whose_creator_was_killed_gets_into_the_catalog(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, table: str
@@ -110,6 +112,8 @@ def test_parity_goes_by_what_is_published(
     assert report.equal
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_roll_up_publishes_what_was_judged_though_its_base_goes_on(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

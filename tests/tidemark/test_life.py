@@ -120,6 +120,8 @@ def _first_life(warehouse: Warehouse, asset: str) -> str:
     return found.orderBy("started_at").select("life").collect()[0][0]
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_roll_up_of_a_base_that_was_made_anew_equals_a_direct_computation(
     logged: Warehouse,
 ) -> None:

@@ -56,6 +56,8 @@ def ran(warehouse: Warehouse, transform: WindowedTransform = PER_MINUTE) -> None
     incremental(warehouse, transform)
 
 
+# Many runs.
+@pytest.mark.slow
 def test_a_stream_goes_on_while_its_asset_is_rebuilt_and_ends_with_the_switch(
     warehouse: Warehouse,
 ) -> None:
@@ -118,6 +120,8 @@ def test_the_way_back_is_one_commit_and_the_earlier_definition_goes_on(
         work.back(warehouse, WIDER)
 
 
+# Many runs.
+@pytest.mark.slow
 def test_after_the_way_back_no_other_definition_takes_over_by_itself(warehouse: Warehouse) -> None:
     """Not even one with which runs could go on."""
     ran(warehouse)
@@ -139,6 +143,8 @@ def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
     return rows(warehouse), rows(warehouse, work.beside(WIDER).table)
 
 
+# Once for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("where", STEPS)
 def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
     engine: Settings, warehouse: Warehouse, where: str
@@ -158,6 +164,8 @@ def test_a_switch_that_is_killed_leaves_the_old_or_the_new_whole(
     assert rows(warehouse) == old
 
 
+# Once for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["late", "published"])
 def test_a_run_ends_a_switch_or_a_way_back_that_was_killed(
     engine: Settings, warehouse: Warehouse, where: str
@@ -223,6 +231,8 @@ def test_a_roll_up_follows_a_switch(warehouse: Warehouse) -> None:
     assert parity(warehouse, now).equal
 
 
+# Many runs.
+@pytest.mark.slow
 def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> None:
     few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
     ran(warehouse)
@@ -239,6 +249,8 @@ def test_withheld_windows_and_panes_change_places_too(warehouse: Warehouse) -> N
     assert parity(warehouse, PER_MINUTE).equal
 
 
+# Many runs.
+@pytest.mark.slow
 def test_maintenance_keeps_what_the_way_back_needs_until_it_is_discarded(
     warehouse: Warehouse,
 ) -> None:

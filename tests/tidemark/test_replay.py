@@ -69,6 +69,8 @@ def test_just_the_windows_of_these_arrivals_are_computed_anew(warehouse: Warehou
     assert parity(warehouse, mended).equal
 
 
+# Many runs.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "window",
     [Tumbling("1 minute"), Sliding("2 minutes", "1 minute"), Session("20 seconds")],
@@ -157,6 +159,8 @@ getattr(work, way)(warehouse, PER_MINUTE, 4, *name)
 """
 
 
+# Once for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["state", "published", "ledger"])
 def test_a_replay_that_is_killed_counts_nothing_twice(
     engine: Settings, warehouse: Warehouse, where: str

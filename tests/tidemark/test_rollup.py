@@ -103,6 +103,8 @@ def test_it_equals_the_direct_computation_in_any_cut(logged: Warehouse) -> None:
     assert rows(logged, at_once) == direct(logged, renamed(by_hand, "by_hand"))
 
 
+# Many runs.
+@pytest.mark.slow
 def test_it_follows_backfills_and_corrections_of_its_base(logged: Warehouse) -> None:
     base = renamed(BASE, "followed")
     whole = larger(base, expectations=(q.between("n", most=30), q.complete()))
@@ -156,6 +158,8 @@ def test_a_larger_window_is_as_far_as_the_least_of_what_it_holds(logged: Warehou
     assert found(cover(-7, 0, 3)) == {-5: 3}
 
 
+# Once for each fail point.
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_run_again(
     logged: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,8 @@ def test_a_run_that_was_killed_is_run_again(
     assert published_through(logged, whole) == 1
 
 
+# Many runs.
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [True, False], ids=["after its base ran", "at once"])
 @pytest.mark.parametrize(
     "other",

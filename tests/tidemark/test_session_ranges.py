@@ -138,6 +138,8 @@ def test_pieces_are_the_whole(
     assert all(answers["as_streamed"])
 
 
+# Many runs.
+@pytest.mark.slow
 def test_what_arrived_is_taken_in_before_and_after(warehouse: Warehouse) -> None:
     made = arrivals()
     ingest(warehouse, READINGS, made[:5], ends=False)
@@ -196,6 +198,8 @@ def unkilled(logged: Warehouse) -> WindowedTransform:
     return asset
 
 
+# Once for each fail point.
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["published", "ledger", "quarantine"])
 def test_what_a_killed_one_left_is_published_by_the_next_run(
     monkeypatch: pytest.MonkeyPatch, logged: Warehouse, unkilled: WindowedTransform, step: str

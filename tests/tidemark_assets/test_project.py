@@ -22,6 +22,9 @@ from tidemark.base.settings import Settings
 from tidemark_assets.describe import UNTOLD
 from tidemark_assets.parameter import WINDOWS, windows_reader
 
+# Makes a project by Dagster's own tools, one process per command.
+pytestmark = pytest.mark.slow
+
 COMPONENT, PLACES, TRIALS, BUSIEST = (text for _, _, text in blocks("docs/existing_project.md"))
 """As the page shows them."""
 

@@ -70,6 +70,8 @@ def judgement(found: AssetCheckExecutionRecord) -> tuple[bool, str | None]:
     return evaluation.passed, evaluation.description
 
 
+# Many Dagster runs.
+@pytest.mark.slow
 def test_the_way_of_a_changed_definition_through_dagster(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
@@ -118,6 +120,8 @@ def test_the_way_of_a_changed_definition_through_dagster(
     assert "There is no way back" in str(failure.step_failure_data.error)
 
 
+# Many Dagster runs.
+@pytest.mark.slow
 def test_a_deployment_and_a_switch_by_the_command_are_told_of_once(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:

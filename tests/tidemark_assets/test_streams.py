@@ -248,6 +248,8 @@ def test_a_stream_from_its_start_to_its_end(
     assert len([line for line in lines if line["event"] == "ran"]) == len(told)
 
 
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
 def test_a_stream_that_fails_says_why(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
@@ -272,6 +274,8 @@ def test_a_stream_that_fails_says_why(
     assert "99" in said
 
 
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
 def test_a_stream_that_ends_between_two_looks_says_why(
     engine: Settings,
     warehouse: Warehouse,
@@ -304,6 +308,8 @@ def test_a_stream_that_ends_between_two_looks_says_why(
     assert job(here, instance, "some_stop_streams", lacking).success
 
 
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
 def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
@@ -326,6 +332,8 @@ def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next
     assert job(here, instance, "some_stop_streams", older).success
 
 
+# Waits for a supervisor and streams.
+@pytest.mark.slow
 def test_streams_share_no_settings_and_are_found_together(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance
 ) -> None:
@@ -347,6 +355,8 @@ def test_streams_share_no_settings_and_are_found_together(
     assert not queries.running(here, assets)
 
 
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
 def test_a_stream_is_started_anew_when_its_definition_has_changed(
     engine: Settings, warehouse: Warehouse, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -403,6 +413,8 @@ def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
+# Waits for a supervisor and a stream.
+@pytest.mark.slow
 def test_a_stop_while_a_stream_is_being_started_wins(
     engine: Settings,
     warehouse: Warehouse,

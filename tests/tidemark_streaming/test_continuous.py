@@ -80,6 +80,8 @@ def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse)
     assert parity(warehouse, PER_MINUTE).equal
 
 
+# Waits for a stream that fails and recovers.
+@pytest.mark.slow
 def test_a_stream_goes_on_where_a_version_of_its_table_is_not_found(warehouse: Warehouse) -> None:
     """A listing of a log may pass over one that is written meanwhile."""
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
@@ -106,6 +108,8 @@ def test_a_batch_that_lacks_an_arrival_runs_it_all_the_same(warehouse: Warehouse
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
 
+# Waits for two streams.
+@pytest.mark.slow
 def test_the_stream_of_a_roll_up_follows_the_runs_of_its_base(warehouse: Warehouse) -> None:
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
@@ -146,6 +150,8 @@ def test_a_roll_up_s_batch_before_its_base_has_run_waits_for_it(warehouse: Wareh
     assert published_through(warehouse, whole) == 0
 
 
+# Waits for two streams.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "now",
     [

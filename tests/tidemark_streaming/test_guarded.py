@@ -26,6 +26,9 @@ from tidemark_streaming.files import FileFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 
+# Searches every file of the home for values.
+pytestmark = pytest.mark.slow
+
 MARK, SSN = "rawvalue", 4242424242
 PEOPLE = replace(
     SOURCE,

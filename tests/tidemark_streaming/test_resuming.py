@@ -18,6 +18,9 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming import continuous
 
+# Starts and stops several streams for each test.
+pytestmark = pytest.mark.slow
+
 REGISTERED = False
 ARRIVALS = some_arrivals(count=6)
 

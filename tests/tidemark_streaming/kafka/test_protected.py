@@ -176,6 +176,8 @@ def found(folder: Path) -> list[str]:
     return searched.found(folder, MARK, SSN)
 
 
+# Searches every file of the home for values.
+@pytest.mark.slow
 def test_no_file_has_a_protected_value(
     engine: Settings, warehouse: Warehouse, topics: Topics
 ) -> None:
@@ -202,6 +204,8 @@ def test_no_file_has_a_protected_value(
     assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
 
 
+# Searches every file of the home for values.
+@pytest.mark.slow
 def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
     engine: Settings, warehouse: Warehouse, topics: Topics, binary: Binary
 ) -> None:

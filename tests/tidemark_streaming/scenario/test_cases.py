@@ -29,6 +29,8 @@ def jobs(warehouse: Warehouse) -> dict[str, Callable[[], list[Result]]]:
     return {p.stem: partial(simulate, warehouse, load(p), *ways) for p, ways in WAYS.items()}
 
 
+# Each case runs as a batch and in a cut; the scenarios of the rules are quick.
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
 def test_a_case_comes_out_as_it_expects_in_any_cut(
     outcome_of: Callable[[str], list[Result]], path: Path
