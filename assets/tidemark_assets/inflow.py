@@ -13,7 +13,7 @@ from dagster import AssetExecutionContext
 
 from tidemark.base.instants import duration
 from tidemark.define.source import Source, reference_name
-from tidemark_assets import describe, report, undecoded
+from tidemark_assets import clock_checks, describe, report, undecoded
 from tidemark_assets.build import KINDS, Presentation, tags_of
 from tidemark_assets.describe import Metadata
 from tidemark_assets.names import PLAIN, Names
@@ -121,7 +121,7 @@ def source_assets(
     @dg.multi_asset(
         name=names.own(f"ingest_{source.name}"),
         specs=[log, dead_letters, timeline],
-        check_specs=[undecoded.spec(names, source)],
+        check_specs=[undecoded.spec(names, source), clock_checks.spec(names, source)],
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
     )
@@ -148,6 +148,7 @@ def source_assets(
                 asset_key=names.key(table), metadata=metadata, data_version=version
             )
         yield undecoded.judged(names, source, arrivals)
+        yield clock_checks.result(names, source, tidemark.glance(), arrivals)
 
     return bring
 

@@ -9,7 +9,7 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.define.source import Source
-from tidemark_assets import report, undecoded
+from tidemark_assets import clock_checks, report, undecoded
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.provenance import same_log, tags_of, told_version
@@ -47,7 +47,11 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
         ]
         return dg.SensorResult(
             skip_reason=f"{len(new)} arrivals of '{name}' reported.",
-            asset_events=[*told, undecoded.evaluation(names, source, new)],
+            asset_events=[
+                *told,
+                undecoded.evaluation(names, source, new),
+                clock_checks.evaluation(names, source, glance, new),
+            ],
         )
 
     return dg.Definitions(sensors=[sensor])

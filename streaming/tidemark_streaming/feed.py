@@ -6,6 +6,7 @@ so it goes on where the timeline ends, whatever was killed or deleted in between
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = [
     "Landed",
     "Player",
     "Span",
+    "processing_time",
 ]
 
 CHUNK = helper("chunk")
@@ -47,6 +49,9 @@ CHUNK = helper("chunk")
 
 BYTES = helper("bytes")
 """The column of a feed's rows with the size of each."""
+
+CLOCK_SLACK = duration("1 minute")
+"""How far another machine's clock may be after this one's."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,20 @@ class Chunk:
     watermark: int | None = None
     end: bool = False
     waiting: tuple[str, ...] = ()
+
+
+def processing_time(timestamp: int, before: int | None) -> int:
+    """Return the processing time of an arrival, in microseconds.
+
+    A file's modification time or a commit's timestamp may be wrong. One that lies after now would
+    stay the processing time of all later arrivals, so it is replaced by now.
+
+    Args:
+        timestamp: when it arrived, as its origin says.
+        before: the processing time of the arrival before; None for the first.
+    """
+    clamped = min(timestamp, time.time_ns() // 1000 + CLOCK_SLACK)
+    return clamped if before is None else max(clamped, before)
 
 
 class Feed(Protocol):

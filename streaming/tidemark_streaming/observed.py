@@ -19,12 +19,14 @@ from tidemark.store.rows import Rows, columns, frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import BYTES, CHUNK, Chunk
 
-_CLOCK = helper("clock")
+_AHEAD, _CLOCK = helper("ahead"), helper("clock")
 
 _MISTAKES = ("22", "42")
 """The SQL states of an expression that can't be computed from the data, or not be understood."""
 
-_PER_PART = [([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max")]
+_PER_PART = [
+    *(([], "count_all"), ("bytes", "sum"), ("time", "min"), ("time", "max"), ("ahead", "sum")),
+]
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Facts:
     Args:
         misfit: why its dead letters are, where that is the same of all.
         undeclared: fields beside the source's columns that the feed has seen.
+        dated_ahead: events that are dated later than the source accepts.
     """
 
     rows: int = 0
@@ -44,6 +47,7 @@ class Facts:
     observed: str | None = None
     misfit: str | None = None
     undeclared: tuple[str, ...] = ()
+    dated_ahead: int = 0
 
 
 def observe(
@@ -76,13 +80,17 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
     """The same, of such rows."""
     by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
-    times = pc.if_else(possible, times, None)
-    if source.ahead is not None:
-        latest = pa.array([c.arrived_at + duration(source.ahead) for c in chunks], pa.int64())
-        times = pc.if_else(pc.less_equal(times, latest.take(rows[CHUNK])), times, None)
+    times, ahead = pc.if_else(possible, times, None), pa.nulls(len(rows), pa.bool_())
+    if source.max_future_skew is not None:
+        skew = duration(source.max_future_skew)
+        latest = pa.array([c.arrived_at + skew for c in chunks], pa.int64())
+        ahead = pc.greater(times, latest.take(rows[CHUNK]))
+        times = pc.if_else(ahead, None, times)
     sizes = rows[BYTES] if BYTES in rows.column_names else pa.nulls(len(rows), pa.int64())
     part = pa.nulls(len(rows), pa.string()) if by is None else rows[by].cast(pa.string())
-    told = pa.table({"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times})
+    told = pa.table(
+        {"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times, "ahead": ahead}
+    )
     parts = told.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
     found = dict[int, Facts]()
     for n in {each["chunk"] for each in parts}:
@@ -98,6 +106,7 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
             min_event_time=min((time for time in oldest if time is not None), default=None),
             max_event_time=max((time for _, time in newest), default=None),
             observed=observed,
+            dated_ahead=sum(each["ahead_sum"] or 0 for each in mine),
         )
     return found
 
@@ -107,11 +116,13 @@ def _by_engine(
 ) -> dict[int, Facts]:
     event_time, by = F.col(f"`{source.event_time}`"), source.watermark.by
     clock = F.lit(None).cast("bigint")
-    if source.ahead is not None:
+    if source.max_future_skew is not None:
         clocks = [(n, chunk.arrived_at) for n, chunk in enumerate(chunks)]
         known = rows.sparkSession.createDataFrame(clocks, f"{CHUNK} INT, {_CLOCK} BIGINT")
         rows, clock = rows.join(F.broadcast(known), CHUNK), F.col(_CLOCK)
-    # What is not believed says nothing of how far the source is.
+    # An event that is not believed says nothing about how far the source is.
+    ahead = source.possible & source.happened(clock).isNull()
+    rows = rows.select("*", ahead.alias(_AHEAD))
     rows = rows.withColumn(source.event_time, source.happened(clock))
     micros = F.unix_micros(event_time)
     parts = [] if by is None else [F.col(f"`{by}`").cast("string").alias("part")]
@@ -124,6 +135,7 @@ def _by_engine(
         source.watermark.observe(event_time).alias("observed"),
         F.min(reason).alias("least"),
         F.max(reason).alias("most"),
+        F.count_if(_AHEAD).alias("ahead"),
     )
     if by is not None:
         told = F.when(F.col("observed").isNotNull(), F.array("part", "observed"))
@@ -135,6 +147,7 @@ def _by_engine(
             F.to_json(F.collect_list(told)),
             F.min("least"),
             F.max("most"),
+            F.sum("ahead"),
         )
     try:
         found = facts.collect()
@@ -147,8 +160,8 @@ def _by_engine(
         raise DefinitionError(
             f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
         ) from None
-    told = {row[0]: Facts(row[2], 0, *row[3:7]) for row in found if not row[1]}
-    for chunk, _, count, size, *_, least, most in (row for row in found if row[1]):
+    told = {row[0]: Facts(row[2], 0, *row[3:7], dated_ahead=row[9]) for row in found if not row[1]}
+    for chunk, _, count, size, *_, least, most, _ in (row for row in found if row[1]):
         fits = told.get(chunk, Facts())
         told[chunk] = replace(
             fits,
@@ -200,6 +213,7 @@ def fold(
             dead_letters=found.dead_letters,
             schema_version=schema_version,
             undeclared=json.dumps(found.undeclared) if found.undeclared else None,
+            dated_ahead=found.dated_ahead,
         )
         arrivals.append(last)
     return arrivals

@@ -25,7 +25,7 @@ guarded = Source(
     columns={"at": "TIMESTAMP"},
     event_time="at",
     watermark=BoundedOutOfOrderness("10 minutes"),
-    ahead="5 minutes",
+    max_future_skew="5 minutes",
 )
 priced = Source(
     name="priced",

@@ -32,9 +32,9 @@ TIMES = [
 BELIEVED = [T0, T0 + MINUTE, T0 + 2 * MINUTE, T0 + 3 * MINUTE + 5_000_000, T0 + 4 * MINUTE]
 
 
-def brought(warehouse: Warehouse, ahead: str | None) -> WindowedTransform:
+def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
     """The source with that bound, and its events in the log up to the end of the stream."""
-    source = replace(READINGS, ahead=ahead)
+    source = replace(READINGS, max_future_skew=skew)
     arrivals = [
         ScenarioArrival(tuple((time, "a", 1.0, None) for time in times), T0 + (n + 1) * MINUTE)
         for n, times in enumerate(TIMES)
@@ -79,6 +79,6 @@ def test_without_a_bound_any_date_is_believed(warehouse: Warehouse) -> None:
     assert dict(late) == {"too_late": 3, "no_event_time": 1}
 
 
-def test_a_time_ahead_that_is_none_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="0 seconds or more ahead of its arrival"):
-        replace(READINGS, ahead="-5 seconds")
+def test_a_negative_skew_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="max_future_skew must not be negative"):
+        replace(READINGS, max_future_skew="-5 seconds")

@@ -63,9 +63,9 @@ def test_what_can_t_be_is_in_the_late_table_alone(warehouse: Warehouse, window: 
     assert parity(warehouse, asset).equal
 
 
-@pytest.mark.parametrize("ahead", [None, "1 hour"])
-def test_memory_and_the_engine_see_the_same_times(warehouse: Warehouse, ahead: str | None) -> None:
-    source = replace(READINGS, ahead=ahead)
+@pytest.mark.parametrize("skew", [None, "1 hour"])
+def test_memory_and_the_engine_see_the_same_times(warehouse: Warehouse, skew: str | None) -> None:
+    source = replace(READINGS, max_future_skew=skew)
     times = [time for each in TIMES for time in each]
     rows = pa.table(
         {

@@ -44,7 +44,7 @@ def fingerprint(transform: Definition) -> str:
     source, own = transform.source, counting(transform)
     joined = [r for r in source.references if reference_name(r) in own.references]
     # Nothing, as it was before there was such a bound, where there is none.
-    believed = [] if source.ahead is None else [duration(source.ahead)]
+    believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
     definition = {
         # A log's columns never change in what they are, and a function names those that it takes.
         "source": [source.name, source.event_time, joined, *believed],

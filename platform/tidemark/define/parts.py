@@ -132,11 +132,11 @@ def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "accumulation", transform.accumulation or "none", transform.accumulation
     yield "unique", str(own.unique) if own.unique else "none", own.unique
     joined = [r for r in source.references if reference_name(r) in own.references]
-    ahead = None if source.ahead is None else duration(source.ahead)
+    skew = None if source.max_future_skew is None else duration(source.max_future_skew)
     told = f"{source.name}{_BY}{source.event_time}"
     told += f", joined with {', '.join(map(reference_name, joined))}" if joined else ""
-    told += "" if ahead is None else f", believed up to {describe(ahead)} ahead"
-    yield SOURCE, told, [source.name, source.event_time, joined, ahead]
+    told += "" if skew is None else f", dated at most {describe(skew)} after arrival"
+    yield SOURCE, told, [source.name, source.event_time, joined, skew]
     yield "code", f"version {digest(own.function)}", own.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"

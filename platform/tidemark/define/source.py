@@ -64,19 +64,18 @@ class Source:
         watermark: the strategy by which the source's watermark moves.
         references: Delta tables with which transforms may join its events: names in the
             warehouse's database, or paths. Each arrival records the versions that they have then.
-        ahead: how far ahead of its arrival an event may be dated, as in `"5 minutes"`. An event
-            that is dated further ahead is taken for one without an event time: it moves no
-            watermark, is in no window, and goes to the late tables as `dated_ahead`. By default any
-            date of the years 2 to 9998 is believed, and one event of the year 2099 moves a
-            watermark there for good.
+        max_future_skew: how far after its arrival an event may be dated, as in `"1 hour"`. An event
+            that is dated later moves no watermark and is in no window; the late tables have it as
+            `dated_ahead`. By default every date of the years 2 to 9998 is accepted, so one event
+            of the year 2099 moves the watermark there.
         protect: how columns, or `correlation_id`, are protected before anything is written; a log
             keeps that as it keeps its columns.
 
     Raises:
         DefinitionError: a name that cannot be a table's, an event-time column that is not there
             or not a timestamp, a column of the watermark's that is not there, a column that bears
-            the name of an arrival's fact or of what a run adds, a reference without a name, a time
-            ahead that is none, a column that can't be protected so.
+            the name of an arrival's fact or of what a run adds, a reference without a name, a
+            negative `max_future_skew`, a column that can't be protected so.
     """
 
     name: str
@@ -84,7 +83,7 @@ class Source:
     event_time: str
     watermark: Watermark
     references: Sequence[str] = ()
-    ahead: str | timedelta | None = None
+    max_future_skew: str | timedelta | None = None
     protect: Mapping[str, Protection] = field(default_factory=dict[str, Protection])
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -128,10 +127,10 @@ class Source:
                 )
         self._check_names("column", list(self.columns))
         self._check_names("field", [self.field_of(column) for column in self.columns])
-        if self.ahead is not None and duration(self.ahead) < 0:
+        if self.max_future_skew is not None and duration(self.max_future_skew) < 0:
             raise DefinitionError(
-                f"Source '{self.name}': an event may be dated 0 seconds or more ahead of its "
-                f"arrival, not '{self.ahead}'."
+                f"Source '{self.name}': max_future_skew must not be negative "
+                f"(got '{self.max_future_skew}')."
             )
         names = [reference_name(r) for r in self.references]
         for name in names:
@@ -211,8 +210,10 @@ class Source:
         """
         time = F.col(f"`{self.event_time}`")
         believed = self.possible
-        if self.ahead is not None:
-            believed = believed & (F.unix_micros(time) <= arrived_at + duration(self.ahead))
+        if self.max_future_skew is not None:
+            believed = believed & (
+                F.unix_micros(time) <= arrived_at + duration(self.max_future_skew)
+            )
         return F.when(believed, time)
 
     @property

@@ -27,11 +27,12 @@ TIMELINE = pa.schema(
         "dead_letters": pa.int64(),
         "schema_version": pa.int64(),
         "undeclared": pa.string(),
+        "dated_ahead": pa.int64(),
     }
 )
 _REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
 
-_LATER = {"dead_letters": 0, "schema_version": 1, "undeclared": None}
+_LATER = {"dead_letters": 0, "schema_version": 1, "undeclared": None, "dated_ahead": 0}
 """Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
 
 
@@ -58,6 +59,8 @@ class Arrival:
         schema_version: that of the log when it came.
         undeclared: fields that its rows had beside the source's columns, as far as the feed looked,
             as a JSON array; None where it saw none.
+        dated_ahead: how many of its events are dated after its arrival by more than the source's
+            `max_future_skew`.
     """
 
     arrival: int
@@ -74,6 +77,7 @@ class Arrival:
     dead_letters: int = 0
     schema_version: int = 1
     undeclared: str | None = None
+    dated_ahead: int = 0
 
     @property
     def ends(self) -> bool:

@@ -40,6 +40,7 @@ from tidemark_streaming.cli import (
     tap,
     trace,
     verify,
+    watermark,
 )
 from tidemark_streaming.cli.console import complain
 
@@ -51,7 +52,7 @@ PANELS = {
     "Run": ("run", "stream", "backfill", "correct", "replay", "emit"),
     "Look and verify": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
     "Marts": ("marts", "dbt", "dbt-sources"),
-    "Operate": ("changes", "rebuild", "maintain", "erase", "drop"),
+    "Operate": ("changes", "rebuild", "watermark", "maintain", "erase", "drop"),
 }
 """The commands as the help groups them, in that order."""
 
@@ -127,6 +128,7 @@ modules = (
         simulate,
         tap,
         trace,
+        watermark,
     ),
 )
 for module in modules:

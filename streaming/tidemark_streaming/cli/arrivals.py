@@ -40,6 +40,7 @@ def bring_in(
         following: whether it goes on until it is told to end.
         also: says what else there is to tell who watches it follow.
     """
+    from tidemark_streaming.future_watermark import dated_ahead, find, is_far_ahead
     from tidemark_streaming.glance import Glance
 
     name = source.name
@@ -47,6 +48,7 @@ def bring_in(
     first: Arrival | None = None
     last: Arrival | None = None
     undeclared = set[str]()
+    ahead: int | None = None
     if following:
         until_terminated()
     with step(f"{verb} {name}") as work, suppress(*([KeyboardInterrupt] if following else [])):
@@ -58,6 +60,12 @@ def bring_in(
             dead += sum(a.dead_letters for a in commit.arrivals)
             _tell_losses(name, commit.arrivals)
             _tell_undeclared(name, commit.arrivals, undeclared)
+            if (told := dated_ahead(Glance(settings), source, commit.arrivals)) is not None:
+                warn(told)
+            # A source that follows says once how far ahead its watermark is.
+            if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
+                ahead = last.after
+                warn(str(find(Glance(settings), source)))
             if logs.structured():
                 _log(store, source, commit.arrivals)
             work.at(commit.done, commit.pending)

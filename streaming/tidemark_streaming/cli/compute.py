@@ -8,7 +8,7 @@ import typer
 
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step, warn
 from tidemark_streaming.cli.context import (
     Asset,
     BytesPerRun,
@@ -65,6 +65,8 @@ def run(
     from tidemark.run.admission import Admission
     from tidemark.run.runner import incremental
     from tidemark_streaming import domains
+    from tidemark_streaming.future_watermark import find
+    from tidemark_streaming.glance import Glance
 
     settings = Settings()
     transform = domains.transform(settings, asset)
@@ -75,6 +77,8 @@ def run(
         work.note = f"{done.events:,} events" if done else "nothing new"
     if done is not None:
         show(done, json)
+        if (ahead := find(Glance(settings), transform.source)) is not None:
+            warn(str(ahead))
         if done.limited_by is not None and not json:
             err().print(f"More has arrived, and waits: this run was limited by {done.limited_by}.")
     elif json:

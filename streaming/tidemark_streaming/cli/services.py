@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidemark_streaming.standing_faults import StandingFault
 
 _HIDDEN = (
+    "warning",
     "source",
     "as_of",
     "arrived_at",
@@ -147,6 +148,8 @@ def status(json: Json = False) -> None:
             out().print(f"{place}: {processes[0][what]}", soft_wrap=True)
     out().print(_table("sources", sources), _table("assets", assets))
     for source in sources:
+        if source["warning"] is not None:
+            out().print(f"[bold yellow]{escape(source['warning'])}[/]", soft_wrap=True)
         if count := source["dead_letters"]:
             name, letters = source["name"], "dead letter" if count == 1 else "dead letters"
             out().print(
@@ -242,7 +245,7 @@ def _address(settings: Settings, name: str, record: "Record | None") -> str | No
 
 
 def _sources(settings: Settings) -> list[dict[str, Any]]:
-    from tidemark_streaming import domains
+    from tidemark_streaming import domains, future_watermark
     from tidemark_streaming.dead_letters import waiting
     from tidemark_streaming.glance import Glance
 
@@ -255,6 +258,9 @@ def _sources(settings: Settings) -> list[dict[str, Any]]:
             "name": (name := s.pop("source")),
             **{k: iso(v) if k in instants else v for k, v in s.items()},
             "dead_letters": waiting(glance, name),
+            "warning": None
+            if (ahead := future_watermark.find(glance, inlets[name].source)) is None
+            else str(ahead),
             "undeclared": {
                 field: last
                 for field, last in glance.undeclared(name).items()

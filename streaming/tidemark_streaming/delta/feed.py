@@ -32,7 +32,7 @@ from tidemark_streaming.delta.versions import (
     frame_of,
     rows_of,
 )
-from tidemark_streaming.feed import CHUNK, Chunk
+from tidemark_streaming.feed import CHUNK, Chunk, processing_time
 from tidemark_streaming.guarded import check, kept
 from tidemark_streaming.local_times import in_utc, zone_of
 
@@ -148,7 +148,7 @@ class DeltaFeed:
                 if chunks:
                     return chunks
                 raise self._refused(version)
-            clock = done.at if clock is None else max(clock, done.at)
+            clock = processing_time(done.at, clock)
             position: dict[str, Any] = {"table": identity, "version": version}
             position |= {"whole": True} if version == whole else {}
             size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)

@@ -19,7 +19,7 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.dead_letters import dead_letter
 from tidemark.store.rows import Rows, frame
-from tidemark_streaming.feed import CHUNK, DEAD, Chunk
+from tidemark_streaming.feed import CHUNK, DEAD, Chunk, processing_time
 from tidemark_streaming.files import folder, reading
 from tidemark_streaming.guarded import BLOCK, FILE, ROW, check, guarded
 from tidemark_streaming.payloads.text import Text
@@ -77,7 +77,7 @@ class FileFeed:
                         self._check_unchanged(file, done[file.name])
                         continue
                     modified = file.modified // 1000
-                    later = modified if clock is None else max(clock, modified)
+                    later = processing_time(modified, clock)
                     chunks.append(Chunk(json.dumps(file.position), later, file.size))
                     clock = later
         return chunks

@@ -19,7 +19,7 @@ from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import Rows
 from tidemark_streaming.accepted import Acceptance, recorded
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import Chunk, processing_time
 from tidemark_streaming.kafka import losses, plain, position
 from tidemark_streaming.kafka.ahead import Ahead
 from tidemark_streaming.kafka.client import Properties, check_secrets
@@ -132,8 +132,7 @@ class KafkaFeed:
         there = self._cluster.topics(self.topics)
         lost = self._lost(at, there)
         ranges = self._ranges(at, there)
-        clock = time.time_ns() // 1000
-        clock = clock if last is None else max(clock, last.arrived_at)
+        clock = processing_time(time.time_ns() // 1000, last and last.arrived_at)
         pieces = position.cut(ranges, self._most(timeline))
         chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
         chunks[0] = replace(chunks[0], position=recorded(chunks[0].position, lost))

@@ -5,7 +5,6 @@ from dataclasses import replace
 from importlib import import_module
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import describe, duration
 from tidemark.define.source import reference_name
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.scenario.columns import Kind, simple, written
@@ -63,13 +62,10 @@ def results(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[s
     return keys | {name: written() for name in transform.aggregates}
 
 
-def check_clock(node: Node, transform: WindowedTransform) -> None:
-    """Refuse a clock that nobody has set where events may not be ahead of it."""
-    if (ahead := transform.source.ahead) is not None:
-        raise node.wrong(
-            f"source '{transform.source.name}' believes no event that is dated more than "
-            f"{describe(duration(ahead))} ahead of its arrival: say by 'clock_start' when that is."
-        )
+def without_skew(transform: WindowedTransform) -> WindowedTransform:
+    """Return the transform with a source that accepts events dated after their arrival: a scenario
+    that sets no clock has none to compare them with."""
+    return replace(transform, source=replace(transform.source, max_future_skew=None))
 
 
 def _unwritable(ddl: str) -> Kind:

@@ -206,9 +206,9 @@ def _event_time(scenario: Scenario, arrival: ScenarioArrival, row: tuple[Any, ..
     time = row[list(source.columns).index(source.event_time)]
     if time is None or not EARLIEST <= time < LATEST:
         return None
-    if source.ahead is None:
+    if source.max_future_skew is None:
         return time
-    return time if time <= arrival.clock + duration(source.ahead) else None
+    return time if time <= arrival.clock + duration(source.max_future_skew) else None
 
 
 def _verdict(end: int, watermark: int | None, lateness: int) -> str:

@@ -87,10 +87,10 @@ def load(path: Path, find: Callable[[Node], object] = asset.imported) -> Scenari
         given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "references"))
         with given["asset"].blamed():
             transform = asset.check(find(given["asset"]))
+            if "clock_start" not in given:
+                transform = asset.without_skew(transform)
             types = asset.types(transform)
         source, results = transform.source, asset.results(transform, types)
-        if "clock_start" not in given:
-            asset.check_clock(given["asset"], transform)
         tables = _references(given, root, source)
     else:
         given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "asset"))

@@ -92,6 +92,11 @@ class Arrivals:
         self.undeclared = set[str]()
 
     @property
+    def clock(self) -> int | None:
+        """The processing time of the newest arrival."""
+        return self.arrived_at[-1] if self.arrived_at else None
+
+    @property
     def count(self) -> int:
         """How many arrivals there are."""
         return len(self.arrived_at)
@@ -114,7 +119,14 @@ class Arrivals:
         if (life := tables.life(self._table)) != self._life:
             self._begin(life)
         table = tables.appended(self._table, _ARRIVALS, self._seen)
-        for row in [] if table is None else plain(table.sort_by("arrival")):
+        rows = [] if table is None else plain(table.sort_by("arrival"))
+        last = self.count - 1
+        if any(r["arrival"] == last and r["watermark_after"] != self.watermark for r in rows):
+            # Its watermarks were lowered since.
+            self._begin(life)
+            table = tables.appended(self._table, _ARRIVALS, self._seen)
+            rows = [] if table is None else plain(table.sort_by("arrival"))
+        for row in rows:
             if row["arrival"] != self.count:
                 continue
             self.arrived_at.append(row["arrived_at"])

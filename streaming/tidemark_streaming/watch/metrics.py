@@ -171,6 +171,13 @@ METRICS: tuple[Told, ...] = (
         "is played, its newest event.",
         lambda s: s.lag,
     ),
+    _source(
+        "watermark_ahead_seconds",
+        GAUGE,
+        "How far the watermark is ahead of the processing clock of the newest arrival; 0 if it is "
+        "not.",
+        lambda s: s.ahead,
+    ),
     Told(
         "tidemark_kafka_up",
         GAUGE,

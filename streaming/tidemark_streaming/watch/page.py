@@ -144,6 +144,7 @@ def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, An
         "arrived": _millis(arrivals.arrived_at[-1]) if arrivals.count else None,
         "newest": _millis(arrivals.newest_event),
         "deadLetters": arrivals.dead_letters,
+        "warning": source.warning,
         "atWork": ingest.at_work,
         "refused": ingest.refused,
         "following": None

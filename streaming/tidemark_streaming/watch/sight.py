@@ -15,11 +15,14 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
+from tidemark.define.source import Source
 from tidemark.quality import results
 from tidemark.quality.quarantine import HELD
 from tidemark.store import ledger
 from tidemark.store.rows import micros
 from tidemark_streaming import domains
+from tidemark_streaming.future_watermark import find, is_far_ahead
+from tidemark_streaming.glance import Glance
 from tidemark_streaming.kafka import KafkaFeed
 from tidemark_streaming.watch.backlogs import Backlog, Backlogs
 from tidemark_streaming.watch.history import Arrivals, Ledger, Runs, lag
@@ -44,6 +47,7 @@ class SourceSight:
         backlog: what waits in Kafka; None of a source of files.
         waited: how many records waited in all, and when, in order.
         undeclared: how many fields came that are no columns of the source.
+        warning: a sentence if the watermark is far ahead of the processing clock.
     """
 
     name: str
@@ -54,6 +58,15 @@ class SourceSight:
     backlog: Backlog | None
     waited: Sequence[tuple[int, int]] = ()
     undeclared: int = 0
+    warning: str | None = None
+
+    @property
+    def ahead(self) -> float | None:
+        """How far the watermark is ahead of the processing clock, in seconds."""
+        watermark, clock = self.arrivals.watermark, self.arrivals.clock
+        if watermark is None or clock is None or watermark >= INFINITY:
+            return None
+        return max(0, watermark - clock) / 1e6
 
     @property
     def lag(self) -> float | None:
@@ -204,6 +217,7 @@ class Watcher:
         named |= {t.source.name: t.source for t in found.transforms.values()}
         self._sources = named
         self._tables = Tables(settings)
+        self._glance = Glance(settings)
         self._services = Look(settings, named, found.lanes)
         self._ways_out = WaysOut(settings, found.transforms.values(), found.lanes.values())
         self._backlogs = Backlogs()
@@ -277,7 +291,14 @@ class Watcher:
             backlog=None if feed is None else self._backlogs.backlog(feed, arrivals.position),
             waited=() if feed is None else self._backlogs.past(name),
             undeclared=len(arrivals.undeclared - source.columns.keys()),
+            warning=self._warning(source, arrivals),
         )
+
+    def _warning(self, source: Source, arrivals: Arrivals) -> str | None:
+        if arrivals.clock is None or not is_far_ahead(arrivals.watermark, arrivals.clock):
+            return None
+        found = find(self._glance, source)
+        return None if found is None else str(found)
 
     def _read_ledger(self) -> None:
         arrivals = {t.name: self._arrivals[t.source.name] for t in self._transforms.values()}

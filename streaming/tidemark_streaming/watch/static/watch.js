@@ -202,6 +202,7 @@ function verdict() {
   if (told.disk.free / told.disk.size < 0.1) bad.push(`the disk has ${size(told.disk.free)} left`);
   const held = sum(told.streams.map((s) => s.held));
   if (held) warn.push(`${count(held)} ${held === 1 ? "window is" : "windows are"} withheld`);
+  told.sources.filter((s) => s.warning).forEach((s) => bad.push(s.warning));
   told.sources.filter((s) => s.deadLetters).forEach((s) => warn.push(`${count(s.deadLetters)} dead letters of ${s.name}`));
   const all = [...bad, ...warn], tone = bad.length ? "bad" : warn.length ? "warn" : "good";
   const mark = { bad: "✕", warn: "▲", good: "✓" }[tone];
@@ -268,7 +269,7 @@ function sources() {
     const lag = s.ended ? "ended" : seconds(lagOf(s.watermark, s));
     const [tone, said, why] = broughtBy(s);
     return `<tr data-source="${text(s.name)}"><td><a href="${dagster(`/assets/${s.name}_log`)}">${text(s.name)}</a></td><td class="n">${count(s.events)}</td>
-      <td class="n spare">${count(s.arrivals)}</td><td>${instant(s.watermark)}</td><td>${lag}</td>
+      <td class="n spare">${count(s.arrivals)}</td><td${s.warning ? ` class="bad-text" title="${text(s.warning)}"` : ""}>${instant(s.watermark)}</td><td>${lag}</td>
       <td><span class="state ${tone}" title="${text(why)}">${said}</span></td><td>${waits(s)}</td><td class="n">${count(s.deadLetters)}</td></tr>`;
   });
   const up = Object.entries(told.processes).map(([name, runs]) => `<span class="${runs ? "" : "bad-text"}">${runs ? "●" : "✕"} ${name}</span>`).join(" &nbsp; ");

@@ -14,4 +14,7 @@ orders = Source(
     # Time has come as far as the newest event says, less ten minutes: windows that ended before
     # are published, and an event of such a window is late.
     watermark=BoundedOutOfOrderness("10 minutes"),
+    # An event dated more than an hour after its arrival is a mistake: it goes to the late tables,
+    # and does not move the watermark.
+    max_future_skew="1 hour",
 )

@@ -1,0 +1,52 @@
+"""A check that warns about events from the future, and a watermark far ahead of the clock."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from tidemark.define.source import Source
+from tidemark.store.arrival import Arrival
+from tidemark_assets.names import Names
+from tidemark_streaming.future_watermark import dated_ahead, find
+from tidemark_streaming.glance import Glance
+
+NAME = "no_events_from_the_future"
+
+
+def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
+    """The check of a source's timeline."""
+    return dg.AssetCheckSpec(
+        NAME,
+        asset=names.key(source.timeline_table),
+        description="A warning if the watermark is far ahead of the processing clock, or if the "
+        "newest arrivals have events dated later than the source accepts.",
+    )
+
+
+def result(
+    names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
+) -> dg.AssetCheckResult:
+    """Check the arrivals that a step has ingested."""
+    key = names.key(source.timeline_table)
+    return dg.AssetCheckResult(asset_key=key, **_found(source, glance, arrivals))
+
+
+def evaluation(
+    names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
+) -> dg.AssetCheckEvaluation:
+    """Check arrivals that were ingested outside Dagster."""
+    key = names.key(source.timeline_table)
+    return dg.AssetCheckEvaluation(asset_key=key, **_found(source, glance, arrivals))
+
+
+def _found(source: Source, glance: Glance, arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    ahead, dated = find(glance, source), dated_ahead(glance, source, arrivals)
+    sentences = [str(each) for each in (ahead, dated) if each is not None]
+    return {
+        "check_name": NAME,
+        "passed": not sentences,
+        "severity": dg.AssetCheckSeverity.WARN,
+        "metadata": {"events dated ahead": sum(a.dated_ahead for a in arrivals)},
+        "description": " ".join(sentences) or "The watermark is not ahead of the clock.",
+    }

@@ -1,0 +1,99 @@
+"""`tidemark watermark`: where a source's watermark is, and the way back from the far future."""
+
+from typing import Annotated
+
+import typer
+
+from tidemark.base.errors import DataError
+from tidemark.base.instants import iso
+from tidemark.base.settings import Settings
+from tidemark_streaming.cli.console import Json, emit, err, facts, out, step, warn
+from tidemark_streaming.cli.context import SourceName, warehouse
+from tidemark_streaming.cli.maintain import in_the_way
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("watermark")(command)
+
+
+def command(
+    source: SourceName,
+    lower: Annotated[
+        bool,
+        typer.Option(
+            "--lower",
+            help="Compute the recorded watermarks again by the definition in the code, and the "
+            "assets with them. No watermark rises by it.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show where a source's watermark is, and which event moved it there if it is far ahead.
+
+    With **--lower** it is the way back from an event that is dated far in the future: set
+    `max_future_skew` in the source first. No ingest and no stream of its assets may run.
+
+    Example: `tidemark watermark orders --lower`
+    """
+    from tidemark_streaming import domains
+    from tidemark_streaming.future_watermark import find
+    from tidemark_streaming.glance import Glance
+
+    settings = Settings()
+    found, glance = domains.source(settings, source), Glance(settings)
+    result: dict[str, object] = {}
+    if lower:
+        result = _lower(settings, source)
+    seen, ahead = glance.source(source), find(glance, found)
+    result |= {
+        "source": source,
+        "watermark": iso(seen.watermark),
+        "processing_clock": iso(seen.arrived_at),
+        "newest_event": iso(seen.newest_event),
+        "warning": None if ahead is None else str(ahead),
+    }
+    if json:
+        emit(result)
+        return
+    out().print(facts("", {k.replace("_", " "): v for k, v in result.items() if k != "warning"}))
+    if ahead is not None:
+        warn(str(ahead))
+
+
+def _lower(settings: Settings, name: str) -> dict[str, object]:
+    """Lower the recorded watermarks, and recompute the assets of the source that have run."""
+    from tidemark.quality import gx
+    from tidemark.run import runner
+    from tidemark.store import checkpoints
+    from tidemark.store.asset import Asset
+    from tidemark_streaming import domains
+    from tidemark_streaming.future_watermark import lower
+
+    source = domains.source(settings, name)
+    known = domains.load(settings.domains).transforms.values()
+    own = [d for d in known if d.source.name == name]
+    for each in own:
+        if (told := in_the_way(settings, each.name)) is not None:
+            raise DataError(told)
+    store = warehouse(settings, meanwhile=gx.prepare)
+    with step(f"lower the watermark of {name}") as work:
+        done = lower(store, source)
+        work.note = f"{done.arrivals:,} arrivals"
+    ran = [d for d in own if Asset(store, d).state.last().seq >= 0]
+    for each in sorted(ran, key=lambda d: d.follows is not None):
+        with step(f"recompute {each.name}"):
+            if each.follows is None:
+                # Its checkpoint can't go on with a timeline that was rewritten.
+                checkpoints.remove(store, each.name)
+                runner.backfill(store, each)
+            else:
+                runner.incremental(store, each)
+    if done.first is None:
+        err().print(f"Every watermark of '{name}' is as the definition says.")
+    return {
+        "lowered_arrivals": done.arrivals,
+        "first_arrival": done.first,
+        "watermark_before": iso(done.before),
+        "recomputed": ", ".join(each.name for each in ran) or None,
+    }

@@ -1,0 +1,232 @@
+"""A watermark far ahead of the processing clock: the event that moved it there, and the way back.
+
+A watermark that is years ahead makes every later event too late. `find` reports it without the
+engine. `lower` computes the recorded watermarks of a source again from its event log, with the
+definition in the code, which by then has a `max_future_skew`. It never raises a watermark, so no
+event becomes late that was on time. The caller recomputes the assets afterwards.
+
+| a process that is killed | leaves |
+| --- | --- |
+| before the event log's commit | everything as it was |
+| between that and the timeline's | lower watermarks in the event log alone: lower them again |
+| after both | assets that have to be recomputed |
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import functions as F
+
+from tidemark.base.errors import DataError
+from tidemark.base.failpoint import reach
+from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
+from tidemark.compute.held import scratch
+from tidemark.define.source import Source
+from tidemark.store.arrival import Arrival, timeline_rows
+from tidemark.store.conditions import Within
+from tidemark.store.log import Log
+from tidemark.store.rows import INSTANT, frame, plain
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.feed import CHUNK, CLOCK_SLACK, Chunk
+from tidemark_streaming.glance import Glance
+from tidemark_streaming.observed import Facts, observe
+from tidemark_streaming.sole import sole
+
+FAR = duration("1 hour")
+"""How far a watermark may be ahead of the processing clock without a warning."""
+
+_COLUMNS = ["arrival", "arrived_at", "watermark_after", "max_event_time"]
+_DAY = duration("1 day")
+
+
+@dataclass(frozen=True)
+class FutureWatermark:
+    """A watermark that is far ahead of the processing clock. Instants are microseconds.
+
+    Args:
+        arrival: the arrival that moved it there.
+        clock: the processing time of the newest arrival.
+        event_time: the newest event time of that arrival.
+        read_from: where that event was read, as in `2.csv#1`; None if it has been deleted.
+    """
+
+    source: str
+    arrival: int
+    watermark: int
+    clock: int
+    event_time: int | None
+    read_from: str | None
+
+    def __str__(self) -> str:
+        ahead = self.watermark - self.clock
+        length = f"{ahead // _DAY:,} days" if ahead >= 2 * _DAY else f"{ahead / 3.6e9:.1f} hours"
+        cause = "" if self.event_time is None else f" by an event dated {iso(self.event_time)}"
+        place = "" if self.read_from is None else f" ({self.read_from})"
+        return (
+            f"The watermark of '{self.source}' is {iso(self.watermark)}, {length} ahead of the "
+            f"processing clock: arrival {self.arrival:,} moved it there{cause}{place}. Events "
+            "before it are late. If that date is wrong, set max_future_skew in the source, then "
+            f"run `tidemark watermark {self.source} --lower`."
+        )
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """Which recorded watermarks of a source were lowered.
+
+    Args:
+        arrivals: how many arrivals have another watermark before or after them.
+        first: the first of them; None if all were as the definition says.
+        before, after: the watermark of the source, in microseconds.
+    """
+
+    arrivals: int
+    first: int | None
+    before: int | None
+    after: int | None
+
+
+def is_far_ahead(watermark: int | None, clock: int) -> bool:
+    """Return whether a watermark deserves a warning; that of an ended source does not."""
+    return watermark is not None and watermark < INFINITY and watermark - clock > FAR
+
+
+def find(glance: Glance, source: Source) -> FutureWatermark | None:
+    """Return the watermark of a source if it is far ahead of the processing clock."""
+    table = glance.read(source.timeline_table, _COLUMNS)
+    if table is None or not table.num_rows:
+        return None
+    rows = plain(table.sort_by("arrival"))
+    watermark, clock = rows[-1]["watermark_after"], rows[-1]["arrived_at"]
+    if not is_far_ahead(watermark, clock):
+        return None
+    cause = next(row for row in rows if row["watermark_after"] == watermark)
+    number, newest = cause["arrival"], cause["max_event_time"]
+    return FutureWatermark(
+        source=source.name,
+        arrival=number,
+        watermark=watermark,
+        clock=clock,
+        event_time=newest,
+        read_from=None if newest is None else _read_from(glance, source, number, newest),
+    )
+
+
+def dated_ahead(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> str | None:
+    """Return a sentence about events that are dated after their arrival by more than the source
+    accepts; None if there are none."""
+    some = [a for a in arrivals if a.dated_ahead]
+    if not some or source.max_future_skew is None:
+        return None
+    skew = duration(source.max_future_skew)
+    latest = as_datetime(some[0].arrived_at + skew)
+    dated = ds.field(source.event_time) > pa.scalar(latest, INSTANT)
+    chosen = (ds.field("arrival") == some[0].arrival) & dated
+    found = glance.select(source.log_table, ["read_from", source.event_time], chosen)
+    place = ""
+    if found is not None and found.num_rows:
+        row = plain(found.slice(0, 1).rename_columns(["read_from", "time"]))[0]
+        place = f", the first dated {iso(row['time'])} ({row['read_from']})"
+    count = sum(a.dated_ahead for a in some)
+    return (
+        f"{count:,} {'event' if count == 1 else 'events'} of '{source.name}' "
+        f"{'is' if count == 1 else 'are'} dated more than {describe(skew)} after arrival{place}. "
+        "They move no watermark and are in no window: the late tables have them as dated_ahead."
+    )
+
+
+def lower(warehouse: Warehouse, source: Source) -> Lowered:
+    """Lower the recorded watermarks of a source to what its definition gives for its event log.
+
+    A processing time that lies after now becomes now. No stream of the source's assets may run.
+
+    Raises:
+        ConflictError: the source is being ingested.
+        DataError: the source has no arrivals.
+    """
+    log = Log(warehouse, source)
+    if not warehouse.exists(source.timeline_table):
+        raise DataError(f"Source '{source.name}' has no arrivals yet.")
+    with sole(warehouse, source):
+        log.create()
+        log.recover()
+        recorded = log.timeline()
+        if not recorded:
+            raise DataError(f"Source '{source.name}' has no arrivals yet.")
+        arrivals = _lowered(log, recorded)
+        changed = [n for n, (a, b) in enumerate(zip(recorded, arrivals, strict=True)) if a != b]
+        if changed:
+            _record(log, arrivals[changed[0] :])
+    return Lowered(
+        arrivals=len(changed),
+        first=changed[0] if changed else None,
+        before=recorded[-1].after,
+        after=arrivals[-1].after,
+    )
+
+
+def _lowered(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
+    """Return the arrivals with the watermarks that the definition gives, none above the recorded
+    one."""
+    source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
+    chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
+    events = log.read(-1, recorded[-1].arrival)
+    columns = dict.fromkeys([source.event_time, *source.columns])
+    rows = events.select(F.col("arrival").alias(CHUNK), *(f"`{c}`" for c in columns))
+    facts = observe(source, rows, chunks, log.warehouse.spark)
+    found: list[Arrival] = []
+    before, state = None, None
+    for arrival, chunk in zip(recorded, chunks, strict=True):
+        seen = facts.get(arrival.arrival, Facts())
+        after, state = source.watermark.advance(
+            state, before, seen.observed, chunk.arrived_at, arrival.after
+        )
+        after = arrival.after if arrival.ends else _least(after, arrival.after)
+        found.append(
+            replace(
+                arrival,
+                arrived_at=chunk.arrived_at,
+                before=before,
+                after=after,
+                watermark_state=state,
+                min_event_time=seen.min_event_time,
+                max_event_time=seen.max_event_time,
+                dated_ahead=seen.dated_ahead,
+            )
+        )
+        before = after
+    return found
+
+
+def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
+    """Write the watermarks and the processing times of arrivals, the last ones of the log."""
+    warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
+    app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
+    table = warehouse.read(
+        source.log_table, Within("arrival", ((first, INFINITY),), instants=False)
+    )
+    known = timeline_rows(arrivals).select(["arrival", "arrived_at", "watermark_before"])
+    known = known.rename_columns(["arrival", "arrived_at", "watermark"])
+    facts = F.broadcast(frame(warehouse.spark, known))
+    rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
+    with scratch(warehouse) as place:
+        held = place.hold(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
+        warehouse.replace(held, source.log_table, beyond, app, 0)
+    reach("watermarks")
+    warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
+
+
+def _read_from(glance: Glance, source: Source, arrival: int, event_time: int) -> str | None:
+    """Return where the event of an arrival with that event time was read."""
+    dated = ds.field(source.event_time) == pa.scalar(as_datetime(event_time), INSTANT)
+    chosen = (ds.field("arrival") == arrival) & dated
+    found = glance.select(source.log_table, ["read_from"], chosen)
+    return None if found is None or not found.num_rows else found["read_from"][0].as_py()
