@@ -152,7 +152,11 @@ class _Stream:
         if self.unique and self.again(row, at):
             return
         for start, end in windows_of(self.window, at):
-            if self.watermark < end + self.lateness:
+            if "global" not in self.window and not (start >= FIRST and end <= LAST):
+                known = self.watermark > -math.inf
+                lag = (self.watermark - at) / 1_000_000 if known else None
+                self.refuse(-math.inf, -math.inf, row, lag)
+            elif self.watermark < end + self.lateness:
                 late = self.watermark >= end
                 self.join(start, end, self.key(row), Event(at, self.arrived, row, late))
             else:
@@ -368,6 +372,10 @@ def moment(told: str | date) -> datetime:
 
 def micros(at: datetime) -> int:
     return (at - EPOCH) // MICROSECOND
+
+
+FIRST, LAST = micros(datetime.min.replace(tzinfo=UTC)), micros(datetime.max.replace(tzinfo=UTC))
+"""The first and the last instant that a window's bounds can be."""
 
 
 def text(at: Instant) -> str | None:

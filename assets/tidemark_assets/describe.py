@@ -40,7 +40,8 @@ MEANINGS = {
     "status": "held, or discarded by a person",
     "run": "The run that withheld it",
     "lag_seconds": "How far the event was behind the watermark",
-    "reason": "too_late, no_event_time, impossible_time, dated_ahead or unparsable",
+    "reason": "too_late, no_event_time, impossible_time, dated_ahead, window_out_of_range or "
+    "unparsable",
     "bytes": "As they came; null where they may not be kept",
     "dead_letters": "What it brought beside its events that could not be decoded",
     "undeclared": "Fields that it had beside the source's columns, as far as was looked",

@@ -5,6 +5,7 @@ it has, hold `Source`, `Inlet`, `Definition` and `Lane` objects under any name. 
 the domains; here they are imported, and their objects found by name.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -13,7 +14,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
-from tidemark.base.errors import DefinitionError, unknown
+from tidemark.base import user_code
+from tidemark.base.errors import DefinitionError, TidemarkError, unknown
 from tidemark.base.settings import FILE, RECORDED, Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
@@ -96,19 +98,36 @@ def locations(domains: Iterable[str]) -> dict[str, str]:
 def _modules(domain: str) -> Iterator[ModuleType]:
     for name in _MODULES:
         if _has(domain, name):
-            yield import_module(f"{domain}.{name}")
+            yield _imported(f"{domain}.{name}")
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a module of the user's.
+
+    Raises:
+        TidemarkError: why it can't be imported, and the file and line.
+    """
+    try:
+        return import_module(module)
+    except TidemarkError as error:
+        if (where := user_code.place(error)) is not None:
+            error.args = (f"{where}: {error}",)
+        raise
+    except Exception as error:
+        where = user_code.place(error) or f"Module '{module}'"
+        raise DefinitionError(f"{where}: {user_code.told(error)}.") from None
 
 
 def _has(domain: str, module: str) -> bool:
-    try:
-        import_module(domain)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{domain}.".startswith(f"{error.name}."):
-            raise
-        raise DefinitionError(
-            f"There is no domain package '{domain}': correct the setting domains (in "
-            "tidemark.toml, or TIDEMARK_DOMAINS)."
-        ) from None
+    parts = domain.split(".")
+    for n in range(1, len(parts) + 1):
+        package = ".".join(parts[:n])
+        if package not in sys.modules and find_spec(package) is None:
+            raise DefinitionError(
+                f"There is no domain package '{domain}': correct the setting domains (in "
+                "tidemark.toml, or TIDEMARK_DOMAINS)."
+            )
+        _imported(package)
     return find_spec(f"{domain}.{module}") is not None
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.helper_columns import helper
@@ -172,6 +173,7 @@ class Player(Protocol):
         ...
 
 
+@checked_class
 @dataclass(frozen=True)
 class Excerpt:
     """What of a recording is played, and how.
@@ -229,6 +231,7 @@ class Span:
     total: int
 
 
+@checked_class
 @dataclass(frozen=True)
 class Inlet:
     """A source's way in as a domain offers it, in its module `feed`.

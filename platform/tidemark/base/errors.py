@@ -25,7 +25,13 @@ class TidemarkError(Exception):
 
 
 class DefinitionError(TidemarkError):
-    """A source, transform or setting is not lawful."""
+    """A source, transform or setting is not lawful.
+
+    What is wrong may be a text with a line break, which must not break the sentence.
+    """
+
+    def __init__(self, sentence: str, *, passing: bool = False) -> None:
+        super().__init__(sentence.replace("\n", "\\n"), passing=passing)
 
 
 class DataError(TidemarkError):

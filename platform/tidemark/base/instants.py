@@ -31,6 +31,10 @@ _UNITS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+_CALENDAR = (
+    " Months and years differ in length: for windows of the calendar use Calendar('month') or "
+    "Calendar('year')."
+)
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
 
 
@@ -41,17 +45,22 @@ def duration(text: str | timedelta) -> int:
     A day is 24 hours: days of a calendar belong to calendar windows.
 
     Raises:
-        DefinitionError: `text` is not a number and a unit.
+        DefinitionError: `text` is not a number and a unit, or is longer than the years 1 to 9999.
     """
     if isinstance(text, timedelta):
-        return text // timedelta(microseconds=1)
-    match = _DURATION.fullmatch(text.lower())
-    if match is None or match[2] not in _UNITS:
-        raise DefinitionError(
-            f"'{text}' is not a duration: write a number and one of {', '.join(_UNITS)}, "
-            "as in '90 seconds'."
-        )
-    return round(float(match[1]) * _UNITS[match[2]])
+        found = text // timedelta(microseconds=1)
+    else:
+        match = _DURATION.fullmatch(text.lower()) if isinstance(text, str) else None
+        if match is None or match[2] not in _UNITS:
+            hint = _CALENDAR if match is not None and match[2] in ("month", "year") else ""
+            raise DefinitionError(
+                f"{text!r} is not a duration: write a number and one of {', '.join(_UNITS)}, "
+                f"as in '90 seconds'.{hint}"
+            )
+        found = round(float(match[1]) * _UNITS[match[2]])
+    if abs(found) > INFINITY - BEGINNING:
+        raise DefinitionError(f"{text!r} is too long: a duration has at most 9,999 years.")
+    return found
 
 
 def instant(text: str | datetime) -> int:

@@ -21,13 +21,14 @@ from tidemark.store.warehouse import Warehouse
 
 
 def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
-    """The events of a commit that came too late for a window, or have no event time."""
+    """The events of a commit that came too late for a window, or that no window can hold."""
     events = covered(log, transform, marker)
     verdict = F.col("verdict")
     reason = (
         F.when(F.col("unparsed").isNotNull(), "unparsable")
         .when(verdict != judge.NO_EVENT_TIME, "too_late")
         .when(~transform.source.possible, "impossible_time")
+        .when(F.col("happened_at").isNotNull(), "window_out_of_range")
         .when(F.col(f"`{transform.source.event_time}`").isNotNull(), "dated_ahead")
         .otherwise("no_event_time")
     )

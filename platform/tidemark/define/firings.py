@@ -15,11 +15,13 @@ watermark and the clock that the timeline has for that arrival.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
 
@@ -77,6 +79,7 @@ class Firing:
         raise NotImplementedError
 
 
+@checked_class
 @dataclass(frozen=True)
 class Never(Firing):
     """Fire nothing by itself: early, what comes waits for the window's end; late, for its last.
@@ -95,6 +98,7 @@ class Never(Firing):
         return stored, F.lit(None).cast("bigint")
 
 
+@checked_class
 @dataclass(frozen=True)
 class EachArrival(Firing):
     """Fire after each arrival that brought events.
@@ -118,6 +122,7 @@ class EachArrival(Firing):
         return stored, F.when(F.col("slot") > 0, F.col("slot") - 1)
 
 
+@checked_class
 @dataclass(frozen=True)
 class Count(Firing):
     """Fire whenever `n` more events of a window and key have come, on time or late ones apart.
@@ -157,6 +162,7 @@ class Count(Firing):
         return stored, F.when(whole, F.max("last_arrival").over(side.slots))
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Every(Firing):
     """Fire at multiples of an interval on the processing clock, counted from 1970.
@@ -176,7 +182,7 @@ class Every(Firing):
 
     interval: int
 
-    def __init__(self, interval: str) -> None:
+    def __init__(self, interval: str | timedelta) -> None:
         object.__setattr__(self, "interval", duration(interval))
         if self.interval <= 0:
             raise DefinitionError(f"A trigger's interval is more than zero, not '{interval}'.")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.secret import Secret, secret
 
@@ -57,6 +58,7 @@ class Protection(ABC):
         """
 
 
+@checked_class
 @dataclass(frozen=True)
 class Mask(Protection):
     """The text `***` instead of each value, of a STRING.
@@ -94,6 +96,7 @@ class Mask(Protection):
         return mask
 
 
+@checked_class
 @dataclass(frozen=True)
 class Tokenise(Protection):
     """A token instead of each value: 32 hexadecimal digits of its HMAC-SHA256 by a key.
@@ -132,6 +135,7 @@ class Tokenise(Protection):
         return found
 
 
+@checked_class
 @dataclass(frozen=True)
 class Drop(Protection):
     """Null instead of each value, of a column of any type.

@@ -12,6 +12,7 @@ day. How the partials are read is told by `compute.rollups`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform
@@ -50,6 +51,7 @@ def counting(definition: Definition) -> WindowedTransform:
             raise TypeError(f"A windowed transform or a roll-up, not {type(definition).__name__}.")
 
 
+@checked
 def rollup(
     *,
     of: Definition,

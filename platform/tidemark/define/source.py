@@ -8,6 +8,7 @@ from datetime import timedelta
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, LATEST, duration
 from tidemark.define.column_type import UnknownTypeError, simple_type
@@ -42,6 +43,7 @@ CORRELATION = "correlation_id"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
+@checked_class
 @dataclass(frozen=True)
 class Source:
     """A stream of events, ingested into one append-only log.

@@ -12,7 +12,9 @@ from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
-from tidemark.base.errors import DefinitionError
+from tidemark.base import user_code
+from tidemark.base.arguments import checked, parameters
+from tidemark.base.errors import DefinitionError, TidemarkError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
@@ -62,7 +64,7 @@ class WindowedTransform(Definition):
     @property
     def references(self) -> list[str]:
         """The references that the function takes beside the rows, by name."""
-        return list(inspect.signature(self.function).parameters)[1:]
+        return parameters(f"Asset '{self.name}'", self.function)[1:]
 
     @property
     def state_table(self) -> str:
@@ -102,13 +104,32 @@ class WindowedTransform(Definition):
         Raises:
             DefinitionError: the function drops a column that judging needs, or a key is missing.
         """
-        prepared = self.function(rows, **(references or {}))
+        prepared = self._called(rows, references or {})
         taken: list[str] | None = self.__dict__.get(_TAKEN)
         if taken is None or references:
             taken = self._check_prepared(prepared.columns)
             # To ask for the columns is to send the rows. What comes of a source's columns stays so.
             object.__setattr__(self, _TAKEN, taken)
         return prepared.drop(*taken) if taken else prepared
+
+    def _called(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
+        """Call the function, which is the user's."""
+        try:
+            prepared: object = self.function(rows, **references)
+        except TidemarkError:
+            raise
+        except Exception as error:
+            where = user_code.place(error) or "an unknown place"
+            raise DefinitionError(
+                f"Asset '{self.name}': its function failed at {where}: {user_code.told(error)}."
+            ) from error
+        if not isinstance(prepared, DataFrame):
+            hint = " Is its `return` missing?" if prepared is None else ""
+            raise DefinitionError(
+                f"Asset '{self.name}': its function must return a DataFrame (got "
+                f"{type(prepared).__name__}).{hint}"
+            )
+        return prepared
 
     def _check_prepared(self, columns: Sequence[str]) -> list[str]:
         """Of the columns that come out of the function, those in whose place others are put."""
@@ -124,6 +145,7 @@ class WindowedTransform(Definition):
         return [c for c in columns if c.lower() in JUDGED]
 
 
+@checked
 def windowed_asset(
     *,
     source: Source,

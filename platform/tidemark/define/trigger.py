@@ -22,6 +22,7 @@ function of the log alone.
 
 from dataclasses import dataclass
 
+from tidemark.base.arguments import checked_class
 from tidemark.define.firings import Count, EachArrival, Every, Firing, Never
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
 EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Trigger:
     """When a window fires beside its ON_TIME firing.

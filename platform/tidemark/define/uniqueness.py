@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
 from tidemark.define.helper_columns import helper
@@ -12,6 +13,7 @@ MARK = helper("duplicate")
 """The column, BOOLEAN, that tells a duplicate while events are judged."""
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Unique:
     """Count an event once, though it may be sent again.

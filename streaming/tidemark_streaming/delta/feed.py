@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
@@ -53,6 +54,7 @@ _LOCAL = "timestamp_ntz"
 _FEED = "delta.enableChangeDataFeed"
 
 
+@checked_class
 @dataclass(frozen=True)
 class DeltaFeed:
     """Versions of a Delta table that somebody else writes: each is one arrival.

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
@@ -25,6 +26,7 @@ from tidemark_streaming.guarded import BLOCK, FILE, ROW, check, guarded
 from tidemark_streaming.payloads.text import Text
 
 
+@checked_class
 @dataclass(frozen=True)
 class FileFeed:
     """Files that land in a folder: each is one arrival.

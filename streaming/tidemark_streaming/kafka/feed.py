@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import instant
 from tidemark.base.secret import Secret
@@ -48,6 +49,7 @@ class Lag:
     lost: Sequence[losses.Loss]
 
 
+@checked_class
 @dataclass(frozen=True)
 class KafkaFeed:
     """Records of Kafka topics. What has come since the last look is an arrival, or several.

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, field
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
@@ -13,6 +14,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
 """A topic's name, with room for the ending of its topic of positions."""
 
 
+@checked_class
 @dataclass(frozen=True)
 class KafkaTopic(Outlet):
     """A Kafka topic to which an asset publishes its panes.

@@ -9,12 +9,12 @@ Spark's real-time mode carries it: each record by itself, without anything that 
 one to the next.
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
+from tidemark.base.arguments import checked_class, parameters
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.protection import Tokenise
@@ -30,6 +30,7 @@ SHORTEST = 5_000_000
 """Microseconds that Spark's real-time mode has between two checkpoints at least."""
 
 
+@checked_class
 @dataclass(frozen=True, kw_only=True)
 class Lane:
     """Records of Kafka that go on to Kafka at once.
@@ -136,7 +137,7 @@ class Lane:
     @property
     def references(self) -> list[str]:
         """The references that the function takes beside the rows, by name."""
-        return list(inspect.signature(self.prepare).parameters)[1:]
+        return parameters(str(self), self.prepare)[1:]
 
     @property
     def routes(self) -> Mapping[str, KafkaTopic]:

@@ -13,6 +13,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself, too_deep
 from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
@@ -23,6 +24,7 @@ _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError,
 _TOO_DEEP = f"It has more than {DEEPEST} records, arrays and maps within one another."
 
 
+@checked_class
 @dataclass(frozen=True)
 class Avro:
     """Avro, one record's binary encoding in each value, without a file's header.

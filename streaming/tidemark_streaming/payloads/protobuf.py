@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql import DataFrame, SparkSession
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
 from tidemark_streaming.payloads.registry import split
@@ -20,6 +21,7 @@ from tidemark_streaming.payloads.registry import split
 _TIMESTAMP = "google.protobuf.Timestamp"
 
 
+@checked_class
 @dataclass(frozen=True)
 class Protobuf:
     """Protobuf, one message in each value.

@@ -106,6 +106,7 @@ def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
             at = _event_time(scenario, step.arrival, row)
             again = at is not None and _again(scenario, row, at, seen)
             windows = [] if at is None or again else spans(scenario.transform.window, at)
+            windows = [w for w in windows if w[0] >= BEGINNING and w[1] <= INFINITY]
             lateness = scenario.transform.allowed_lateness
             verdicts = {w: _verdict(w[1], step.before, lateness) for w in windows}
             key = tuple(plain(row[i], columns[i][1]) for i in keys)

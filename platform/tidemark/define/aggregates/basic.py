@@ -3,9 +3,11 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import Aggregate, named, same, values
 
 
+@checked
 def count(where: str | None = None) -> Aggregate:
     """How many events there are, or how many of which `where` is true: a BIGINT, never null.
 
@@ -19,6 +21,7 @@ def count(where: str | None = None) -> Aggregate:
     return Aggregate(named("count", "*", where), lambda: F.count(values("1", where)), _total, same)
 
 
+@checked
 def sum(column: str, where: str | None = None) -> Aggregate:
     """The sum of a SQL expression's values that are not null; null where there are none.
 
@@ -35,6 +38,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
     return Aggregate(named("sum", column, where), lambda: F.sum(values(column, where)), F.sum, same)
 
 
+@checked
 def min(column: str, where: str | None = None) -> Aggregate:
     """The least value of a SQL expression; null where there are none.
 
@@ -48,6 +52,7 @@ def min(column: str, where: str | None = None) -> Aggregate:
     return Aggregate(named("min", column, where), lambda: F.min(values(column, where)), F.min, same)
 
 
+@checked
 def max(column: str, where: str | None = None) -> Aggregate:
     """The greatest value of a SQL expression; null where there are none.
 
@@ -61,6 +66,7 @@ def max(column: str, where: str | None = None) -> Aggregate:
     return Aggregate(named("max", column, where), lambda: F.max(values(column, where)), F.max, same)
 
 
+@checked
 def mean(column: str, where: str | None = None) -> Aggregate:
     """The arithmetic mean of a SQL expression's values; null where there are none.
 

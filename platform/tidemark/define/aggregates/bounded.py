@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import (
     BOUND,
     Aggregate,
@@ -21,6 +22,7 @@ from tidemark.define.aggregates.combiner import (
 )
 
 
+@checked
 def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
     """How many different values there are, exactly; null when there are more than `at_most`.
 
@@ -57,6 +59,7 @@ def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUN
     )
 
 
+@checked
 def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
     """The `k` most frequent values: an array of (value, count), the most frequent first.
 
@@ -110,6 +113,7 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
     return Aggregate(named("top_k", column, where, k, at_most=at_most), partial, merge, finish)
 
 
+@checked
 def collect(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
     """The values in ascending order, with duplicates; the `at_most` least when there are more.
 

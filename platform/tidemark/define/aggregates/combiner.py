@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 
 BOUND = 10_000
@@ -18,6 +19,7 @@ _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
 the same ones. Possessive, as Java's matcher would overflow its stack in a long text."""
 
 
+@checked_class
 @dataclass(frozen=True)
 class Aggregate:
     """A combiner: an aggregate of expressions of the engine. The functions beside it make some.

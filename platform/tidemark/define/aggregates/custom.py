@@ -6,9 +6,11 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import Aggregate, named, values
 
 
+@checked
 def python(
     name: str,
     column: str,

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import Aggregate, named, values
 
 
+@checked
 def variance(column: str, where: str | None = None) -> Aggregate:
     """The variance of a sample, in DOUBLE; null for fewer than two values.
 
@@ -34,6 +36,7 @@ def variance(column: str, where: str | None = None) -> Aggregate:
     return _of_moments("variance", column, where, _variance)
 
 
+@checked
 def stddev(column: str, where: str | None = None) -> Aggregate:
     """The standard deviation of a sample, the square root of `variance`, in DOUBLE; null for fewer
     than two values.

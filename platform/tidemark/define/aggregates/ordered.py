@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import Aggregate, named, values
 
 
+@checked
 def first(column: str, where: str | None = None) -> Aggregate:
     """The value of the event that happened first; null where there are no values.
 
@@ -28,6 +30,7 @@ def first(column: str, where: str | None = None) -> Aggregate:
     return _placed("first", column, where, F.min)
 
 
+@checked
 def last(column: str, where: str | None = None) -> Aggregate:
     """The value of the event that happened last; null where there are no values.
 

@@ -6,6 +6,7 @@ A sketch is a BINARY of the Apache DataSketches library, which the engine has bu
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import (
     BOUND,
@@ -20,6 +21,7 @@ _HLL = 12
 """Binary logarithm of the number of registers, of one byte each."""
 
 
+@checked
 def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     """About how many different values there are: a HyperLogLog sketch, standard error 1.6 %.
 
@@ -48,6 +50,7 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     )
 
 
+@checked
 def quantile(
     column: str, at: float, where: str | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
 from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation
 
@@ -45,6 +46,15 @@ class General(Expectation):
             )
 
 
+_MORE = ("description", "notes", "meta", "mostly", "row_condition", "condition_parser")
+_MORE_OF = {
+    "ExpectColumnValuesToBeBetween": ("strict_min", "strict_max"),
+    "ExpectColumnPairValuesAToBeGreaterThanB": ("or_equal", "ignore_row_if"),
+}
+"""What callers may say of a class of Great Expectations, of any and of some."""
+
+
+@checked
 def between(
     column: str, least: object = None, most: object = None, *, level: str = ERROR, **more: object
 ) -> General:
@@ -76,11 +86,13 @@ def between(
         f"between({column}, {name})",
         expected,
         "ExpectColumnValuesToBeBetween",
-        {"column": column, "min_value": least, "max_value": most, **more},
+        {"column": column, "min_value": least, "max_value": most},
         level,
+        more,
     )
 
 
+@checked
 def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
     """No value is null.
 
@@ -96,11 +108,13 @@ def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
         f"not_null({column})",
         "a value",
         "ExpectColumnValuesToNotBeNull",
-        {"column": column, **more},
+        {"column": column},
         level,
+        more,
     )
 
 
+@checked
 def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more: object) -> General:
     """Each value is one of those listed; null is passed over.
 
@@ -118,11 +132,13 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
         f"one_of({column}, [{shown}])",
         f"one of {shown}",
         "ExpectColumnValuesToBeInSet",
-        {"column": column, "value_set": list(values), **more},
+        {"column": column, "value_set": list(values)},
         level,
+        more,
     )
 
 
+@checked
 def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
     """A row's value in `column` is greater than that in the column `than`; rows in which either is
     null are passed over.
@@ -144,9 +160,9 @@ def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> Ge
             "column_A": column,
             "column_B": than,
             "ignore_row_if": "either_value_is_missing",
-            **more,
         },
         level,
+        more,
     )
 
 
@@ -178,8 +194,25 @@ def adapted(given: object) -> General:
 
 
 def _short(
-    name: str, expected: str, kind: str, arguments: Mapping[str, Any], level: str
+    name: str,
+    expected: str,
+    kind: str,
+    own: Mapping[str, Any],
+    level: str,
+    more: Mapping[str, Any],
 ) -> General:
+    """Return an expectation of a class of Great Expectations.
+
+    Args:
+        own, more: the arguments of that class, ours and the caller's.
+    """
+    allowed = (*_MORE, *_MORE_OF.get(kind, ()))
+    if odd := [k for k in more if k not in allowed]:
+        function = name.partition("(")[0]
+        raise DefinitionError(
+            f"{function} has no parameter '{odd[0]}'. Besides its own, it has {', '.join(allowed)}."
+        )
+    arguments = {**own, **more}
     told = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}
     return General(
         name=name,

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import Window as Order
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
 from tidemark.define.expectations.expectation import ERROR, Evidence, Judged, Verdict, Windowed
@@ -25,6 +26,7 @@ _PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
 _REMEMBERED = 10
 
 
+@checked
 def complete(*, level: str = ERROR) -> Windowed:
     """A window holds exactly those events of the log that belong to it.
 
@@ -71,6 +73,7 @@ def complete(*, level: str = ERROR) -> Windowed:
     )
 
 
+@checked
 def unique(*, level: str = ERROR) -> Windowed:
     """There is one row for each window and keys.
 
@@ -89,6 +92,7 @@ def unique(*, level: str = ERROR) -> Windowed:
     return Windowed(name="unique()", expected="one row a window and keys", level=level, judge=judge)
 
 
+@checked
 def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
     """A window that had closed does not move any more by more than a share of its value.
 
@@ -131,6 +135,7 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
     )
 
 
+@checked
 def volume_within(
     share: float,
     of: str,
@@ -209,6 +214,7 @@ def volume_within(
     )
 
 
+@checked
 def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
     """Less than a share of a window's events came late: after the watermark had passed its end.
 
@@ -240,6 +246,7 @@ def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
     )
 
 
+@checked
 def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
     """No key is silent for so many windows, one after the other.
 

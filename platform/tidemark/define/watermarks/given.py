@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.define.watermarks.strategy import Watermark
 
 
+@checked_class
 @dataclass(frozen=True)
 class Perfect(Watermark):
     """History read whole: the watermark stays at minus infinity until the stream ends.
@@ -29,6 +31,7 @@ class Perfect(Watermark):
         return None
 
 
+@checked_class
 @dataclass(frozen=True)
 class Manual(Watermark):
     """The feed gives the watermark with the arrival; where it gives none, it stays.

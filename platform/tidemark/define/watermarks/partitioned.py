@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pyspark.sql import Column
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
 from tidemark.define.watermarks.seen import not_negative
@@ -14,6 +16,7 @@ _Partitions = dict[str | None, tuple[int, int]]
 """By partition: its newest event time, and the clock when it last had an event."""
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class PerPartition(Watermark):
     """Events of a partition come at most `bound` after a newer one of the same partition.
@@ -49,7 +52,9 @@ class PerPartition(Watermark):
     bound: int
     idle: int
 
-    def __init__(self, column: str, bound: str, idle: str = "5 minutes") -> None:
+    def __init__(
+        self, column: str, bound: str | timedelta, idle: str | timedelta = "5 minutes"
+    ) -> None:
         object.__setattr__(self, "column", column)
         object.__setattr__(self, "bound", not_negative(bound))
         object.__setattr__(self, "idle", duration(idle))

@@ -1,15 +1,18 @@
 """Watermarks that the rows of an arrival tell, all of them alike."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
 from tidemark.define.watermarks.strategy import Watermark, newest
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class BoundedOutOfOrderness(Watermark):
     """Events come at most `bound` after a newer one: the watermark is newest event time - bound.
@@ -30,7 +33,7 @@ class BoundedOutOfOrderness(Watermark):
 
     bound: int
 
-    def __init__(self, bound: str) -> None:
+    def __init__(self, bound: str | timedelta) -> None:
         object.__setattr__(self, "bound", not_negative(bound))
 
     def __str__(self) -> str:
@@ -47,6 +50,7 @@ class BoundedOutOfOrderness(Watermark):
         return None if observed is None else int(observed) - self.bound
 
 
+@checked_class
 @dataclass(frozen=True)
 class Monotonous(Watermark):
     """Events come in the order of their event time: the watermark is the newest of them.
@@ -69,6 +73,7 @@ class Monotonous(Watermark):
         return newest(event_time)
 
 
+@checked_class
 @dataclass(frozen=True)
 class Punctuated(Watermark):
     """The rows say it: the watermark is the greatest that an expression over them ever gave.
@@ -101,7 +106,7 @@ class Punctuated(Watermark):
         return newest(F.expr(self.expression))
 
 
-def not_negative(bound: str) -> int:
+def not_negative(bound: str | timedelta) -> int:
     """A bound in microseconds."""
     length = duration(bound)
     if length < 0:

@@ -1,15 +1,18 @@
 """Windows at fixed places on the axis of time, the same for every key."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
 from tidemark.define.windows.kind import Slicing, Window, assigned, floor_to, last_closing
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Tumbling(Window):
     """Windows of one size that follow each other without gap or overlap: each event is in one.
@@ -35,7 +38,7 @@ class Tumbling(Window):
 
     disjoint = True
 
-    def __init__(self, size: str, offset: str = "0 seconds") -> None:
+    def __init__(self, size: str | timedelta, offset: str | timedelta = "0 seconds") -> None:
         object.__setattr__(self, "size", _positive("tumbling window's size", size))
         object.__setattr__(self, "offset", duration(offset))
 
@@ -63,6 +66,7 @@ class Tumbling(Window):
         return self.size % inner.size == 0 and (self.offset - inner.offset) % inner.size == 0
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Sliding(Window):
     """Windows of one size, begun every `slide`: an event is in size / slide of them.
@@ -89,7 +93,9 @@ class Sliding(Window):
     slide: int
     offset: int
 
-    def __init__(self, size: str, slide: str, offset: str = "0 seconds") -> None:
+    def __init__(
+        self, size: str | timedelta, slide: str | timedelta, offset: str | timedelta = "0 seconds"
+    ) -> None:
         object.__setattr__(self, "size", _positive("sliding window's size", size))
         object.__setattr__(self, "slide", _positive("sliding window's slide", slide))
         object.__setattr__(self, "offset", duration(offset))
@@ -139,6 +145,7 @@ class Sliding(Window):
         return floor_to(time, self.slide, self.offset + self.size) + F.lit(self.slide)
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Cumulating(Window):
     """Windows that grow from a fixed start by `step`, until they have their whole size.
@@ -164,7 +171,9 @@ class Cumulating(Window):
     step: int
     offset: int
 
-    def __init__(self, size: str, step: str, offset: str = "0 seconds") -> None:
+    def __init__(
+        self, size: str | timedelta, step: str | timedelta, offset: str | timedelta = "0 seconds"
+    ) -> None:
         object.__setattr__(self, "size", _positive("cumulating window's size", size))
         object.__setattr__(self, "step", _positive("cumulating window's step", step))
         object.__setattr__(self, "offset", duration(offset))
@@ -213,6 +222,7 @@ class Cumulating(Window):
         return self.slice_start(time) + F.lit(self.step)
 
 
+@checked_class
 @dataclass(frozen=True)
 class Global(Window):
     """One window that holds all of time; it closes when the stream ends.
@@ -236,7 +246,7 @@ class Global(Window):
         return assigned(rows, F.when(there, F.lit(BEGINNING)), F.when(there, F.lit(INFINITY)))
 
 
-def _positive(what: str, text: str) -> int:
+def _positive(what: str, text: str | timedelta) -> int:
     length = duration(text)
     if length <= 0:
         raise DefinitionError(f"A {what} is more than zero, not '{text}'.")

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, duration, instant
 from tidemark.define.windows.aligned import Tumbling
@@ -19,6 +20,7 @@ _DAY, _EDGE = duration("1 day"), duration("800 days")
 _OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
 
 
+@checked_class
 @dataclass(frozen=True)
 class Calendar(Window):
     """A day, week (from Monday), month or year of a time zone.

@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.base.instants import INFINITY
+from tidemark.base.instants import BEGINNING, INFINITY
 
 
 class Window(ABC):
@@ -56,7 +56,8 @@ class Window(ABC):
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         """`rows` with `window_start` and `window_end`, one row for each window of each event.
 
-        A row without an event time stays, once, with a null window. `rows` have neither column.
+        A row without an event time stays, once, with a null window, and so does a row for each of
+        its windows that is out of range (`assigned`). `rows` have neither column.
         """
 
     def closing(self, end: int) -> int:
@@ -85,8 +86,10 @@ class Slicing(Protocol):
 
 
 def assigned(rows: DataFrame, start: Column, end: Column) -> DataFrame:
-    """`rows` with their window's bounds, given in microseconds."""
-    bounds = F.timestamp_micros(start), F.timestamp_micros(end)
+    """Return `rows` with their window's bounds, given in microseconds: null if the window does not
+    lie within the years 1 to 9999, which are all that a TIMESTAMP can hold."""
+    within = (start >= BEGINNING) & (end <= INFINITY)
+    bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]
     # The engine analyses all that is below a `withColumns` at once, and does so at each of them.
     return rows.select("*", bounds[0].alias("window_start"), bounds[1].alias("window_end"))
 

@@ -1,15 +1,18 @@
 """Sessions: windows as long as events of a key follow each other within a gap."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, describe, duration
 from tidemark.define.windows.kind import Window, assigned
 
 
+@checked_class
 @dataclass(frozen=True, init=False)
 class Session(Window):
     """A time of activity: it ends where `gap` passes without an event.
@@ -34,7 +37,7 @@ class Session(Window):
 
     merges = True
 
-    def __init__(self, gap: str) -> None:
+    def __init__(self, gap: str | timedelta) -> None:
         object.__setattr__(self, "gap", duration(gap))
         if self.gap <= 0:
             raise DefinitionError(f"A session's gap is more than zero, not '{gap}'.")

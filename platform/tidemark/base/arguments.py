@@ -1,0 +1,194 @@
+"""Arguments of the definition API are checked against its annotations, in one way for all of it.
+
+A wrong argument is a `DefinitionError` that names the function, the parameter, what it takes and
+what it got. Only arguments that the caller gives are checked; what a value may be beyond its type
+is for the function itself to say.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from difflib import get_close_matches
+from types import NoneType, UnionType
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tidemark.base.errors import DefinitionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+_NAMES = {
+    str: ("a text", "texts"),
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    bool: ("True or False", "True or False"),
+    NoneType: ("None", "None"),
+    timedelta: ("a timedelta", "timedeltas"),
+}
+_SHOWN = 60
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Check the arguments of each call of a function of the definition API."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _check(function, function.__name__, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def checked_class(kind: C) -> C:
+    """Check the arguments by which objects of a class of the definition API are made."""
+    init = kind.__init__
+
+    @functools.wraps(init)
+    def call(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (of any class)
+        # A subclass has parameters of its own.
+        if type(self) is kind:
+            _check(init, kind.__name__, (self, *args), kwargs)
+        init(self, *args, **kwargs)
+
+    kind.__init__ = call
+    return kind
+
+
+def parameters(what: str, function: Callable[..., object]) -> list[str]:
+    """Return the parameters of a user's function, the first of which takes the rows.
+
+    Args:
+        what: the function, as in `Asset 'orders_hourly'`.
+
+    Raises:
+        DefinitionError: it has none, or is not a function of Python.
+    """
+    try:
+        found = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        found = []
+    if not found:
+        raise DefinitionError(
+            f"{what}: its function must take the rows, as in `def prepare(rows)` "
+            f"(got {_shown(function)})."
+        )
+    return found
+
+
+def _check(
+    function: Callable[..., object], name: str, args: tuple[object, ...], kwargs: Mapping[str, Any]
+) -> None:
+    signature, hints = _known(function)
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise _misfit(name, signature, kwargs, str(error)) from None
+    for parameter, value in given.items():
+        if parameter not in hints:
+            continue
+        kind, hint = signature.parameters[parameter].kind, hints[parameter]
+        pairs = [(parameter, value)]
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            pairs = list(value.items())
+        elif kind is inspect.Parameter.VAR_POSITIONAL:
+            pairs = [(parameter, each) for each in value]
+        for own, one in pairs:
+            if not _fits(one, hint):
+                raise DefinitionError(
+                    f"{name}: {own} must be {_told(hint)} (got {_shown(one)}).{_advice(one, hint)}"
+                )
+
+
+@functools.cache
+def _known(function: Callable[..., object]) -> tuple[inspect.Signature, Mapping[str, Any]]:
+    return inspect.signature(function), get_type_hints(function)
+
+
+def _misfit(
+    name: str, signature: inspect.Signature, kwargs: Mapping[str, object], error: str
+) -> DefinitionError:
+    """What is wrong with a call that does not fit a signature."""
+    there = [p for p in signature.parameters if p != "self"]
+    listed = f"Its parameters are {', '.join(there)}." if there else "It takes no parameters."
+    for odd in (k for k in kwargs if k not in there):
+        close = get_close_matches(odd, there, n=1)
+        meant = f" Did you mean '{close[0]}'?" if close else ""
+        return DefinitionError(f"{name} has no parameter '{odd}'. {listed}{meant}")
+    return DefinitionError(f"{name}: {error}. {listed}")
+
+
+def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is None or hint is NoneType:
+        return value is None
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    kind = origin or hint
+    if kind is Callable or not isinstance(kind, type):
+        return callable(value) if kind is Callable else True
+    if getattr(kind, "_is_protocol", False):
+        members = [name for name in vars(kind) if not name.startswith("_")]
+        return kind in type(value).__mro__ or all(hasattr(value, name) for name in members)
+    if not isinstance(value, kind):
+        return False
+    if issubclass(kind, Mapping) and isinstance(value, Mapping):
+        key, item = parts or (object, object)
+        return all(_fits(k, key) and _fits(v, item) for k, v in value.items())
+    if issubclass(kind, Sequence) and kind is not str and isinstance(value, Sequence):
+        items = [p for p in parts if p is not ...] or [object]
+        return not isinstance(value, str | bytes) and all(_fits(v, items[0]) for v in value)
+    return True
+
+
+def _told(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
+    """What an annotation takes, in plain words."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_told(part, many=many) for part in parts))
+    if origin is Literal:
+        return f"one of {', '.join(repr(part) for part in parts)}"
+    kind = NoneType if hint is None else origin or hint
+    if kind in _NAMES:
+        return _NAMES[kind][many]
+    if kind is Callable:
+        return "functions" if many else "a function"
+    if not isinstance(kind, type):
+        return "any value"
+    if issubclass(kind, Mapping):
+        key, item = parts or (str, object)
+        return f"a mapping from {_told(key, many=True)} to {_told(item, many=True)}"
+    if issubclass(kind, Sequence):
+        items = [p for p in parts if p is not ...] or [object]
+        return f"a list of {_told(items[0], many=True)}"
+    if kind is object:
+        return "objects" if many else "an object"
+    return f"{kind.__name__} objects" if many else f"a {kind.__name__}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__} itself"
+    if inspect.isroutine(value):
+        return f"the function {value.__name__}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:
+        text = f"an object of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _advice(value: object, hint: Any) -> str:  # noqa: ANN401 (an annotation)
+    """What to write instead, where that is likely."""
+    if isinstance(value, str) and _fits([value], hint):
+        return f" Write [{value!r}]."
+    if isinstance(value, type) and hint in value.__mro__:
+        return f" Write {value.__name__}(…)."
+    return ""

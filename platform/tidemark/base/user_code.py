@@ -1,0 +1,37 @@
+"""Exceptions in code of the user's, as one sentence with the file and the line."""
+
+import sysconfig
+from pathlib import Path
+from traceback import extract_tb, format_exception_only
+
+_TIDEMARK = Path(__file__).parents[3]
+_LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+_PACKAGES = [
+    str(_TIDEMARK / name) for name in ("platform/tidemark", "streaming/tidemark_streaming")
+]
+_NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
+
+
+def place(error: BaseException) -> str | None:
+    """Return the file and line of the user's code in which an exception arose, if it did."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return _at(error.filename, error.lineno)
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_NOT_THEIRS):
+            return _at(frame.filename, frame.lineno)
+    return None
+
+
+def told(error: BaseException) -> str:
+    """Return what a traceback says in its last line."""
+    if isinstance(error, SyntaxError):
+        text = f": {error.text.strip()}" if error.text else ""
+        return f"{type(error).__name__}: {error.msg}{text}"
+    lines = "".join(format_exception_only(error)).strip().splitlines()
+    return " ".join(line.strip() for line in lines)
+
+
+def _at(file: str, line: int | None) -> str:
+    path, here = Path(file), Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return f"{shown}, line {line}" if line is not None else str(shown)

@@ -1,0 +1,96 @@
+"""A mistake in a definition is one line with the file and the line, and never a traceback."""
+
+from pathlib import Path
+
+import pytest
+
+from commands import call
+
+pytestmark = pytest.mark.usefixtures("nowhere")
+GOOD = """\
+from tidemark import aggregate as agg
+from tidemark.transform import windowed_asset
+from tidemark.window import Tumbling
+
+from support import READINGS
+
+
+@windowed_asset(
+    source=READINGS,
+    window=Tumbling("1 hour"),
+    aggregates={"n": agg.count()},
+)
+def hourly(rows):
+    return rows
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (
+            'Tumbling("1 hour")',
+            "Tumbling(3600)",
+            "transforms.py, line 10: Tumbling: size must be a text or a timedelta (got 3600).",
+        ),
+        (
+            'Tumbling("1 hour")',
+            'Tumbling("1 month")',
+            "transforms.py, line 10: '1 month' is not a duration: write a number and one of "
+            "microsecond, millisecond, second, minute, hour, day, week, as in '90 seconds'. Months "
+            "and years differ in length: for windows of the calendar use Calendar('month') or "
+            "Calendar('year').",
+        ),
+        (
+            "window=",
+            "windows=",
+            "transforms.py, line 8: windowed_asset has no parameter 'windows'. Its parameters are "
+            "source, window, aggregates, keys, allowed_lateness, trigger, accumulation, unique, "
+            "expectations, publishes_to. Did you mean 'window'?",
+        ),
+        (
+            "source=READINGS,",
+            'source=READINGS,\n    keys="shop",',
+            "transforms.py, line 8: windowed_asset: keys must be a list of texts (got 'shop'). "
+            "Write ['shop'].",
+        ),
+        (
+            "return rows",
+            "return rows(",
+            "transforms.py, line 14: SyntaxError: '(' was never closed: return rows(.",
+        ),
+        (
+            "agg.count()",
+            "agg.cuont()",
+            "transforms.py, line 11: AttributeError: module 'tidemark.aggregate' has no attribute "
+            "'cuont'.",
+        ),
+        (
+            "import READINGS",
+            "import NOTHING",
+            "transforms.py, line 5: ImportError: cannot import name 'NOTHING' from 'support'",
+        ),
+        ("READINGS\n\n", "READINGS\n\n1 / 0\n", "transforms.py, line 7: ZeroDivisionError: "),
+        (
+            "def hourly(rows)",
+            "def hourly()",
+            "transforms.py, line 8: Asset 'hourly': its function must take the rows, as in `def "
+            "prepare(rows)` (got the function hourly).",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    right: str, wrong: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain = tmp_path / f"odd_{tmp_path.name}"
+    domain.mkdir()
+    (domain / "__init__.py").touch()
+    assert right in GOOD
+    (domain / "transforms.py").write_text(GOOD.replace(right, wrong, 1))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("TIDEMARK_DOMAINS", domain.name)
+    monkeypatch.chdir(domain)
+    result = call("status")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {said.rstrip('.')}"), result.stderr
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,64 @@
+"""Every parameter of the connectors refuses what it does not take, in one line that names it."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import READINGS
+from tidemark.base.errors import DefinitionError, TidemarkError
+from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.feed import Excerpt, Inlet
+from tidemark_streaming.files import FileFeed
+from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
+from tidemark_streaming.lane import Lane
+from tidemark_streaming.payloads import Avro, Protobuf
+
+VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
+    FileFeed: {"source": READINGS, "path": Path("landing")},
+    KafkaFeed: {"source": READINGS, "topics": ["readings"]},
+    DeltaFeed: {"source": READINGS, "path": "orders"},
+    Inlet: {"source": READINGS, "feed": lambda landing: FileFeed(READINGS, landing)},
+    Excerpt: {},
+    KafkaTopic: {"name": "readings"},
+    Lane: {
+        "name": "fast",
+        "feed": KafkaFeed(READINGS, ["readings"]),
+        "prepare": lambda rows: rows,
+        "to": KafkaTopic("out"),
+    },
+    Avro: {"schema": '{"type": "record", "name": "r", "fields": []}'},
+    Protobuf: {"descriptors": "none.desc", "message": "m"},
+}
+WRONG: list[object] = [
+    *(object(), None, True, -1, 10**30, 0.5, b"bytes", "", "xls", "a\nb", ["x"], [1], {"x": 1}),
+    *({1: "x"}, (), len, dict, Path("x"), READINGS),
+]
+CASES = [(made, name) for made in VALID for name in inspect.signature(made).parameters]
+
+
+@pytest.mark.parametrize(
+    ("made", "parameter"), CASES, ids=[f"{made.__name__}-{name}" for made, name in CASES]
+)
+def test_a_wrong_value_is_one_line_that_names_the_parameter(
+    made: Callable[..., Any], parameter: str
+) -> None:
+    for value in WRONG:
+        try:
+            made(**{**VALID[made], parameter: value})
+        except TidemarkError as error:
+            said = str(error)
+            assert "\n" not in said
+            assert said.endswith(".")
+            if type(value) is object:
+                assert f"{made.__name__}: {parameter} must be " in said
+
+
+def test_a_format_that_is_not_read_is_refused() -> None:
+    with pytest.raises(DefinitionError) as error:
+        FileFeed(READINGS, Path("landing"), format="xls")  # pyright: ignore[reportArgumentType]
+    assert str(error.value) == (
+        "FileFeed: format must be one of 'csv', 'json', 'parquet' (got 'xls')."
+    )
