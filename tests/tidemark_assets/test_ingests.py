@@ -13,7 +13,7 @@ from support import PER_MINUTE
 from tables import arrive
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
-from tidemark_assets import undecoded
+from tidemark_assets import clock_checks, undecoded
 from tidemark_assets.ingests import ingests
 
 
@@ -123,3 +123,27 @@ def test_a_log_that_was_made_anew_with_as_many_arrivals_is_reported_whole(
     arrive(settings, "readings", 0, count - 1)
     assert ticks.skipped() == f"{count} arrivals of 'readings' reported."
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
+
+
+def test_a_watermark_from_the_future_is_a_warning(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
+    key = dg.AssetCheckKey(dg.AssetKey("readings_timeline"), clock_checks.NAME)
+
+    def check() -> tuple[bool, str | None]:
+        [found] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        assert found.event is not None
+        told = found.event.asset_check_evaluation
+        assert told is not None
+        return told.passed, told.description
+
+    arrive(settings, "readings", 0, 1)
+    ticks.skipped()
+    assert check() == (True, "The watermark is not ahead of the clock.")
+    arrive(settings, "readings", 2, 2, newest=10 * 3600 * 1_000_000)
+    ticks.skipped()
+    passed, description = check()
+    assert not passed
+    assert description is not None
+    assert "10.0 hours ahead of the processing clock: arrival 2 moved it there" in description

@@ -86,7 +86,8 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     # The client warns before it raises the error that says the same.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     # It logs, with the server's whole stack, every refusal that is also raised.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     spark = connected(channel(url))
     if settings.remote is None:
         # Spark tries for ten minutes; a server on this machine is there, or has died.
