@@ -28,6 +28,7 @@ from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import PartitionsOf
 from tidemark_assets.steps import Failures, of_assets
+from tidemark_assets.tables import as_table
 from tidemark_streaming import wishes
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.glance import Glance
@@ -200,7 +201,7 @@ def _catch_up(
             done[asset] = facts
             if facts is not None:
                 log_run(context, names, tidemark, transform, partitions(asset), facts)
-        context.add_output_metadata({"runs": dg.MetadataValue.md(_table(done))})
+        context.add_output_metadata({"runs": _table(done)})
         failures.tell()
 
     @dg.job(
@@ -270,16 +271,26 @@ def _list(assets: Iterable[str]) -> str:
     return ", ".join(assets)
 
 
-def _table(done: Mapping[str, RunFacts | None]) -> str:
-    head = "| asset | arrivals | events | windows | late | too late | watermark | seconds |"
-    rows = [head, "| --- " * 8 + "|"]
+def _table(done: Mapping[str, RunFacts | None]) -> dg.TableMetadataValue:
+    columns = (
+        *("asset", "arrivals", "events", "windows"),
+        *("late", "too late", "watermark", "seconds"),
+    )
+    rows = list[tuple[object, ...]]()
     for asset, facts in done.items():
         if facts is None:
-            rows.append(f"| {asset} | none new | | | | | | |")
+            rows.append((asset, "none new"))
             continue
         rows.append(
-            f"| {asset} | {facts.from_arrival + 1} to {facts.through_arrival} | {facts.events:,} | "
-            f"{facts.windows:,} | {facts.late:,} | {facts.too_late:,} | "
-            f"{iso(facts.watermark) or '-infinity'} | {facts.seconds:.1f} |"
+            (
+                asset,
+                f"{facts.from_arrival + 1} to {facts.through_arrival}",
+                facts.events,
+                facts.windows,
+                facts.late,
+                facts.too_late,
+                iso(facts.watermark) or "-infinity",
+                f"{facts.seconds:.1f}",
+            )
         )
-    return "\n".join(rows)
+    return as_table(columns, rows)

@@ -29,6 +29,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify.own_faults import OWN, VERDICT, remedy
 from tidemark_assets.names import Names
 from tidemark_assets.pictures import embedded
+from tidemark_assets.tables import as_table, literal
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since, withheld
 
@@ -190,7 +191,7 @@ def _evaluation(
     more = result.rows_failed > len(result.failures) > 0
     metadata, description = _metadata(result, failing), _told(failing, more=more)
     if everywhere:
-        description = result.observed
+        description = literal(result.observed)
     if unknown and not failing:
         description = f"not known: {result.rows_failed:,} failed in all, more than are listed"
     if not passed and result.expectation in OWN:
@@ -253,10 +254,9 @@ def _metadata(result: CheckResult, failures: Sequence[Mapping[str, Any]]) -> dic
         "run": result.run,
     }
     if failures:
-        lines = [f"| {_window(f)} | {f['keys']} | {f['observed']} |" for f in failures[:_SHOWN]]
-        more = [f"| … and {len(failures) - _SHOWN:,} more | | |"] if failures[_SHOWN:] else []
-        head = ["| window | keys | observed |", "| --- | --- | --- |"]
-        found["failures"] = dg.MetadataValue.md("\n".join([*head, *lines, *more]))
+        lines = [(_window(f), f["keys"], f["observed"]) for f in failures[:_SHOWN]]
+        more = [(f"… and {len(failures) - _SHOWN:,} more",)] if failures[_SHOWN:] else []
+        found["failures"] = as_table(("window", "keys", "observed"), [*lines, *more])
     return found
 
 
@@ -264,7 +264,9 @@ def _told(failures: Sequence[Mapping[str, Any]], *, more: bool) -> str:
     if not failures:
         return "as expected"
     count = f"{len(failures):,}{' or more' if more else ''}"
-    return f"{count} failed, the first at {_window(failures[0])}: " + str(failures[0]["observed"])
+    first = failures[0]
+    observed = literal(str(first["observed"]))
+    return f"{count} failed, the first at {_window(first)}: {observed}"
 
 
 def _window(failure: Mapping[str, Any]) -> str:

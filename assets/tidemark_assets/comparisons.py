@@ -14,6 +14,7 @@ from tidemark.define.definition import Definition
 from tidemark.verify.parity import ParityReport
 from tidemark.verify.record import TABLE, Comparison
 from tidemark_assets.names import Names
+from tidemark_assets.tables import as_table
 from tidemark_streaming.glance import Glance
 
 PARITY = "parity"
@@ -21,6 +22,8 @@ SHOWN = 20
 """Differences that a result lists."""
 MOST = 100
 """Comparisons reported in a tick; the rest follows in the next ones."""
+
+_COLUMNS = ("kind", "window", "keys", "column", "published", "recomputed")
 
 Told = tuple[str | None, int]
 """Through where comparisons were reported: which record, and the number; -1 before the first."""
@@ -35,10 +38,8 @@ def judged(
         span: which windows were compared.
         made_by: who compared them.
     """
-    head = "| kind | window | keys | column | published | recomputed |\n" + "| --- " * 6 + "|"
     rows = [
-        f"| {d.kind} | {d.window_start} | {d.keys} | {d.column or ''} | {d.published or ''} | "
-        f"{d.recomputed or ''} |"
+        (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
         for d in verified.differences[:SHOWN]
     ]
     withheld = [f"{name}: {count:,}" for name, count in verified.withheld.items()]
@@ -57,9 +58,7 @@ def judged(
             "withheld": verified.quarantined,
             "made by": made_by,
             **({"withheld by": "; ".join(withheld)} if withheld else {}),
-            **(
-                {"first differences": dg.MetadataValue.md("\n".join([head, *rows]))} if rows else {}
-            ),
+            **({"first differences": as_table(_COLUMNS, rows)} if rows else {}),
         },
     )
 

@@ -4,6 +4,7 @@ What it changed appears in the run, value by value, and as materialized partitio
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 from dagster import OpExecutionContext
@@ -16,6 +17,7 @@ from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import PartitionsOf
 from tidemark_assets.steps import Failures, of_assets
+from tidemark_assets.tables import as_table, pairs
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
@@ -58,9 +60,7 @@ def corrections(
                 done[asset] = found
                 told = found.facts
                 log_run(context, names, tidemark, transform, partitions(asset), told)
-        context.add_output_metadata(
-            {"corrected": dg.MetadataValue.md(_table(done)), **_changes(done)}
-        )
+        context.add_output_metadata({"corrected": _table(done), **_changes(done)})
         failures.tell()
 
     @dg.job(
@@ -74,28 +74,31 @@ def corrections(
     return dg.Definitions(jobs=[job])
 
 
-def _table(done: Mapping[str, Correction]) -> str:
+def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
     if not done:
-        return "No window lacks a late event."
-    rows = ["| asset | windows | values | came too late | seconds |", "| --- " * 5 + "|"]
-    for asset, found in done.items():
-        rows.append(
-            f"| {asset} | {found.windows:,} | {found.total:,} | {found.facts.too_late:,} events | "
-            f"{found.facts.seconds:.1f} |"
+        return dg.MetadataValue.text("No window lacks a late event.")
+    rows = [
+        (
+            asset,
+            found.windows,
+            found.total,
+            f"{found.facts.too_late:,} events",
+            f"{found.facts.seconds:.1f}",
         )
-    return "\n".join(rows)
+        for asset, found in done.items()
+    ]
+    return as_table(("asset", "windows", "values", "came too late", "seconds"), rows)
 
 
-def _changes(done: Mapping[str, Correction]) -> dict[str, dg.MarkdownMetadataValue]:
+def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
     """The first values that changed, of each asset."""
-    told: dict[str, dg.MarkdownMetadataValue] = {}
+    told: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
-        rows = ["| window | keys | column | before | after |", "| --- " * 5 + "|"]
-        for c in found.changes:
-            keys = ", ".join(f"{k}={v}" for k, v in c.keys.items())
-            cells = (c.window_start, keys, c.column, c.before or "", c.after or "")
-            rows.append(f"| {' | '.join(cells)} |")
+        rows: list[tuple[object, ...]] = [
+            (c.window_start, pairs(c.keys), c.column, c.before, c.after) for c in found.changes
+        ]
         if found.total > len(found.changes):
-            rows.append(f"| … and {found.total - len(found.changes):,} more | | | | |")
-        told[f"changes of {asset}"] = dg.MetadataValue.md("\n".join(rows))
+            rows.append((f"… and {found.total - len(found.changes):,} more",))
+        columns = ("window", "keys", "column", "before", "after")
+        told[f"changes of {asset}"] = as_table(columns, rows)
     return told

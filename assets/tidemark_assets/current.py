@@ -20,6 +20,7 @@ from tidemark.verify.changes import MEANING, Changes, differences
 from tidemark_assets.fresh import as_result
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import one_sentence
+from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 CURRENT = "definition_is_current"
@@ -87,17 +88,17 @@ def renewed(
         known[name] = [definition, now, found.description]
 
 
-def listed(found: Changes) -> str:
-    """The parts that differ, as a table in markdown."""
-    rows = [f"| {c.part} | {c.before or ''} | {c.after or ''} |" for c in found.differences]
-    return "\n".join(["| part | in the tables | in the code |", "| --- | --- | --- |", *rows])
+def parts(found: Changes) -> dg.TableMetadataValue:
+    """Return the parts that differ."""
+    rows = [(c.part, c.before, c.after) for c in found.differences]
+    return as_table(("part", "in the tables", "in the code"), rows)
 
 
 def _said(found: Changes) -> str:
     said: list[str] = []
     if found.differences:
-        parts = ", ".join(str(c) for c in found.differences)
-        said.append(f"The code differs in {parts}: {MEANING[found.effect]}.")
+        named = ", ".join(str(c) for c in found.differences)
+        said.append(f"The code differs in {named}: {MEANING[found.effect]}.")
     if found.earlier_through is not None:
         said.append(
             f"What came through arrival {found.earlier_through:,} was counted by an earlier "
@@ -116,5 +117,5 @@ def _evaluation(
         passed=found is None,
         severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,
         description=said,
-        metadata={"what differs": dg.MetadataValue.md(listed(found))} if found is not None else {},
+        metadata={"what differs": parts(found)} if found is not None else {},
     )

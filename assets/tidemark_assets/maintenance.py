@@ -12,6 +12,7 @@ from pydantic import Field
 from tidemark.store.maintenance import DAY, Maintained, maintain, troubles
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import one_sentence
+from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 NAME = "maintenance"
@@ -44,7 +45,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
                 done.append(table)
             context.add_output_metadata(
                 {
-                    "tables": dg.MetadataValue.md(told(done)),
+                    "tables": told(done),
                     "bytes freed": sum(table.freed for table in done),
                 }
             )
@@ -70,12 +71,18 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(jobs=[job], schedules=[schedule])
 
 
-def told(done: Sequence[Maintained]) -> str:
+def told(done: Sequence[Maintained]) -> dg.TableMetadataValue:
     """What was done, as a table."""
-    head = "| table | files before | after | files removed | bytes freed | kept longer |"
+    columns = ("table", "files before", "after", "files removed", "bytes freed", "kept longer")
     rows = [
-        f"| {each.table} | {each.before:,} | {each.after:,}{' (busy)' if each.busy else ''} | "
-        f"{each.removed:,} | {each.freed:,} | {each.spared} |"
+        (
+            each.table,
+            each.before,
+            f"{each.after:,}{' (busy)' if each.busy else ''}",
+            each.removed,
+            each.freed,
+            each.spared,
+        )
         for each in done
     ]
-    return "\n".join([head, "| --- " * 6 + "|", *rows])
+    return as_table(columns, rows)

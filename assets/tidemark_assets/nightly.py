@@ -28,6 +28,7 @@ from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.provenance import made_of
 from tidemark_assets.spans import PartitionsOf, Span, last_closed
 from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 DAYS = 3
@@ -58,7 +59,7 @@ def nightly(
         config: NightlyConfig,
     ) -> None:
         tidemark = names.tidemark(context)
-        said, failures = [_HEAD, "| --- " * 7 + "|"], Failures(context)
+        rows, failures = list[tuple[object, ...]](), Failures(context)
         for asset in config.assets:
             transform = transforms[asset]
             with failures.of(asset):
@@ -67,8 +68,8 @@ def nightly(
                     context.log.info(f"{asset}: no partition has closed yet.")
                     continue
                 verified, facts = _anew(context, names, tidemark.warehouse, transform, days)
-                said.append(_row(days, verified, facts))
-        context.add_output_metadata({"nightly": dg.MetadataValue.md("\n".join(said))})
+                rows.append(_row(days, verified, facts))
+        context.add_output_metadata({"nightly": as_table(_COLUMNS, rows)})
         failures.tell()
 
     @dg.job(
@@ -165,12 +166,17 @@ def _span(days: list[Span]) -> str:
     return f"{days[0].key} to {days[-1].key}"
 
 
-_HEAD = "| asset | days | windows | as published | came too late | watermark | seconds |"
+_COLUMNS = ("asset", "days", "windows", "as published", "came too late", "watermark", "seconds")
 
 
-def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> str:
+def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> tuple[object, ...]:
     same = "equal" if verified.equal else f"{verified.total:,} differences"
     return (
-        f"| {verified.asset} | {_span(days)} | {verified.windows:,} | {same} | "
-        f"{verified.lost:,} events | {iso(facts.watermark) or '-infinity'} | {facts.seconds:.1f} |"
+        verified.asset,
+        _span(days),
+        verified.windows,
+        same,
+        f"{verified.lost:,} events",
+        iso(facts.watermark) or "-infinity",
+        f"{facts.seconds:.1f}",
     )

@@ -20,6 +20,7 @@ from tidemark_assets.fresh import as_result
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.tables import literal
 from tidemark_streaming.outbox.standing import Standing, standing
 
 KEEPS_UP = "topic_keeps_up"
@@ -75,7 +76,7 @@ def kept_up(
     try:
         stands = standing(tidemark.tables, transform)
     except TidemarkError as error:
-        return _evaluation(names, transform, str(error), passing=error.passing)
+        return _evaluation(names, transform, literal(str(error)), passing=error.passing)
     facts: dict[str, dg.MetadataValue | str | int] = {
         "topic": stands.topic,
         "version out": stands.version,

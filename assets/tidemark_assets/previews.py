@@ -4,7 +4,8 @@ The job `<domain>_changes` computes it, and touches nothing: what differs, how m
 and change, and the first values before and after.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import dagster as dg
 from dagster import OpExecutionContext
@@ -15,9 +16,10 @@ from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, changes, differences
-from tidemark_assets.current import listed
+from tidemark_assets.current import parts
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.tables import as_table, pairs
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
@@ -60,7 +62,7 @@ def previews(
         for asset in asked:
             with failures.of(asset):
                 found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
-        context.add_output_metadata({"changes": dg.MetadataValue.md(_table(found)), **told(found)})
+        context.add_output_metadata({"changes": _table(found), **told(found)})
         failures.tell()
 
     @dg.job(
@@ -87,14 +89,14 @@ def changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[
     return found
 
 
-def told(done: Mapping[str, Changes]) -> dict[str, dg.MarkdownMetadataValue]:
+def told(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
     """What differs, and the first values that would change, of each asset."""
-    metadata: dict[str, dg.MarkdownMetadataValue] = {}
+    metadata: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
         if found.differences:
-            metadata[f"what differs in {asset}"] = dg.MetadataValue.md(listed(found))
+            metadata[f"what differs in {asset}"] = parts(found)
         if found.examples:
-            metadata[f"changes of {asset}"] = dg.MetadataValue.md(_values(found))
+            metadata[f"changes of {asset}"] = _values(found)
     return metadata
 
 
@@ -103,24 +105,26 @@ def kinds(found: Changes) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
 
 
-def _table(done: Mapping[str, Changes]) -> str:
+def _table(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
     if not done:
-        return NONE
-    rows = ["| asset | rows that differ | windows from | to | values |", "| --- " * 5 + "|"]
+        return dg.MetadataValue.text(NONE)
+    rows = list[tuple[object, ...]]()
     for asset, found in done.items():
         columns = (f"{name} {count or 'all'}" for name, count in found.columns.items())
         rows.append(
-            f"| {asset} | {kinds(found)} of {found.windows:,} | {found.earliest or ''} | "
-            f"{found.latest or ''} | {', '.join(columns)} |"
+            (
+                asset,
+                f"{kinds(found)} of {found.windows:,}",
+                found.earliest,
+                found.latest,
+                ", ".join(columns),
+            )
         )
-    return "\n".join(rows)
+    return as_table(("asset", "rows that differ", "windows from", "to", "values"), rows)
 
 
-def _values(found: Changes) -> str:
-    rows: Sequence[str] = [
-        f"| {e.window_start} | {', '.join(f'{k}={v}' for k, v in e.keys.items())} | {e.kind} | "
-        f"{e.column or ''} | {e.before or ''} | {e.after or ''} |"
-        for e in found.examples
+def _values(found: Changes) -> dg.TableMetadataValue:
+    rows = [
+        (e.window_start, pairs(e.keys), e.kind, e.column, e.before, e.after) for e in found.examples
     ]
-    head = ["| window | keys | | column | before | after |", "| --- " * 6 + "|"]
-    return "\n".join([*head, *rows])
+    return as_table(("window", "keys", "row", "column", "before", "after"), rows)

@@ -6,6 +6,7 @@ person, or another job, decides on it.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import dagster as dg
 from dagster import OpExecutionContext
@@ -23,6 +24,7 @@ from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.previews import NONE, SHOWN, changed, kinds, told
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 _Swap = Callable[[Warehouse, Definition], RunFacts]
@@ -81,7 +83,7 @@ def rebuilds(
             _judge(context, names, warehouse, transform)
         context.add_output_metadata(
             {
-                "rebuilt": dg.MetadataValue.md(_table(done)),
+                "rebuilt": _table(done),
                 **told({a: found for a, (_, found) in done.items()}),
             }
         )
@@ -157,12 +159,9 @@ def _swap(
             failures.add(str(error), error)
             continue
         _judge(context, names, tidemark.warehouse, transforms[asset])
-    rows = ["| asset | commit | through arrival | windows | withheld |", "| --- " * 5 + "|"]
-    rows += [
-        f"| {asset} | {f.seq} | {f.through_arrival:,} | {f.windows:,} | {f.quarantined:,} |"
-        for asset, f in done.items()
-    ]
-    context.add_output_metadata({"tables": dg.MetadataValue.md("\n".join(rows))})
+    columns = ("asset", "commit", "through arrival", "windows", "withheld")
+    rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]
+    context.add_output_metadata({"tables": as_table(columns, rows)})
     failures.tell()
 
 
@@ -173,13 +172,17 @@ def _judge(
     context.log_event(currency(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
 
 
-def _table(done: Mapping[str, tuple[Rebuilt, Changes]]) -> str:
+def _table(done: Mapping[str, tuple[Rebuilt, Changes]]) -> dg.MetadataValue[Any]:
     if not done:
-        return NONE
-    rows = ["| asset | beside | through arrival | windows | rows that differ |", "| --- " * 5 + "|"]
-    for asset, (made, found) in done.items():
-        rows.append(
-            f"| {asset} | `{asset}__rebuild` | {made.through:,} (the asset: {made.current:,}) | "
-            f"{made.windows:,} | {kinds(found)} of {found.windows:,} |"
+        return dg.MetadataValue.text(NONE)
+    rows = [
+        (
+            asset,
+            f"{asset}__rebuild",
+            f"{made.through:,} (the asset: {made.current:,})",
+            made.windows,
+            f"{kinds(found)} of {found.windows:,}",
         )
-    return "\n".join(rows)
+        for asset, (made, found) in done.items()
+    ]
+    return as_table(("asset", "beside", "through arrival", "windows", "rows that differ"), rows)

@@ -18,6 +18,7 @@ from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 
@@ -66,7 +67,7 @@ def replays(
         for asset in config.assets:
             with failures.of(asset):
                 done[asset] = _replayed(warehouse, transforms[asset], config)
-        context.add_output_metadata({"replayed": dg.MetadataValue.md(_table(done))})
+        context.add_output_metadata({"replayed": _table(done)})
         failures.tell()
 
     @dg.job(
@@ -88,14 +89,19 @@ def _replayed(warehouse: Warehouse, transform: Definition, config: ReplayConfig)
     return run.replay_beside(warehouse, transform, since, config.into)
 
 
-def _table(done: Mapping[str, Replayed]) -> str:
-    rows = ["| asset | table | arrivals | windows | that start | withheld |", "| --- " * 6 + "|"]
-    rows += [
-        f"| {asset} | `{found.table}` | {found.since:,} to {found.through:,} | "
-        f"{found.windows:,} | {_where(found)} | {found.quarantined:,} |"
+def _table(done: Mapping[str, Replayed]) -> dg.TableMetadataValue:
+    rows = [
+        (
+            asset,
+            found.table,
+            f"{found.since:,} to {found.through:,}",
+            found.windows,
+            _where(found),
+            found.quarantined,
+        )
         for asset, found in done.items()
     ]
-    return "\n".join(rows)
+    return as_table(("asset", "table", "arrivals", "windows", "that start", "withheld"), rows)
 
 
 def _where(found: Replayed) -> str:

@@ -11,6 +11,7 @@ import dagster as dg
 from tidemark.define.definition import Definition
 from tidemark_assets.fresh import as_result
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.tables import literal
 from tidemark_streaming import wishes
 from tidemark_streaming.noted import noted
 from tidemark_streaming.supervisor import GIVEN_UP, Stream
@@ -57,7 +58,7 @@ def kept_running(
         if stream.failures:
             failures = "1 failure" if stream.failures == 1 else f"{stream.failures} failures"
             said = f"The stream is {stream.state} after {failures} in a row"
-            said += f": {stream.error}" if stream.error else "."
+            said += f": {literal(stream.error)}" if stream.error else "."
         if stream.state == GIVEN_UP:
             said += f" Mend that, then `tidemark stream {transform.name} --detach`."
     lost = stream is not None and stream.state == GIVEN_UP

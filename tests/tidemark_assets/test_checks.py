@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from gated.readings import ARRIVALS, DAY
 from gated.transforms import gated
+from shown import shown
 from staleness import causes
 from steps import OnTestSession
 from support import MINUTE, READINGS, T0, ingest
@@ -94,9 +95,9 @@ def test_each_expectation_is_a_check_by_partition(platform: Platform) -> None:
     failed = between["2023-11-15"]
     assert failed.severity is dg.AssetCheckSeverity.ERROR
     assert not_null["2023-11-16"].severity is dg.AssetCheckSeverity.WARN
-    assert failed.description == "1 failed, the first at 2023-11-15T22:14:00Z: 9"
-    table = failed.metadata["failures"].value
-    assert '| 2023-11-15T22:14:00Z | {"sensor":"a"} | 9 |' in str(table)
+    assert failed.description == "1 failed, the first at 2023-11-15T22:14:00Z: `9`"
+    listed = shown(failed.metadata["failures"])
+    assert '| 2023-11-15T22:14:00Z | {"sensor":"a"} | 9 |' in listed
 
 
 def test_the_quarantine_is_an_asset_with_its_rows_by_partition(platform: Platform) -> None:
@@ -173,9 +174,9 @@ def test_runs_of_a_stream_are_told_together_and_what_is_withheld_fails() -> None
     }
     (both,) = checks.streamed(PLAIN, gated, told, [withheld])
     assert (both.passed, both.partition) == (False, None)
-    assert both.description == "2 failed, the first at 2023-11-15T22:14:00Z: 9"
+    assert both.description == "2 failed, the first at 2023-11-15T22:14:00Z: `9`"
     (held,) = checks.streamed(PLAIN, gated, told[2:], [withheld])
-    assert held.description == "1 failed, the first at 2023-11-16T22:15:00Z: 7"
+    assert held.description == "1 failed, the first at 2023-11-16T22:15:00Z: `7`"
     (left,) = checks.streamed(PLAIN, gated, told[2:], [])
     assert left.passed
 
@@ -188,7 +189,7 @@ def test_a_withheld_window_that_fails_again_is_told_once() -> None:
         "failed": [{"expectation": "between(most, most=5)", "observed": "9"}],
     }
     (told,) = checks.streamed(PLAIN, gated, [result(4, 1, "Zürich")], [withheld])
-    assert told.description == "1 failed, the first at 2023-11-15T22:14:00Z: 9"
+    assert told.description == "1 failed, the first at 2023-11-15T22:14:00Z: `9`"
 
 
 def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do() -> None:

@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from shown import shown
 from support import PER_MINUTE
 from ticks import Ticks
 from ticks import of as ticks_of
@@ -104,7 +105,7 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
     )
     assert (some["withheld"], some["withheld by"]) == (3, "complete(): 2; calm(1): 2")
     assert some["made by"] == "`tidemark parity` or `tidemark demo`"
-    assert "| value | 2013-01-02T00:00:00Z | {'sensor': None} | n | 3 | 2 |" in str(
+    assert "| value | 2013-01-02T00:00:00Z | {'sensor': None} | n | 3 | 2 |" in shown(
         some["first differences"]
     )
     assert all_["said"].startswith("all windows: 10 windows, compared")

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from shown import shown
 from steps import QUARTERS, partitions_told
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.settings import Settings
@@ -30,7 +31,7 @@ def correct(
 def told(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     """What the run says, by name."""
     (output,) = [e for e in result.all_events if e.is_successful_output]
-    return {k: str(v.value) for k, v in output.step_output_data.metadata.items()}
+    return {k: shown(v) for k, v in output.step_output_data.metadata.items()}
 
 
 def test_what_came_too_late_is_counted_and_the_next_correction_finds_nothing(

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import dagster as dg
 import pytest
 
+from shown import shown
 from support import PER_MINUTE, READINGS, ingest, published, reference, some_arrivals
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
@@ -75,7 +76,7 @@ def said(result: dg.ExecuteInProcessResult) -> str:
     """The row of the run's table, or its failure."""
     if result.success:
         (output,) = [e for e in result.all_events if e.is_successful_output]
-        return str(output.step_output_data.metadata["replayed"].value).splitlines()[-1]
+        return shown(output.step_output_data.metadata["replayed"]).splitlines()[-1]
     (failure,) = [e for e in result.all_events if e.is_step_failure]
     return str(failure.step_failure_data.error)
 
@@ -90,7 +91,7 @@ def test_a_replay_from_an_arrival_or_an_instant(
     came = iso(Log(warehouse, READINGS).timeline()[2].arrived_at)
 
     beside = said(launch(here, instance, from_instant=came, into="tried"))
-    assert beside.startswith("| per_minute | `per_minute__tried` | 2 to 4 | ")
+    assert beside.startswith("| per_minute | per_minute__tried | 2 to 4 | ")
     assert " | from 20" in beside
     assert warehouse.version(PER_MINUTE.table) == version
 

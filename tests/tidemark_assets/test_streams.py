@@ -146,7 +146,7 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
         (False, warned),
         (False, error),
     ]
-    assert told[1][2].startswith("The stream is waiting after 1 failure in a row: No engine ")
+    assert told[1][2].startswith("The stream is waiting after 1 failure in a row: ``No engine ")
     assert told[2][2].endswith("Mend that, then `tidemark stream per_minute --detach`.")
     page = asked(instance, settings)
     assert (page.passed, page.severity, page.description) == told[2]

@@ -1,0 +1,39 @@
+"""Values of events on Dagster's pages: cells of tables, and code in descriptions.
+
+Dagster's pages show Markdown, also in descriptions. There the value of an event could be a link, a
+picture or HTML of Dagster's own page.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+import dagster as dg
+
+
+def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dg.TableMetadataValue:
+    """Return a table of texts. None is an empty cell, and a row may end before the last column."""
+    return dg.MetadataValue.table(
+        [dg.TableRecord(dict(zip_longest(columns, map(_cell, row), fillvalue=""))) for row in rows],
+        dg.TableSchema([dg.TableColumn(name) for name in columns]),
+    )
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Return values by their names in one cell."""
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def literal(text: str) -> str:
+    """Return a text for a description in Markdown, which is shown as it is: as a span of code."""
+    line = " ".join(text.split())
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    # Markdown takes one space away at both ends.
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}" if line else ""
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else str(value)
