@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.base import atomic, locks
+from tidemark.base.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 
 STREAM, INGEST, EMIT, LANE = "stream", "ingest", "emit", "lane"
@@ -137,8 +138,8 @@ def commands(settings: Settings) -> list[Command]:
 def _locked(file: Path) -> Iterator[bool]:
     """Whether this process has the lock beside a file, which it then has for the block."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(_lock(file), os.O_RDWR | os.O_CREAT, 0o644)
+        make_folder(file.parent)
+        handle = open_lock(_lock(file))
     except OSError:
         yield False
         return

@@ -7,6 +7,7 @@ was set back, and is lost as well; a little later, where the clocks of two machi
 
 import fcntl
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 
 from tidemark.base import atomic
 from tidemark.base.errors import ConflictError
+from tidemark.base.private import make_folder, open_lock
 
 
 def renew(file: Path, owner: str, lasts: float) -> None:
@@ -36,7 +38,10 @@ def renew(file: Path, owner: str, lasts: float) -> None:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_name(f".{file.name}.lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+    make_folder(file.parent)
+    lock = open_lock(file.with_name(f".{file.name}.lock"))
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)

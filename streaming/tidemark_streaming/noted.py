@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tidemark.base import atomic
+from tidemark.base.private import make_folder
 from tidemark.base.settings import Settings
 from tidemark_streaming import wishes
 from tidemark_streaming.supervisor import Stream
@@ -20,7 +21,7 @@ STALE = 120_000_000
 def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: int) -> None:
     """Put down how the streams of a domain are."""
     file = _folder(settings) / f"{domain}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     told = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
     atomic.write(file, json.dumps(told))
 

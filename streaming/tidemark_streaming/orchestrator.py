@@ -12,6 +12,7 @@ import yaml
 
 from tidemark.base import extras
 from tidemark.base.errors import DefinitionError
+from tidemark.base.private import make_folder
 from tidemark.base.settings import Settings
 from tidemark_streaming import domains as packages
 from tidemark_streaming import marts
@@ -71,7 +72,7 @@ def prepare(home: Path) -> dict[str, str]:
     A `dagster.yaml` that is already there stays as it is.
     """
     folder = (home / "dagster").resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     instance = folder / "dagster.yaml"
     if not instance.exists():
         instance.write_text(INSTANCE)
@@ -103,7 +104,7 @@ def workspace(settings: Settings) -> Path:
         for name, module in found.items()
     ]
     file = settings.home / "dagster" / "workspace.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": modules}))
     return file
 

@@ -2,16 +2,20 @@
 
 import errno
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tidemark.base import locks
 from tidemark.base.errors import ConflictError, DataError
+from tidemark.base.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
+from tidemark.engine import cache
 from tidemark.store.warehouse import Warehouse
+
+_SHARED = cache.folder("ingests")
+"""Where the locks are of all object stores that this user's ingests write to."""
 
 
 @contextmanager
@@ -19,8 +23,8 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
     """The only ingest of a source on this machine, until the process ends, however it ends."""
     path = beside(warehouse.location, warehouse.database, source.name, "lock")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        _make(path.parent)
+        handle = open_lock(path)
     except OSError as error:
         raise _not_written(warehouse, error) from error
     try:
@@ -49,14 +53,25 @@ def at_work(settings: Settings, source: str) -> bool:
 
 
 def beside(location: str, database: str, source: str, ending: str) -> Path:
-    """A file of this machine beside a source's tables: where these are in a store of objects, in
-    the system's folder for what is temporary."""
+    """Return a file of this machine next to a source's tables.
+
+    If these are in an object store, it is in a folder of this user: into a temporary folder of all
+    users another one could put a link.
+    """
     name = f".{source}_ingest.{ending}"
     location = location.rstrip("/").removeprefix("file://")
     if "://" in location:
         bucket = location.replace("/", "_").replace(":", "_")
-        return Path(tempfile.gettempdir()) / f"tidemark_{bucket}" / name
+        return _SHARED / bucket / database / name
     return Path(location) / database / name
+
+
+def _make(folder: Path) -> None:
+    if folder.is_relative_to(_SHARED):
+        make_folder(folder)
+    else:
+        # Next to tables, which others may be allowed to read.
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def _not_written(warehouse: Warehouse, error: OSError) -> DataError:

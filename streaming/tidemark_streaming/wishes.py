@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidemark.base import atomic
+from tidemark.base.private import make_folder
 from tidemark.base.settings import Settings
 from tidemark.run.admission import ALL, Admission
 
@@ -56,7 +57,7 @@ def wish(settings: Settings, asset: str, admission: Admission = ALL) -> Wish:
     now, limits = time.time_ns() // 1000, admission
     wanted = Wish(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     atomic.write(path, json.dumps(asdict(wanted)))
     return wanted
 

@@ -8,6 +8,7 @@ import os
 import sys
 from pathlib import Path
 
+from tidemark.base.private import foreign_owner
 from tidemark.base.settings import FILE
 
 
@@ -27,4 +28,5 @@ def python_path() -> dict[str, str]:
 
 
 def _here() -> str | None:
-    return str(Path.cwd()) if Path(FILE).is_file() else None
+    file = Path(FILE)
+    return str(Path.cwd()) if file.is_file() and foreign_owner(file) is None else None

@@ -26,6 +26,7 @@ from pydantic_settings import (
 
 from tidemark.base import spark_conf
 from tidemark.base.errors import DefinitionError
+from tidemark.base.private import TRUSTED, foreign_owner
 from tidemark.base.secret import check_mode
 
 FILE = "tidemark.toml"
@@ -282,6 +283,14 @@ class _File(TomlConfigSettingsSource):
     """The file of settings, which is its owner's alone if it holds a secret."""
 
     def __call__(self) -> dict[str, Any]:
+        file = Path(FILE)
+        if file.is_file() and (owner := foreign_owner(file)) is not None:
+            folder = file.absolute().parent
+            raise DefinitionError(
+                f"The file {FILE} in {folder}, or that folder, belongs to the user '{owner}', and "
+                "the file says which code runs as you: if you trust it, set "
+                f"{TRUSTED}={folder}, or make both yours with `chown`."
+            )
         told = super().__call__()
         given = (str(told.get("token", "file:")), str(told.get("remote", "")))
         if not given[0].startswith("file:") or _SECRET.search(given[1]):

@@ -1,11 +1,13 @@
 """One process at a time: what is made once for all homes is not made twice at once."""
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tidemark.base.errors import EngineError
+from tidemark.base.private import open_lock
 
 
 @contextmanager
@@ -18,13 +20,15 @@ def alone(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_name(f"{folder.name}.lock").open("w")
+        lock = open_lock(folder.with_name(f"{folder.name}.lock"))
     except OSError as error:
         raise EngineError(
             f"Tidemark can't write in {folder} ({error.strerror or error}), where it keeps what "
             "all homes share: make that folder writable (where Tidemark is installed and not a "
             "checkout, XDG_CACHE_HOME may name another)."
         ) from None
-    with lock:
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)

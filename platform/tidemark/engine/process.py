@@ -18,6 +18,7 @@ import psutil
 
 from tidemark.base import atomic
 from tidemark.base.errors import EngineError
+from tidemark.base.private import make_folder
 from tidemark.engine import masking
 
 _STARTED = 19
@@ -75,7 +76,7 @@ class Managed:
             masked: a variable of `env` whose value is struck out of the log.
         """
         for parent in (self.log.parent, self._file.parent):
-            parent.mkdir(parents=True, exist_ok=True)
+            make_folder(parent)
         if self.log.exists():
             self.log.replace(self.log.with_name(f"{self.name}.previous.log"))
         # The shell ends at once: the process is nobody's child here, and leaves no zombie.

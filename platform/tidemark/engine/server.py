@@ -6,6 +6,7 @@ died. Tables and metastore live in the home, so a new server goes on where the o
 """
 
 import fcntl
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import psutil
 
 from tidemark.base.errors import EngineError
 from tidemark.base.instants import over
+from tidemark.base.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars, launch
 from tidemark.engine.connect import address, import_client
@@ -163,7 +165,8 @@ def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None)
     scratch = settings.home / "scratch"
     # What a killed server left behind: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+    make_folder(scratch)
+    make_folder(settings.home / "metastore")
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
     # An archive is of these jars alone, in their order: Java takes no class of another from it.
     shared = [] if more else archive.options(java, paths)
@@ -198,15 +201,16 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
 def _lock(settings: Settings, tell: Tell) -> Iterator[None]:
     """One process at a time starts or stops the engine; the system frees a dead one's lock."""
     with _writable(settings):
-        settings.home.mkdir(parents=True, exist_ok=True)
-        stream = (settings.home / "engine.lock").open("w")
-    with stream:
+        lock = open_lock(make_folder(settings.home) / "engine.lock")
+    try:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             tell("Another process is starting or stopping the engine: waiting for it")
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

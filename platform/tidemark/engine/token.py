@@ -6,6 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from tidemark.base.private import make_folder
 from tidemark.base.secret import read, secret
 from tidemark.base.settings import Settings
 
@@ -21,7 +22,7 @@ def token_of(settings: Settings) -> str:
         return secret(given).reveal() if given.startswith("file:") else given
     file = settings.home / "token"
     if not file.exists():
-        settings.home.mkdir(parents=True, exist_ok=True)
+        make_folder(settings.home)
         # `mkstemp` makes a file that its owner alone can read.
         descriptor, name = tempfile.mkstemp(prefix=".token-", dir=settings.home)
         scratch = Path(name)

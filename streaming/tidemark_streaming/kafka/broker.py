@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidemark.base.errors import EngineError
+from tidemark.base.private import make_folder
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed, cache, jars
 from tidemark.engine.java import find_java
@@ -83,7 +84,7 @@ def pinned() -> list[jars.Jar]:
 
 def _configured(settings: Settings, properties: Mapping[str, str]) -> Path:
     folder = settings.home / "kafka"
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     controller = free_port()
     own = {
         "listeners": f"PLAINTEXT://{address(settings)},CONTROLLER://127.0.0.1:{controller}",

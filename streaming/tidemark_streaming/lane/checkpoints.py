@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.base import atomic
+from tidemark.base.private import make_folder
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def made_anew(home: Path, there: Mapping[str, str]) -> list[str]:
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     anew = sorted(name for name, told in there.items() if known.get(name, told) != told)
     if not anew and (more := {**known, **there}) != known:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         atomic.write(file, json.dumps(more))
     return anew
 
