@@ -45,6 +45,7 @@ MEANINGS = {
     "bytes": "As they came; null where they may not be kept",
     "dead_letters": "What it brought beside its events that could not be decoded",
     "dated_ahead": "Events that are dated later than the source accepts",
+    "unreadable_marks": "Events on which the expression of a punctuated watermark failed",
     "undeclared": "Fields that it had beside the source's columns, as far as was looked",
     "schema_version": "That of the log when it came: one more each time the source gained columns",
     "references": "The versions that the source's references had, by name, as JSON",

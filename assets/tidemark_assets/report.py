@@ -59,6 +59,7 @@ def ingested(
 def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
     """What new arrivals brought, the last of a timeline's."""
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
+    marks = sum(a.unreadable_marks for a in arrivals)
     unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
     lost = [told for a in arrivals for told in passed_over(a.position)]
     return {
@@ -70,6 +71,7 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
         "newest event time": moment(max(newest, default=None)),
         "schema version": timeline[-1].schema_version if timeline else 1,
         **({"passed over": "; ".join(lost)} if lost else {}),
+        **({"events with an unreadable watermark mark": marks} if marks else {}),
         **({"undeclared fields": ", ".join(sorted(unknown))} if unknown else {}),
     }
 

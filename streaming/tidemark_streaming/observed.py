@@ -35,6 +35,7 @@ class Facts:
 
     Args:
         misfit: why its dead letters are, where that is the same of all.
+        unreadable_marks: on how many of its events the watermark's expression failed.
         undeclared: fields beside the source's columns that the feed has seen.
         dated_ahead: events that are dated later than the source accepts.
     """
@@ -46,6 +47,7 @@ class Facts:
     max_event_time: int | None = None
     observed: str | None = None
     misfit: str | None = None
+    unreadable_marks: int = 0
     undeclared: tuple[str, ...] = ()
     dated_ahead: int = 0
 
@@ -133,6 +135,7 @@ def _by_engine(
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),
+        source.watermark.unreadable().alias("unreadable"),
         F.min(reason).alias("least"),
         F.max(reason).alias("most"),
         F.count_if(_AHEAD).alias("ahead"),
@@ -145,6 +148,7 @@ def _by_engine(
             F.min("oldest"),
             F.max("newest"),
             F.to_json(F.collect_list(told)),
+            F.sum("unreadable"),
             F.min("least"),
             F.max("most"),
             F.sum("ahead"),
@@ -160,7 +164,11 @@ def _by_engine(
         raise DefinitionError(
             f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
         ) from None
-    told = {row[0]: Facts(row[2], 0, *row[3:7], dated_ahead=row[9]) for row in found if not row[1]}
+    told = {
+        row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], dated_ahead=row[10])
+        for row in found
+        if not row[1]
+    }
     for chunk, _, count, size, *_, least, most, _ in (row for row in found if row[1]):
         fits = told.get(chunk, Facts())
         told[chunk] = replace(
@@ -212,6 +220,7 @@ def fold(
             references=versions,
             dead_letters=found.dead_letters,
             schema_version=schema_version,
+            unreadable_marks=found.unreadable_marks,
             undeclared=json.dumps(found.undeclared) if found.undeclared else None,
             dated_ahead=found.dated_ahead,
         )

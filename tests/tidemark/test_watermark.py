@@ -82,6 +82,7 @@ def test_a_negative_bound_is_refused() -> None:
         (PerPartition("sensor", "1 hour"), "1700000000000001"),
         (Punctuated("timestamp_micros(mark)"), "7"),
         (Punctuated("CASE WHEN mark > 5 THEN t END"), "5"),
+        (Punctuated("timestamp_micros(1 div (mark - 7))"), "0"),
         (Perfect(), None),
         (Manual(), None),
     ],

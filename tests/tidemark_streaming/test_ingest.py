@@ -270,7 +270,7 @@ def test_rows_can_carry_the_watermark(warehouse: Warehouse, tmp_path: Path) -> N
     ("expression", "reason"),
     [
         ("mark", r".*name `mark` cannot be resolved.*"),
-        ("CAST(sensor AS TIMESTAMP)", r".*'a' of the type \"STRING\" cannot be cast.*"),
+        ("value", r".*\[DATATYPE_MISMATCH.*"),
     ],
 )
 def test_a_watermark_that_cannot_be_told_is_one_sentence(
@@ -281,6 +281,20 @@ def test_a_watermark_that_cannot_be_told_is_one_sentence(
     with pytest.raises(DefinitionError, match=f"^{told}{reason}$"):
         list(ingest(warehouse, by(Punctuated(expression), tmp_path / "in")))
     assert Log(warehouse, by(Manual(), tmp_path).source).timeline() == []
+
+
+def test_a_mark_that_cannot_be_read_does_not_end_the_source(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """Its event is in the log, and the arrival tells that it did not move the watermark."""
+    marks = [str(clock(2)), "soon", "", "0000-00-00", str(clock(4))]
+    rows = "".join(f"{clock(n)},{mark},1\n" for n, mark in enumerate(marks))
+    land(tmp_path, "0.csv", HEADER + rows, 0)
+    land(tmp_path, "1.csv", f"{HEADER}{clock(9)},later,1\n", 1)
+    marked = by(Punctuated("CAST(sensor AS TIMESTAMP)"), tmp_path)
+    assert watermarks(warehouse, marked, 2) == [4, 4]
+    timeline = Log(warehouse, marked.source).timeline()
+    assert [(a.rows, a.unreadable_marks) for a in timeline] == [(5, 2), (1, 1)]
 
 
 class Told:

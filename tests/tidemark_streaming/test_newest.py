@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidemark.base.settings import Settings
 from tidemark.store.rows import INSTANT, told
-from tidemark_streaming.cli.json_text import json_text
+from tidemark_streaming.cli.json_output import as_json
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.newest import newest
 
@@ -44,7 +44,7 @@ def test_keys_that_are_lists_or_structs_have_an_order(tmp_path: Path) -> None:
         assert again.equals(found.slice(0, 3))
         lists = found["l"].to_pylist()
         assert sorted(map(repr, lists)) == sorted(map(repr, LISTS))
-        text = json_text(told(found))
+        text = as_json(told(found))
         assert [row["l"] for row in json.loads(text, parse_constant=refuse)] == lists
     assert Glance(settings).types("by_list")["l"] == pa.list_(pa.string())
 
@@ -57,7 +57,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_any_value_is_valid_json(value: Any) -> None:  # noqa: ANN401
-    json.loads(json_text(value), parse_constant=refuse)
+    json.loads(as_json(value), parse_constant=refuse)
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_any_value_is_valid_json(value: Any) -> None:  # noqa: ANN401
     ],
 )
 def test_what_json_has_no_type_for_is_text(value: object, text: str) -> None:
-    assert json_text(value) == text
+    assert as_json(value) == text

@@ -17,10 +17,11 @@ from pyspark.sql import functions as F
 from tidemark.compute.rows import values
 from tidemark.define import uniqueness
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import helper
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.kind import Slicing, floor_to
 
-AGAIN = "_again"
+AGAIN = helper("again")
 """The column, BOOLEAN, that tells a slice of duplicates."""
 
 
@@ -43,7 +44,7 @@ def sliced(
 
     Columns: `happened_at`, the slice's start (null: no event time), which stands for all of its
     instants; the keys; `arrival`, `watermark` and `arrived_at` of the one arrival that it is of
-    (of several: null but for the clock, of which a trigger's early slot can be told); `_again`,
+    (of several: null but for the clock, of which a trigger's early slot can be told); `AGAIN`,
     with `unique`; `events`, `last_arrival`, and a partial by the name of each aggregate.
 
     Args:

@@ -15,11 +15,15 @@ from tidemark.base.instants import INFINITY
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.firings import RANK, Side
+from tidemark.define.helper_columns import helper
 from tidemark.engine.varying import varying
 from tidemark.store.log import Log
 
 EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
 """The phases of a window's life, in the order of their firings."""
+
+
+_ON_TIME, _GROUP, _EARLIER = map(helper, ("on_time", "group", "earlier"))
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,16 @@ def since(transform: Definition, then: AsOf) -> Column:
 
 
 def _ranked(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
-    """`events` with `_rank`: the how many-th of its window's on-time, or late, events it is."""
-    group = [*transform.by_window, "_on_time", "admitted"]
+    """`events` with `RANK`: the how many-th of its window's on-time, or late, events it is."""
+    group = [*transform.by_window, _ON_TIME, "admitted"]
     on_time = F.col("verdict") == judge.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")
-    ranked = events.withColumn("_on_time", on_time).withColumn(RANK, F.row_number().over(order))
+    ranked = events.withColumn(_ON_TIME, on_time).withColumn(RANK, F.row_number().over(order))
     if before is None:
         return ranked
-    counts = before.withColumn("_on_time", on_time).groupBy(*group).agg(F.sum("events").alias("n"))
-    earlier = counts.select(F.struct(*group).alias("_group"), F.col("n").alias("_earlier"))
-    joined = ranked.join(earlier, F.struct(*group).eqNullSafe(F.col("_group")), "left")
-    return joined.withColumn(RANK, F.col(RANK) + F.coalesce("_earlier", F.lit(0)))
+    counts = (
+        before.withColumn(_ON_TIME, on_time).groupBy(*group).agg(F.sum("events").alias(_EARLIER))
+    )
+    earlier = counts.select(F.struct(*group).alias(_GROUP), F.col(_EARLIER))
+    joined = ranked.join(earlier, F.struct(*group).eqNullSafe(F.col(_GROUP)), "left")
+    return joined.withColumn(RANK, F.col(RANK) + F.coalesce(_EARLIER, F.lit(0)))

@@ -24,8 +24,9 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
+from tidemark.define.helper_columns import helper
 
-RANK = "_rank"
+RANK = helper("rank")
 """The column that tells the how many-th of its window's on-time, or late, events an event is."""
 
 Ticks = Callable[[int], DataFrame]

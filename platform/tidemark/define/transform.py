@@ -18,6 +18,7 @@ from tidemark.base.errors import DefinitionError, TidemarkError
 from tidemark.base.instants import duration
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.outlet import Outlet
 from tidemark.define.source import ARRIVAL_COLUMNS, Source, reference_name
 from tidemark.define.trigger import Trigger
@@ -134,6 +135,18 @@ class WindowedTransform(Definition):
     def _check_prepared(self, columns: Sequence[str]) -> list[str]:
         """Of the columns that come out of the function, those in whose place others are put."""
         marks = [MARK] if self.unique else []
+        folded = [c.lower() for c in columns]
+        for column in columns:
+            if is_helper(column) and column not in marks:
+                raise DefinitionError(
+                    f"Asset '{self.name}': its function's result has a column '{column}', which "
+                    f"begins with '{PREFIX}', as those of Tidemark's helper columns do."
+                )
+            if folded.count(column.lower()) > 1:
+                raise DefinitionError(
+                    f"Asset '{self.name}': its function's result has the column '{column}' twice, "
+                    "as the engine ignores case: drop one, or give it another name."
+                )
         needed = [self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.keys]
         missing = [c for c in needed if c not in columns]
         if missing:

@@ -28,11 +28,15 @@ TIMELINE = pa.schema(
         "schema_version": pa.int64(),
         "undeclared": pa.string(),
         "dated_ahead": pa.int64(),
+        "unreadable_marks": pa.int64(),
     }
 )
 _REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
 
-_LATER = {"dead_letters": 0, "schema_version": 1, "undeclared": None, "dated_ahead": 0}
+_LATER = {
+    **{"dead_letters": 0, "schema_version": 1, "undeclared": None},
+    **{"dated_ahead": 0, "unreadable_marks": 0},
+}
 """Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
 
 
@@ -61,6 +65,8 @@ class Arrival:
             as a JSON array; None where it saw none.
         dated_ahead: how many of its events are dated after its arrival by more than the source's
             `max_future_skew`.
+        unreadable_marks: the number of its events on which the expression of a punctuated watermark
+            failed; the watermark ignores them.
     """
 
     arrival: int
@@ -78,6 +84,7 @@ class Arrival:
     schema_version: int = 1
     undeclared: str | None = None
     dated_ahead: int = 0
+    unreadable_marks: int = 0
 
     @property
     def ends(self) -> bool:

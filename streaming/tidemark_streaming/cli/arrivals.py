@@ -66,6 +66,7 @@ def bring_in(
             if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
                 ahead = last.after
                 warn(str(find(Glance(settings), source)))
+            _report_unreadable_marks(source, commit.arrivals)
             if logs.structured():
                 _log(store, source, commit.arrivals)
             work.at(commit.done, commit.pending)
@@ -119,6 +120,16 @@ def _tell_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str])
         )
 
 
+def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") -> None:
+    for arrival in arrivals:
+        if count := arrival.unreadable_marks:
+            warn(
+                f"The watermark of '{source.name}' ({source.watermark}) can't be read from "
+                f"{count:,} events of arrival {arrival.arrival}: they are in the log, and do not "
+                "move it."
+            )
+
+
 def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") -> None:
     """Log what has arrived, and which rows of it could not be decoded."""
     from tidemark.store.conditions import Within
@@ -133,6 +144,7 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
             bytes=a.bytes,
             watermark=iso(a.after),
             undeclared=loads(a.undeclared) if a.undeclared else None,
+            unreadable_marks=a.unreadable_marks,
         )
     if not any(a.dead_letters for a in arrivals):
         return

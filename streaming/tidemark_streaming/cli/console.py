@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Table
 
 from tidemark_streaming import logs
-from tidemark_streaming.cli.json_text import json_text
+from tidemark_streaming.cli.json_output import as_json
 
 NONE = "-"
 """Where there is no value."""
@@ -73,7 +73,7 @@ def say(sentence: str) -> None:
 
 def emit(value: object) -> None:
     """Print a result as JSON."""
-    typer.echo(json_text(value, indent=2))
+    typer.echo(as_json(value, indent=2))
 
 
 class Step:

@@ -16,7 +16,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, emit, err, out
 from tidemark_streaming.cli.context import Asset, From, To, bounds
-from tidemark_streaming.cli.json_text import json_text
+from tidemark_streaming.cli.json_output import as_json
 from tidemark_streaming.cli.quarantine import Keys, keys
 
 if TYPE_CHECKING:
@@ -171,12 +171,12 @@ def _text(value: object) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, (list, dict, tuple)):
-        return json_text(value)
+        return as_json(value)
     return f"{value:,.6g}" if isinstance(value, float) else str(value)
 
 
 def _field(value: object) -> object:
     """Return a value as a field of CSV: lists and the like are JSON."""
     if isinstance(value, (list, dict, tuple)):
-        return json_text(value)
+        return as_json(value)
     return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else value

@@ -14,7 +14,7 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import NONE, emit, err, facts, out
 from tidemark_streaming.cli.context import Asset, warehouse
 from tidemark_streaming.cli.interrupt import until_terminated
-from tidemark_streaming.cli.json_text import json_text
+from tidemark_streaming.cli.json_output import as_json
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -122,7 +122,7 @@ def _lines(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
     """Each row as a line of JSON, with the run that it passed in."""
     for row in found.rows:
         told = {"run": run["run"], "seq": run["seq"], "step": step, "row": row}
-        typer.echo(json_text(told))
+        typer.echo(as_json(told))
 
 
 def _show(run: Mapping[str, Any], step: str, found: "Tapped") -> None:

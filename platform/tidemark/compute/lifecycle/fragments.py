@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from tidemark.compute import slices, slot
 from tidemark.compute.lifecycle.clusters import chained
 from tidemark.define.definition import Definition
+from tidemark.define.helper_columns import helper
 from tidemark.define.windows.kind import floor_to
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, joined
@@ -18,7 +19,7 @@ from tidemark.store.ranges import Ranges, joined
 GAPS, DAY = 64, 86_400_000_000
 """A fragment is of so many gaps at most, and of no more than a day unless a gap is."""
 
-_SPAN, _APART, _CELL = "_span", "_apart", "_cell"
+_SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
 
 
 def cell(transform: Definition) -> int:

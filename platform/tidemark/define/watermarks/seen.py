@@ -73,12 +73,17 @@ class Monotonous(Watermark):
         return newest(event_time)
 
 
+_NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
+
+
 @checked_class
 @dataclass(frozen=True)
 class Punctuated(Watermark):
     """The rows say it: the watermark is the greatest that an expression over them ever gave.
 
-    So a producer that knows how far it is complete can say so in the stream.
+    So a producer that knows how far it is complete can say so in the stream. A row on which the
+    expression fails, because a text is not a time, say, does not move the watermark, and the ingest
+    reports it.
 
     Example:
         Punctuated("CASE WHEN kind = 'complete' THEN at END")
@@ -103,7 +108,17 @@ class Punctuated(Watermark):
         return f"greatest of {self.expression}"
 
     def observe(self, event_time: Column) -> Column:
-        return newest(F.expr(self.expression))
+        mark = self._mark()
+        return newest(F.when(mark > F.expr(_NOTHING), mark))
+
+    def unreadable(self) -> Column:
+        return F.count_if(self._mark().isNull())
+
+    def _mark(self) -> Column:
+        """Return the instant, `_NOTHING` if a row says nothing, or null if the expression fails."""
+        mark = F.coalesce(F.expr(self.expression), F.expr(_NOTHING))
+        # The sum of a time and an interval is null if anything in it fails.
+        return F.try_add(mark, F.expr("INTERVAL '0' DAY"))
 
 
 def not_negative(bound: str | timedelta) -> int:

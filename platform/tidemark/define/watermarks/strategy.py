@@ -48,6 +48,11 @@ class Watermark(Protocol):
         """
         ...
 
+    def unreadable(self) -> Column:
+        """Return an aggregate over one arrival's rows: the number of those, BIGINT, that `observe`
+        ignores because what they say of the watermark can't be read."""
+        return F.lit(0).cast("bigint")
+
     def reached(self, observed: str | None, given: int | None) -> int | None:
         """How far an arrival alone says that the source is: all that most strategies ask."""
         return None if observed is None else int(observed)

@@ -9,7 +9,10 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
+from tidemark.define.helper_columns import helper
 from tidemark.define.windows.kind import Slicing, Window, assigned, floor_to, last_closing
+
+_START, _END = helper("start"), helper("end")
 
 
 @checked_class
@@ -120,8 +123,8 @@ class Sliding(Window):
             .when(first <= last, F.sequence(first, last, F.lit(self.slide)))
             .otherwise(F.slice(nothing, 1, 0))
         )
-        rows, start = rows.select("*", F.explode(starts).alias("_start")), F.col("_start")
-        return assigned(rows, start, start + F.lit(self.size)).drop("_start")
+        rows, start = rows.select("*", F.explode(starts).alias(_START)), F.col(_START)
+        return assigned(rows, start, start + F.lit(self.size)).drop(_START)
 
     @property
     def period(self) -> int:
@@ -195,8 +198,8 @@ class Cumulating(Window):
         start = floor_to(time, self.size, self.offset)
         first = floor_to(time, self.step, self.offset) + step
         ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
-        rows = rows.select("*", ends.alias("_end"))
-        return assigned(rows, start, F.col("_end")).drop("_end")
+        rows = rows.select("*", ends.alias(_END))
+        return assigned(rows, start, F.col(_END)).drop(_END)
 
     def closing(self, end: int) -> int:
         return last_closing(end, self.size, self.size, self.offset)

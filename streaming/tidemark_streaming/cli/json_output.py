@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Any
 
 
-def json_text(value: object, indent: int | None = None) -> str:
+def as_json(value: object, indent: int | None = None) -> str:
     """Return any value of a table as JSON.
 
     JSON has no number for NaN and the infinities: they are the texts `NaN`, `Infinity` and
@@ -34,7 +34,7 @@ def _plain(value: object) -> Any:  # noqa: ANN401 (what JSON can hold)
             return base64.b64encode(value).decode()
         case Mapping():
             return {
-                name if isinstance(name, str) else json_text(name): _plain(each)
+                name if isinstance(name, str) else as_json(name): _plain(each)
                 for name, each in value.items()
             }
         case list() | tuple() | set() | frozenset():
