@@ -106,7 +106,7 @@ def command(
     choices = chosen.Choices(name, events, *columns, kind="kafka" if kafka else "files")
     if sample is not None:
         day = sample.first_day(choices.time)
-        choices = replace(choices, columns=sample.columns, begins=day)
+        choices = replace(choices, columns=sample.columns, rename=sample.rename, begins=day)
     place = write(choices, Path.cwd(), like)
     begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
     lines = [f"made: {place.name}/"]

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from keyword import iskeyword
 from typing import Literal
@@ -44,6 +44,7 @@ class Choices:
         value: the column of numbers of which sum, mean and maximum are computed.
         kind: where events come from.
         columns: all of them with their types, in their order; by default these three.
+        rename: fields of the data that have another name as a column.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
 
     Raises:
@@ -57,6 +58,7 @@ class Choices:
     value: str = TEMPLATE["value"]
     kind: Kind = "files"
     columns: Mapping[str, str] | None = None
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
     begins: str = "2026-01-01"
 
     def __post_init__(self) -> None:
@@ -71,7 +73,7 @@ class Choices:
     @property
     def names(self) -> dict[str, str]:
         """The template's names, and what stands in their place."""
-        return {old: getattr(self, field) for field, old in TEMPLATE.items()}
+        return {old: getattr(self, name) for name, old in TEMPLATE.items()}
 
 
 def check_domain(name: str) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from tidemark.base.errors import DataError
-from tidemark.define.helper_columns import is_helper
+from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
 from tidemark_streaming.starter.choices import why_unfit
 
@@ -25,6 +25,7 @@ class Sample(NamedTuple):
         key: those by which windows can be computed, in that order too.
         value: those of numbers, likewise.
         table: all of it.
+        rename: the columns whose names in the header are those of Tidemark's own columns.
     """
 
     columns: dict[str, str]
@@ -32,6 +33,7 @@ class Sample(NamedTuple):
     key: list[str]
     value: list[str]
     table: pa.Table
+    rename: dict[str, str]
 
     def first_day(self, column: str) -> str:
         """The day of the oldest event, as `2026-01-31`."""
@@ -53,6 +55,8 @@ def look(path: Path) -> Sample:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"'{path}' can't be read as CSV with a header: {reason}.") from None
     _check_columns(path, table.column_names)
+    rename = _renamed(table.column_names)
+    table = table.rename_columns([rename.get(name, name) for name in table.column_names])
     kinds = {name: _kind(table.schema.field(name).type) for name in table.column_names}
 
     def choice(what: str, example: str, *wanted: str) -> list[str]:
@@ -78,6 +82,7 @@ def look(path: Path) -> Sample:
         # Whole numbers are numbers of something more often than amounts of it.
         choice("numbers", "12.5", "DOUBLE", "BIGINT"),
         table,
+        rename,
     )
 
 
@@ -91,14 +96,26 @@ def _check_columns(path: Path, names: list[str]) -> None:
             reason = "has a character in its name that no column can have"
         elif lower.count(name.lower()) > 1:
             reason = "is there twice, as capitals make no difference"
-        elif is_helper(name) or name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):
-            reason = "has a name that Tidemark's own columns have"
+        elif is_helper(name):
+            reason = f"begins with '{PREFIX}', as Tidemark's helper columns do"
         else:
             continue
         raise DataError(
             f"The column '{name}', number {names.index(name) + 1} of '{path}', {reason}: rename it "
             "in the header."
         )
+
+
+def _renamed(names: list[str]) -> dict[str, str]:
+    """Return other names for the columns that are called as Tidemark's own."""
+    found, lower = dict[str, str](), {name.lower() for name in names}
+    for name in names:
+        if name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):
+            other = f"own_{name.lower()}"
+            while other in lower:
+                other = f"own_{other}"
+            found[name] = other
+    return found
 
 
 def _kind(of: pa.DataType) -> str:

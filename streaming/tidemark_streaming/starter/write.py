@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tidemark.base.errors import DataError
@@ -87,16 +87,20 @@ def _completed(name: Path, text: str, choices: Choices) -> str:
         # A value that happens to be whole in the first file need not be so in the next.
         kinds = {**choices.columns, choices.value: "DOUBLE"}
         # The header's own words, which become text of Python and nothing else.
-        lines = "".join(
-            f'        {json.dumps(column, ensure_ascii=False)}: "{kind}",\n'
-            for column, kind in kinds.items()
-        )
+        columns, rename = _entries(kinds), _entries(choices.rename)
+        also = f"    rename={{\n{rename}    }},\n" if rename else ""
         return re.sub(
             r"(columns=\{\n).*?(    \},\n)",
-            lambda found: f"{found[1]}{lines}{found[2]}",
+            lambda found: f"{found[1]}{columns}{found[2]}{also}",
             text,
             flags=re.DOTALL,
         )
     if name.name == "definitions.py":
         return text.replace('start_date="2026-01-01"', f'start_date="{choices.begins}"')
     return text
+
+
+def _entries(named: Mapping[str, str]) -> str:
+    """Return lines of a dict in Python."""
+    pairs = ((json.dumps(n, ensure_ascii=False), json.dumps(v)) for n, v in named.items())
+    return "".join(f"        {name}: {value},\n" for name, value in pairs)

@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,16 +143,28 @@ def test_it_says_where_to_go_and_its_page_what_to_do_there(kind: str, here: Path
 
 
 @pytest.mark.parametrize("column", [*ARRIVAL_COLUMNS, *RUN_COLUMNS, "Reason"])
-def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(
+def test_a_column_that_is_called_as_one_of_tidemarks_own_is_renamed(
     column: str, here: Path
 ) -> None:
-    (here / "own.csv").write_text(f"at,city,amount,{column}\n{NOON},york,1,x\n")
+    other = f"own_own_{column.lower()}"
+    header = f"at,city,amount,{column},own_{column.lower()}"
+    (here / "own.csv").write_text(f"{header}\n{NOON},york,1,x,y\n")
+    assert call("new", "house", "--like", "own.csv").exit_code == 0
+    namespace: dict[str, Any] = {}
+    exec((here / "house/house/sources.py").read_text(), namespace)
+    source = namespace["orders"]
+    assert source.rename == {column: other}
+    assert list(source.fields) == header.split(",")
+
+
+def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(here: Path) -> None:
+    (here / "own.csv").write_text(f"at,city,amount,_Tidemark_x\n{NOON},york,1,x\n")
     result = call("new", "house", "--like", "own.csv")
     said = " ".join(result.stderr.split())
     assert (result.exit_code, [path.name for path in here.iterdir()]) == (2, ["own.csv"])
     assert said == (
-        f"error: The column '{column}', number 4 of 'own.csv', has a name that Tidemark's own "
-        "columns have: rename it in the header."
+        "error: The column '_Tidemark_x', number 4 of 'own.csv', begins with '_tidemark_', as "
+        "Tidemark's helper columns do: rename it in the header."
     )
 
 
