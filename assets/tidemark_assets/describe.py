@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tidemark.base.instants import describe as span
 from tidemark.define import window_columns
-from tidemark.define.definition import Definition
+from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.rollup import counting
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.define.window_columns import WINDOW_MEANINGS
@@ -161,7 +161,7 @@ def quarantine(transform: Definition) -> Metadata:
 def meanings(transform: Definition) -> dict[str, str]:
     """What the columns of a transform's tables mean."""
     values = {name: str(value) for name, value in transform.aggregates.items()}
-    complete = {f"{name}_complete": f"{value}, with late events" for name, value in values.items()}
+    complete = {f"{name}{COMPLETE}": f"{value}, with late events" for name, value in values.items()}
     return {**MEANINGS, **values, **complete}
 
 

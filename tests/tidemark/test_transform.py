@@ -51,6 +51,7 @@ def test_a_definition_takes_its_name_and_description_from_the_function() -> None
         ),
         ({"aggregates": {"revision": agg.count()}}, "column name 'revision' is taken"),
         ({"aggregates": {"sensor": agg.count()}}, "column name 'sensor' is taken"),
+        ({"aggregates": {"n": agg.count(), "n_complete": agg.count()}}, "'n_complete' is taken"),
         ({"keys": ("the sensor",)}, "'the sensor' can't name a column"),
         ({"allowed_lateness": -1}, "allowed lateness is negative"),
     ],

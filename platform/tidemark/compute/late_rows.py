@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.compute.pane import as_of, covered, finished
 from tidemark.define import verdict as judge
+from tidemark.define.definition import COMPLETE
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.varying import varying
 from tidemark.store.log import Log
@@ -92,7 +93,7 @@ def late_loss(
     complete = finished(all_in, transform, log, at, F.sum("_missed").alias("lost"))
     streamed = finished(stored, transform, log, at).select(window.alias("_some"), *values)
     there = complete.where("lost > 0").select(
-        *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}_complete") for v in values)
+        *on, "lost", window.alias("_all"), *(F.col(v).alias(f"{v}{COMPLETE}") for v in values)
     )
     return (
         there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")

@@ -22,9 +22,12 @@ RESERVED = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "events", "late_events"),
     *("revision", "timing", "final", "last_arrival", "as_of", "seq", "marker", "lost"),
     *("pane", "last", "retraction", "phase", "firing", "fired", "reached", "happened_at"),
-    *("quality", "failed", "status", "run", "gone"),
+    *("quality", "failed", "status", "run", "gone", "clock", "before"),
     *ARRIVAL_COLUMNS,
 )
+
+COMPLETE = "_complete"
+"""Ends the name of an aggregate's column with its complete answer, beside that as streamed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +119,11 @@ class Definition(ABC):
             raise DefinitionError(
                 f"Asset '{self.name}': the column name '{column}' is taken; choose another "
                 f"(reserved are {', '.join(RESERVED)})."
+            )
+        if column.removesuffix(COMPLETE) in self.aggregates and column.endswith(COMPLETE):
+            raise DefinitionError(
+                f"Asset '{self.name}': the column name '{column}' is taken: the table of the late "
+                f"loss has it for '{column.removesuffix(COMPLETE)}'; choose another."
             )
 
     @property

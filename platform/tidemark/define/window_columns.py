@@ -6,7 +6,7 @@ adds, of a count. The transform's own code decides the others, which only the ta
 
 import re
 
-from tidemark.define.definition import Definition
+from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.source import ARRIVAL_COLUMNS
 
 BOUNDS = {"window_start": "timestamp", "window_end": "timestamp"}
@@ -71,7 +71,7 @@ def late(transform: Definition) -> dict[str, str | None]:
 def late_loss(transform: Definition) -> dict[str, str | None]:
     """Those of the late loss."""
     values = _values(transform)
-    complete = {f"{name}_complete": kind for name, kind in values.items()}
+    complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
     counted = {"lost": "bigint", **complete, **values, "seq": "bigint"}
     return {**BOUNDS, **_keys(transform), **counted}
 

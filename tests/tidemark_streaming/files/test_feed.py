@@ -1,5 +1,6 @@
 """The file feed: each file one arrival, read once; each row kept, parsed or not."""
 
+import bz2
 import gzip
 import json
 import os
@@ -155,6 +156,25 @@ def test_positions_hold_when_a_file_is_read_in_pieces(spark: SparkSession, tmp_p
         assert rows.count() == 5000
     finally:
         spark.conf.unset(setting)
+
+
+def test_an_earlier_shorter_header_is_read_in_compressed_files_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wider = replace(SOURCE, columns={**SOURCE.columns, "unit": "STRING"})
+    text = (HEADER + "2023-11-14T22:13:20Z,a,1\n").encode()
+    for name, content in (
+        ("a.csv", text),
+        ("b.csv.gz", gzip.compress(text)),
+        ("c.csv.bz2", bz2.compress(text)),
+        ("d.csv", text.replace(b"value", b"value,unit").replace(b",1", b",1,C")),
+    ):
+        land(tmp_path, name, content, 1)
+    found = read(spark, replace(feed(tmp_path), source=wider))
+    assert found == [
+        (T0, "a", 1, n, 0, f"{name}#0", None)
+        for n, name in enumerate(["a.csv", "b.csv.gz", "c.csv.bz2", "d.csv"])
+    ]
 
 
 def test_json_lines(spark: SparkSession, tmp_path: Path) -> None:
