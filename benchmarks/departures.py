@@ -25,7 +25,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.flights.transforms import aircraft_days, departures_hourly
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import CHUNK, Chunk
 from tidemark_streaming.ingest import ingest
 
 ARRIVALS = 4
@@ -129,7 +129,7 @@ class LandedFeed:
         rows = spark.read.schema(LANDED).parquet(*files)
         return rows.where(F.col("arrival").between(first, last)).select(
             *COLUMNS,
-            (F.col("arrival") - first).alias("chunk"),
+            (F.col("arrival") - first).alias(CHUNK),
             "position",
             F.lit("landed").alias("read_from"),
         )

@@ -20,7 +20,7 @@ from tidemark.base.instants import instant
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.arrival import Arrival
-from tidemark_streaming.feed import Chunk
+from tidemark_streaming.feed import CHUNK, Chunk
 
 EVENTS = 10_000_000
 SECONDS = 2.8 * 3600
@@ -67,7 +67,7 @@ class GeneratedFeed:
         number = F.col("id")
         return self._events(spark.range(first * self._size, last * self._size)).select(
             *SOURCE.columns,
-            (F.floor(number / self._size) - first).cast("bigint").alias("chunk"),
+            (F.floor(number / self._size) - first).cast("bigint").alias(CHUNK),
             (number % self._size).alias("position"),
             F.lit("generated").alias("read_from"),
         )

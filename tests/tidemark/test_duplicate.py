@@ -171,5 +171,5 @@ def test_what_cannot_tell_events_apart_is_refused() -> None:
 
 def test_a_function_that_drops_the_mark_is_refused(logged: Warehouse) -> None:
     asset = replace(named("dropped"), function=lambda rows: rows.drop(MARK))
-    with pytest.raises(DefinitionError, match="has no column 'duplicate'"):
+    with pytest.raises(DefinitionError, match=f"has no column '{MARK}'"):
         incremental(logged, asset)

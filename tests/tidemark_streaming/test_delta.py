@@ -23,6 +23,7 @@ from support import MINUTE, PER_MINUTE, T0
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
+from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.connect import address
@@ -420,3 +421,23 @@ def test_a_feed_that_was_turned_on_later_is_told(warehouse: Warehouse, tmp_path:
     list(ingest(warehouse, replace(feed, start=1)))
     (row,) = log(warehouse, CHANGED)
     assert (row["_change_type"], row["_commit_version"]) == ("insert", 1)
+
+
+def test_columns_that_a_source_does_not_have_may_be_of_any_type(tmp_path: Path) -> None:
+    write(tmp_path, orders([0]).append_column("other", pa.array(["x"])))
+    file = tmp_path / "_delta_log" / f"{0:020}.json"
+    text = file.read_text().replace(
+        r"{\"name\":\"other\",\"type\":\"string\"",
+        r"{\"name\":\"other\",\"type\":\"interval day to second\"",
+    )
+    assert "interval" in text
+    file.write_text(text)
+    feed = DeltaFeed(replace(ORDERS, protect={"shop": Drop()}), str(tmp_path))
+    rows = feed.read(cast(SparkSession, None), feed.pending([]))
+    assert isinstance(rows, pa.Table)
+    assert rows["price"].to_pylist() == [0]
+    other = replace(ORDERS, columns={**ORDERS.columns, "other": "STRING"})
+    with pytest.raises(
+        DefinitionError, match=r"'other' as STRING, and .* has it as interval day to"
+    ):
+        replace(feed, source=other).pending([])

@@ -25,7 +25,7 @@ from tidemark.engine import ensure
 from tidemark.store.arrival import Arrival
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Landed
+from tidemark_streaming.feed import CHUNK, Chunk, Excerpt, Inlet, Landed
 from tidemark_streaming.files import FileFeed
 from tidemark_streaming.ingest import end, furnish, ingest
 from tidemark_streaming.play import play
@@ -307,7 +307,7 @@ class Told:
         return told[len(timeline) :]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        schema = "at TIMESTAMP, sensor STRING, value INT, chunk BIGINT, position BIGINT, "
+        schema = f"at TIMESTAMP, sensor STRING, value INT, {CHUNK} BIGINT, position BIGINT, "
         return spark.createDataFrame([], schema + "read_from STRING")
 
     def explain(self, error: Exception) -> None:

@@ -34,8 +34,11 @@ TIMELINE = pa.schema(
 _REACHED = pa.schema({"arrival": pa.int64(), "reached": pa.int64()})
 
 _LATER = {
-    **{"dead_letters": 0, "schema_version": 1, "undeclared": None},
-    **{"dated_ahead": 0, "unreadable_marks": 0},
+    "dead_letters": 0,
+    "schema_version": 1,
+    "undeclared": None,
+    "dated_ahead": 0,
+    "unreadable_marks": 0,
 }
 """Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
 

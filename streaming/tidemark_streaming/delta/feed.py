@@ -211,7 +211,7 @@ class DeltaFeed:
             whole, version = "whole" in told, told["version"]
             done = self._brought(table, version, whole=whole)
             pieces += [Piece(file, number, version, done.at) for file in done.files]
-        rows = frame_of(spark, table, pieces)
+        rows = frame_of(spark, table, pieces, self.source.fields)
         own = {
             "_change_type": F.lit("insert"),
             "_commit_version": F.col(VERSION),
@@ -233,7 +233,7 @@ class DeltaFeed:
     def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
         """The rows that a version has added, or that the table had as of it."""
         done = self._brought(table, version, whole=whole)
-        rows = rows_of(table, done.files)
+        rows = rows_of(table, done.files, self.source.fields)
         told = {
             "_change_type": pa.scalar("insert"),
             "_commit_version": pa.scalar(version),

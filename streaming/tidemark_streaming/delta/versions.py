@@ -3,7 +3,7 @@ memory, of many by the engine, which is given the files' names."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -125,9 +125,10 @@ def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
     return file.mtime_ns // 1000 if in_commit is None else in_commit * 1000
 
 
-def rows_of(table: DeltaTable, files: Sequence[File]) -> pa.Table:
-    """The rows of files, with the columns that the table has now."""
-    schema, by = arrow_schema(table.schema()), table.metadata().partition_columns
+def rows_of(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
+    """Return the rows of files, with those of these columns that the table has now."""
+    schema = arrow_schema(_schema(table, columns))
+    by = [name for name in table.metadata().partition_columns if name in columns]
     kept = pa.schema([field for field in schema if field.name not in by])
     system, root = file_system(table.table_uri)
     rows = [schema.empty_table()]
@@ -140,14 +141,17 @@ def rows_of(table: DeltaTable, files: Sequence[File]) -> pa.Table:
     return pa.concat_tables(rows)
 
 
-def frame_of(spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece]) -> DataFrame:
-    """Return the rows of files, with the columns that the table has now, for the engine; with
-    `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
+def frame_of(
+    spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece], columns: Collection[str]
+) -> DataFrame:
+    """Return the rows of files, with those of these columns that the table has now, for the engine;
+    with `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
 
     Args:
         pieces: the files, one or more; of a table that the engine sees under the same path.
     """
-    schema, by = spark_schema(table.schema()), table.metadata().partition_columns
+    schema = spark_schema(_schema(table, columns))
+    by = [name for name in table.metadata().partition_columns if name in columns]
     system, root = file_system(table.table_uri)
     place = root if isinstance(system, pafs.LocalFileSystem) else table.table_uri.rstrip("/")
     told, firsts = list[tuple[Any, ...]](), dict[int, int]()
@@ -161,10 +165,11 @@ def frame_of(spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece]) ->
     paths = dict.fromkeys(_literal(f"{place}/{piece.file.path}") for piece in pieces)
     kept = StructType([field for field in schema if field.name not in by])
     # As the engine gives it: after its scheme, percent-encoded, where a plus is a plus.
-    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
-    below = F.substring_index(path, f"{place.partition('://')[2] or place}/", -1)
     rows = spark.read.schema(kept).parquet(*paths)
-    rows = rows.withColumns({_PATH: below, _ROW: F.col("_metadata.row_index")})
+    origin = rows.metadataColumn("_metadata")
+    path = F.url_decode(F.replace(origin["file_path"], F.lit("+"), F.lit("%2B")))
+    below = F.substring_index(path, f"{place.partition('://')[2] or place}/", -1)
+    rows = rows.withColumns({_PATH: below, _ROW: origin["row_index"]})
     rows = rows.join(F.broadcast(listed), _PATH, "left")
     lost = F.raise_error(F.concat(F.lit("The engine has another name for "), _PATH))
     return rows.select(
@@ -179,6 +184,11 @@ def frame_of(spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece]) ->
         VERSION,
         F.timestamp_micros(_AT).alias(COMMITTED_AT),
     )
+
+
+def _schema(table: DeltaTable, columns: Collection[str]) -> Schema:
+    """Return the schema of some columns: others may be of types that are not read here."""
+    return Schema([field for field in table.schema().fields if field.name in columns])
 
 
 def _literal(path: str) -> str:
