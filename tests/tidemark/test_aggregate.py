@@ -278,6 +278,77 @@ def test_sums_and_means_of_decimals_are_exact(spark: SparkSession) -> None:
     assert answer_of(agg.mean("v"), rows, by) == Decimal("0.1")
 
 
+LARGE = 2**63 - 1
+WIDE = Decimal("9" * 38)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_mean_does_not_overflow_because_its_sum_does(spark: SparkSession, parts: int) -> None:
+    rows = spark.sql(f"SELECT id, {LARGE} - id v FROM range(6)")
+    mean = answer_of(agg.mean("v"), rows, F.col("id") % parts)
+    assert mean == pytest.approx(LARGE)
+    assert isinstance(mean, float)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 7])
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ([LARGE, -LARGE - 1, LARGE, -1], None),
+        ([LARGE, -LARGE - 1, -1], None),
+        ([LARGE, -LARGE - 1], -1),
+        ([LARGE, 0, None], LARGE),
+        ([WIDE, WIDE], None),
+        ([WIDE, Decimal(f"-{WIDE}")], 0),
+    ],
+)
+def test_whether_a_sum_overflows_depends_on_its_values_alone(
+    spark: SparkSession, values: list[int | Decimal | None], want: int | None, parts: int
+) -> None:
+    kind = "DECIMAL(38,0)" if isinstance(values[0], Decimal) else "BIGINT"
+    texts = [(n, None if v is None else str(v)) for n, v in enumerate(values)]
+    rows = spark.createDataFrame(texts, "id INT, t STRING").selectExpr("id", f"CAST(t AS {kind}) v")
+    total = agg.sum("v")
+    assert total.overflowed is not None
+    over = Aggregate("over", total.partial, total.merge, total.overflowed)
+    for by in (F.col("id") % parts, -F.col("id") % parts):
+        assert answer_of(total, rows, by) == want
+        assert answer_of(over, rows, by) == (want is None)
+
+
+@pytest.mark.parametrize("kind", ["sum", "mean", "variance", "stddev"])
+def test_the_order_of_addition_explains_no_more_than_the_slack(
+    spark: SparkSession, kind: str
+) -> None:
+    """Balanced accounts, values far from zero, and ordinary ones, in twenty orders."""
+    chance = random.Random(5)
+    cases = {
+        "balanced": [v for _ in range(50) for w in [chance.uniform(-1e6, 1e6)] for v in (w, -w)],
+        "far": [1e9 + chance.random() for _ in range(100)],
+        "plain": [chance.random() for _ in range(100)],
+    }
+    made: Aggregate = getattr(agg, kind)("v")
+    assert made.slack is not None
+    both = Aggregate(
+        kind, made.partial, made.merge, lambda p: F.struct(made.finish(p), made.slack(p))
+    )
+    rows = [(c, n, v) for c, values in cases.items() for n, v in enumerate(values)]
+    events = spark.createDataFrame(rows, "case STRING, n INT, v DOUBLE").cache()
+    found: dict[str, list[tuple[float, float]]] = {}
+    for parts in range(1, 21):
+        part = F.pmod(F.xxhash64("n", F.lit(parts)), F.lit(parts)).alias("part")
+        partials = events.groupBy("case", part).agg(both.partial().alias("p"))
+        answers = partials.groupBy("case").agg(both.merge(F.col("p")).alias("p"))
+        for case, answer in answers.select("case", both.finish(F.col("p"))).collect():
+            found.setdefault(case, []).append(tuple(answer))
+    for case, answers in found.items():
+        slack = max(s for _, s in answers)
+        values = [a for a, _ in answers]
+        assert max(values) - min(values) <= slack, case
+        # And hardly more than that: a cent more or less is seen.
+        assert slack < (1e-2 if case != "balanced" or kind in ("sum", "mean") else 1e6), case
+
+
 def test_the_variance_of_values_far_from_zero_keeps_its_digits(spark: SparkSession) -> None:
     rows = spark.sql("SELECT id, 1e9D + id % 3 v FROM range(300)")
     want = statistics.variance([n % 3 for n in range(300)])

@@ -1,6 +1,6 @@
 """Rows side by side: in which columns do they differ, and how does one write that down?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
@@ -8,16 +8,26 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
+from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 
 TOLERANCE = 1e-9
-"""Relative difference allowed between DOUBLE values, whose sums depend on the order of addition."""
+"""Relative difference allowed between DOUBLE values if nothing is known of their making."""
 
 
-def differing(columns: Mapping[str, DataType], left: str, right: str) -> Column:
+def differing(
+    columns: Mapping[str, DataType], left: str, right: str, *, slack: Collection[str] = ()
+) -> Column:
     """The columns in which the structs `left` and `right` differ, as an array of structs
-    (`column`, `left`, `right`), the values as text; a null struct has nulls."""
-    each = [_difference(name, kind, left, right) for name, kind in columns.items()]
+    (`column`, `left`, `right`), the values as text; a null struct has nulls.
+
+    Args:
+        slack: the columns of which `right` has, in its field `SLACK`, how far apart DOUBLE values
+            of the same events can be.
+    """
+    each = [
+        _difference(name, kind, left, right, known=name in slack) for name, kind in columns.items()
+    ]
     return F.array_compact(F.array(*each))
 
 
@@ -40,11 +50,15 @@ def named(keys: Sequence[str], of: str | None = None) -> Column:
     return F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
 
 
-def _difference(name: str, kind: DataType, left: str, right: str) -> Column:
+def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool) -> Column:
     a, b = F.col(f"{left}.{name}"), F.col(f"{right}.{name}")
     same = a.eqNullSafe(b)
     if isinstance(kind, DoubleType | FloatType):
-        near = F.abs(a - b) <= TOLERANCE * F.greatest(F.abs(a), F.abs(b))
+        apart = TOLERANCE * F.greatest(F.abs(a), F.abs(b))
+        if known:
+            apart = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), apart)
+        # Next to an infinite value, everything would be near.
+        near = (apart < float("inf")) & (F.abs(a - b) <= apart)
         same = same | F.coalesce(near, F.lit(False))
     both = F.struct(
         F.lit(name).alias("column"),

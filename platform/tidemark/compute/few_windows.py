@@ -9,7 +9,8 @@ fire by the watermark or by arrivals: what these come to is said here, in the wo
 | --- | --- |
 | windows | those that don't merge, of a transform, all complete through one arrival |
 | firings | none, or each arrival |
-| aggregates | `count`; `sum` of numbers; `mean` of doubles and whole ones; extremes but for NaN |
+| aggregates | `count`; sums, and means of other than decimals, that are far from overflowing; |
+| | extremes of other values than NaN and -0.0 |
 | keys | whole numbers, booleans, texts; dates and instants too, where nothing is expected |
 """
 
@@ -27,7 +28,8 @@ from tidemark.compute import slot
 from tidemark.compute.settled import settled
 from tidemark.define import trigger
 from tidemark.define import verdict as judge
-from tidemark.define.aggregates import Aggregate, count, mean
+from tidemark.define.aggregates import Aggregate, count, totals
+from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.firings import EachArrival, Firing, Never
 from tidemark.store.coverage import Position
@@ -39,7 +41,7 @@ Array = Any
 """Of numpy, or of Arrow."""
 
 _NOT_BY_ITSELF, _NOT_YET = -1, -1
-_LARGEST_SUM = float(1 << 62)
+_LARGEST = float(1 << 62)
 _MORE_DIGITS, _ADDABLE = 10, 28
 """The engine's sum of decimals has so many digits more, of decimals that have so few."""
 _PLAIN = (
@@ -56,7 +58,13 @@ _TIMING = {
     slot.FINAL: trigger.LATE,
 }
 _TOTAL = count()
-_MERGES = ((F.sum, "sum"), (F.min, "min"), (F.max, "max"), (_TOTAL.merge, "total"))
+_MERGES = (
+    (F.min, _TOTAL.finish, "min"),
+    (F.max, _TOTAL.finish, "max"),
+    (_TOTAL.merge, _TOTAL.finish, "count"),
+    (totals.merge, totals.total, "sum"),
+    (totals.merge, totals.average, "mean"),
+)
 _ASKED = [
     *(
         ("_events", "sum"),
@@ -75,10 +83,12 @@ class _Merging:
     Args:
         parts: what is merged of them, each with the function that does it.
         answer: from the merged parts to the aggregate's values.
+        slack: from the same to how far apart those can be that the same events give.
     """
 
     parts: Sequence[tuple[Array, str]]
     answer: Callable[..., Array]
+    slack: Callable[..., Array]
 
 
 def possible(transform: Definition, marker: Marker) -> bool:
@@ -95,8 +105,8 @@ def possible(transform: Definition, marker: Marker) -> bool:
 
 
 def changes(partials: pa.Table, transform: Definition, marker: Marker) -> pa.Table | None:
-    """The rows of the windows that a commit has changed, as they would be published, and `gone`;
-    None where that is for the engine to say.
+    """The rows of the windows that a commit has changed, as they would be published, with `gone`
+    and `SLACK`; None where that is for the engine to say.
 
     Args:
         partials: all that there are of these windows as the commit leaves them.
@@ -134,57 +144,73 @@ def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     return pa.array(texts, pa.string())
 
 
-def _places(aggregate: Aggregate) -> list[tuple[str, str]]:
-    """Where the functions are written that merge and finish: each mean has functions of its own,
-    which are the same in all else."""
-    functions = (aggregate.merge, aggregate.finish)
-    return [(f.__module__, getattr(f, "__qualname__", "")) for f in functions]
-
-
-_MEAN = _places(mean("1"))
-
-
 def _function(aggregate: Aggregate) -> str | None:
     """What merges an aggregate's partials; None where only the engine can."""
-    if _places(aggregate) == _MEAN:
-        return "mean"
-    merge = aggregate.merge
-    # The first of some values is the least of their places, too, which are not its answer.
-    plain = aggregate.finish is _TOTAL.finish
-    return next((name for known, name in _MERGES if known is merge and plain), None)
+    known = (aggregate.merge, aggregate.finish)
+    return next((name for merge, finish, name in _MERGES if known == (merge, finish)), None)
 
 
 def _merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
     """How these partials of an aggregate merge; None where that is for the engine."""
     function = _function(aggregate)
+    if function == "count":
+        return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _none)
+    if function in ("min", "max"):
+        return _Merging([(partials, function)], _itself, _none) if _compares(partials) else None
+    if not _adds_up(partials):
+        return None
+    parts = [(pc.struct_field(partials, name), "sum") for name in ("sum", "count", "plus")]
+    kind = parts[0][0].type
     if function == "mean":
-        sums, counts = pc.struct_field(partials, "sum"), pc.struct_field(partials, "count")
-        return _Merging([(sums, "sum"), (counts, "sum")], _mean) if _adds_up(sums) else None
-    if function == "total":
-        return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0))
-    assert function is not None
-    kind = partials.type
-    if function == "sum" and pa.types.is_decimal128(kind) and kind.precision <= _ADDABLE:
-        wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)
-        return _Merging([(partials, function)], lambda merged: pc.cast(merged, wider))
-    fits = _adds_up if function == "sum" else _compares
-    return _Merging([(partials, function)], lambda merged: merged) if fits(partials) else None
+        return _Merging(parts, _mean, _mean_slack) if pa.types.is_floating(kind) else None
+    if not pa.types.is_decimal128(kind):
+        return _Merging(parts, _itself, _sum_slack)
+    wider = pa.decimal128(kind.precision + _MORE_DIGITS, kind.scale)
+    return _Merging(parts, lambda merged, *_: pc.cast(merged, wider), _sum_slack)
 
 
-def _adds_up(values: Array) -> bool:
-    """Whether their sum is the same here as in the engine, which refuses one that is too large."""
-    if pa.types.is_float64(values.type):
-        return True
-    if not pa.types.is_int64(values.type):
+def _itself(merged: Array, *_: Array) -> Array:
+    return merged
+
+
+def _none(merged: Array) -> Array:
+    return pc.multiply(pc.cast(pc.is_valid(merged), pa.float64()), 0.0)
+
+
+def _sum_slack(_: Array, counts: Array, plus: Array) -> Array:
+    return pc.multiply(pc.multiply(totals.ROUNDING, pc.cast(counts, pa.float64())), _real(plus))
+
+
+def _mean_slack(_: Array, counts: Array, plus: Array) -> Array:
+    some = pc.cast(pc.if_else(pc.greater(counts, 0), counts, None), pa.float64())
+    return pc.multiply(
+        pc.multiply(totals.ROUNDING, pc.add(some, 1.0)), pc.divide(_real(plus), some)
+    )
+
+
+def _real(values: Array) -> Array:
+    return pc.cast(values, pa.float64(), safe=False)
+
+
+def _adds_up(partials: Array) -> bool:
+    """Whether sums are far from overflowing, so that they are the same here as in the engine."""
+    if pc.any(pc.struct_field(partials, "over")).as_py():
         return False
-    sizes = np.abs(pc.fill_null(values, 0).to_numpy().astype(float))
-    return bool(sizes.sum() < _LARGEST_SUM)
+    kind = pc.struct_field(partials, "sum").type
+    if pa.types.is_decimal128(kind):
+        return kind.precision <= _ADDABLE
+    if not pa.types.is_int64(kind):
+        return pa.types.is_float64(kind)
+    ends = (pc.struct_field(partials, name) for name in ("plus", "minus"))
+    return all(np.abs(pc.fill_null(e, 0).to_numpy().astype(float)).sum() < _LARGEST for e in ends)
 
 
 def _compares(values: Array) -> bool:
-    """Whether they are in the same order here as in the engine, for which NaN is the greatest."""
+    """Whether they are in the same order here as in the engine, for which NaN is the greatest and
+    -0.0 is not less than 0.0."""
     if pa.types.is_floating(values.type):
-        return not pc.any(pc.is_nan(values)).as_py()
+        plain = pc.fill_null(values, 1).to_numpy()
+        return not np.any(np.isnan(plain) | ((plain == 0) & np.signbit(plain)))
     return pa.types.is_decimal128(values.type) or _is_plain(values.type)
 
 
@@ -193,9 +219,9 @@ def _is_plain(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in _PLAIN)
 
 
-def _mean(sums: Array, counts: Array) -> Array:
+def _mean(sums: Array, counts: Array, _: Array) -> Array:
     some = pc.if_else(pc.greater(counts, 0), counts, None)
-    return pc.divide(pc.cast(sums, pa.float64(), safe=False), pc.cast(some, pa.float64()))
+    return pc.divide(_real(sums), pc.cast(some, pa.float64()))
 
 
 def _fired(partials: pa.Table, transform: Definition, at: Position) -> pa.Table:
@@ -258,9 +284,11 @@ def _finished(
     revision = found["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
     names = np.array([_TIMING[n] for n in sorted(_TIMING)])
     rows = {name: found[name] for name in ("window_start", "window_end", *transform.keys)}
+    slack: dict[str, Array] = {}
     for number, (name, own) in enumerate(zip(transform.aggregates, merging, strict=True)):
         merged = [found[f"_{number}_{n}_{function}"] for n, (_, function) in enumerate(own.parts)]
         rows[name] = own.answer(*merged)
+        slack[name] = pc.cast(own.slack(*merged), pa.float64()).combine_chunks()
     return pa.table(
         {
             **rows,
@@ -271,6 +299,7 @@ def _finished(
             "final": pa.array(_final(end, transform) <= now),
             "last_arrival": found["_last_arrival_max"],
             "_fired": found["_fired_max"],
+            SLACK: pa.StructArray.from_arrays([*slack.values()], names=[*slack]),
         }
     )
 

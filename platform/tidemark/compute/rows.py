@@ -7,6 +7,7 @@ from tidemark.compute import slot
 from tidemark.compute.slot import AsOf
 from tidemark.define import trigger
 from tidemark.define import verdict as judge
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 
 
@@ -18,6 +19,21 @@ def values(transform: Definition) -> list[Column]:
 def answers(transform: Definition) -> dict[str, Column]:
     """Each of the transform's merged partials, finished."""
     return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
+
+
+def _trust(transform: Definition) -> dict[str, Column]:
+    """How far the answers can be trusted, from the same merged partials."""
+    slack = [
+        (F.lit(None).cast("double") if a.slack is None else a.slack(F.col(name))).alias(name)
+        for name, a in transform.aggregates.items()
+    ]
+    over = [
+        F.when(a.overflowed(F.col(name)), F.lit(name))
+        for name, a in transform.aggregates.items()
+        if a.overflowed is not None
+    ]
+    names = F.array_compact(F.array(*over)) if over else F.array().cast("array<string>")
+    return {SLACK: F.struct(*slack), OVERFLOWED: names}
 
 
 def merged(transform: Definition) -> list[Column]:
@@ -32,10 +48,11 @@ def merged(transform: Definition) -> list[Column]:
 
 
 def completed(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
-    """Windows of merged partials, finished, with the `timing` of their `phase`, and `final`."""
+    """Windows of merged partials, finished, with the `timing` of their `phase`, and `final`; and
+    with `SLACK` and `OVERFLOWED`, for who asks."""
     timing = timing_of(F.col("phase"))
     final = F.coalesce(slot.final_at(transform) <= at.watermark, F.lit(False))
-    finished = answers(transform) | {"timing": timing, "final": final}
+    finished = answers(transform) | _trust(transform) | {"timing": timing, "final": final}
     return windows.withColumns(finished).drop("phase")
 
 

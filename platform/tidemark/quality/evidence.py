@@ -1,6 +1,6 @@
 """What rows are judged by: what stood there before, and what the log has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +16,9 @@ from tidemark.compute.held import Scratch
 from tidemark.compute.settled import changing, settled
 from tidemark.define import aggregates as agg
 from tidemark.define import verdict as judge
+from tidemark.define.aggregates.combiner import OVERFLOWED
 from tidemark.define.definition import Definition
-from tidemark.define.expectations.expectation import Windowed
+from tidemark.define.expectations.expectation import Evidence, Expectation, Verdict, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.engine.planning import Planning
 from tidemark.quality import gx
@@ -38,6 +39,8 @@ class Batch:
         few_events: whether the log's events are few.
         planning: how the engine goes about those.
         counting: the count of the log's events, where it has begun.
+        guarded: whether the rows are to be validated at all.
+        overflowed: whether some value of theirs is more than its type holds.
         rows: the rows themselves, while they are judged in the engine.
     """
 
@@ -48,11 +51,23 @@ class Batch:
     few_events: bool
     planning: Planning
     counting: Future[Rows] | None = None
+    guarded: bool = False
+    overflowed: bool = False
     rows: DataFrame | None = None
 
     @property
     def transform(self) -> Definition:
         return self.asset.transform
+
+    @property
+    def expectations(self) -> Sequence[Expectation]:
+        """What the rows are validated by: what the transform declares, and that their values are
+        those of the events."""
+        declared = self.transform.expectations
+        if not self.overflowed and declared:
+            return declared
+        aggregates = self.transform.aggregates.items()
+        return [*declared, *(fits(n, str(a)) for n, a in aggregates if a.overflowed is not None)]
 
     @property
     def replaces(self) -> bool:
@@ -142,3 +157,17 @@ class Batch:
     def _reached(self, table: str, back: int) -> DataFrame:
         ranges = self.ranges(back)
         return self.asset.warehouse.read(table, Within("window_start", ranges))
+
+
+def fits(column: str, aggregate: str) -> Windowed:
+    """The type of an aggregate holds its value, which is null otherwise."""
+
+    def judge(rows: DataFrame, _: Evidence) -> Verdict:
+        return Verdict(rows, F.array_contains(OVERFLOWED, column), F.lit("more than it holds"))
+
+    return Windowed(
+        name=f"{column}: {aggregate} fits its type",
+        expected="a value that its type holds",
+        columns=(OVERFLOWED,),
+        judge=judge,
+    )

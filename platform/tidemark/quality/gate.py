@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import ERROR, Windowed
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
@@ -23,8 +24,8 @@ from tidemark.quality.results import Result
 from tidemark.store.rows import Rows, frame, staying
 
 PASSED, WARNED = "passed", "warned"
-MARKS = (ROW, "_keys")
-"""What tells a judged row from another."""
+MARKS = (ROW, "_keys", OVERFLOWED, SLACK)
+"""The columns of rows that are validated, beside those that are published."""
 
 _Failed = tuple[str, str, str, str]
 
@@ -57,7 +58,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     Args:
         rows: as they would be published, computed in full; where `gone`, a row that is to leave.
     """
-    if not batch.transform.expectations:
+    if not batch.guarded:
         return Passed(rows, batch.asset.warehouse.count(rows))
     with _planned(batch, rows):
         found = judge(staying(rows), batch)
@@ -69,6 +70,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
     together = [_told(r, r.text()) for r in found if r.together]
     levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in together}
     total = found[0].count if found else 0
+    found = [r for r in found if r.expectation in batch.transform.expectations]
     if ERROR not in levels and quarantine.is_empty(batch):
         warned = total if together else len(failed)
         good = _graded(rows, {*failed}, everything=bool(together))
@@ -79,7 +81,7 @@ def gate(batch: Batch, rows: Rows) -> Passed:
 def _planned(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
     """The engine plans as is best for judging; where it is not asked, it is told nothing."""
     in_memory = not isinstance(rows, DataFrame)
-    if in_memory and not any(isinstance(e, Windowed) for e in batch.transform.expectations):
+    if in_memory and not any(isinstance(e, Windowed) for e in batch.expectations):
         return nullcontext()
     # Rows that came into memory are few enough to be interpreted.
     planning = batch.planning if batch.few_events else Planning.of(in_memory)
@@ -101,7 +103,7 @@ def _graded(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
     ]
     place = rows.schema.get_field_index("quality")
     graded = rows.set_column(place, "quality", pa.array(grades, pa.string()))
-    return graded.drop_columns([*MARKS])
+    return graded.drop_columns([m for m in MARKS if m in rows.column_names])
 
 
 def _split(

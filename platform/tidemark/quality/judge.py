@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute.compare import named
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.expectations.expectation import FACTS, Verdict, Windowed
 from tidemark.define.expectations.general import General
 from tidemark.engine.requests import fetch, fetch_chunks
@@ -30,6 +31,8 @@ FEW = 100_000
 """Rows up to which they are held in memory, and rows in a chunk of more."""
 
 _BOUNDS = ("window_start", "window_end")
+_OWN = ("_keys", OVERFLOWED, SLACK)
+"""What the platform's own expectations need of rows, beside what is published."""
 Place = tuple[int, str]
 """Where a row is: its window's start, microseconds, and its keys as JSON."""
 
@@ -65,7 +68,7 @@ def judge(rows: Rows, batch: Batch) -> list[Result]:
     Args:
         rows: computed in full, with their `ROW` and `_keys`.
     """
-    expectations = batch.transform.expectations
+    expectations = batch.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
     others = [e for e in expectations if isinstance(e, General)]
     absent = [_absent(e, rows, batch) for e in windowed]
@@ -103,7 +106,7 @@ def _chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
     """Rows, or some of their columns, in chunks that fit into memory."""
     if not isinstance(rows, DataFrame):
         return [rows if names is None else rows.select([*names])]
-    some = rows.drop("_keys") if names is None else rows.select(*(f"`{name}`" for name in names))
+    some = rows.drop(*_OWN) if names is None else rows.select(*(f"`{name}`" for name in names))
     return fetch_chunks(some, FEW)
 
 
@@ -140,7 +143,7 @@ def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look 
     judged = [int(told[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
     span = _micros(told["window_start"]).min(), _micros(told["window_end"]).max()
     return _Look(
-        found.select([c for c in columns(rows) if c != "_keys"]),
+        found.select([c for c in columns(rows) if c not in _OWN]),
         told,
         judged,
         len(told),
@@ -165,7 +168,13 @@ def _answered(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.
 
 def _sent(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
     """The columns of rows in memory that expectations look at."""
-    looked = {*FACTS, "seq", *batch.transform.keys, *(c for e in windowed for c in e.columns)}
+    looked = {
+        *FACTS,
+        "seq",
+        SLACK,
+        *batch.transform.keys,
+        *(c for e in windowed for c in e.columns),
+    }
     return rows.select([c for c in rows.column_names if c in looked])
 
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.compute.compare import same_window
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import ERROR
 from tidemark.engine.requests import fetch
@@ -92,7 +93,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
         return
     like = (
         frame(warehouse.spark, rows)
-        .drop("quality", "gone", ROW, "_keys")
+        .drop("quality", "gone", ROW, "_keys", OVERFLOWED, SLACK)
         .withColumns(
             {
                 "failed": F.lit(None).cast(FAILED),
@@ -236,7 +237,7 @@ def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> Dat
     """The rows as they were computed, published or withheld, of windows that start in a range."""
     bound = Within("window_start", ranges)
     published = warehouse.read(transform.table, bound)
-    if not transform.expectations or not warehouse.exists(transform.quarantine_table):
+    if not warehouse.exists(transform.quarantine_table):
         return published
     withheld = warehouse.read(transform.quarantine_table, bound)
     same = same_window(transform, "p", "w")

@@ -10,6 +10,7 @@ commit leaves it. So it is the same for a commit that a killed run left behind.
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation
@@ -24,9 +25,12 @@ from tidemark.compute.pane import as_of, counted
 from tidemark.compute.pane_table import panes
 from tidemark.compute.settled import changing, settled
 from tidemark.define import verdict as judge
+from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
+from tidemark.define.expectations.expectation import Windowed
 from tidemark.engine.planning import Planning
 from tidemark.engine.varying import varying
+from tidemark.quality.gate import MARKS
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
 from tidemark.run import sessions
@@ -66,11 +70,12 @@ class Computed:
         partials: to store; None where the state has them.
         counts: the commit's events, by verdict.
         windows: the rows that changed, as they would be published; of an increment with `gone`,
-            whether a row is to leave; where there are expectations, with what tells them apart.
+            whether a row is to leave; if they are to be validated, with `MARKS`.
         reach: a condition on the published rows `t` that it can have changed.
         others: what else it gives.
         open_from: of sessions that an increment counted, where the first one starts that may still
             change.
+        overflowed: whether a value of a row is more than its type holds.
     """
 
     partials: Rows | None
@@ -79,6 +84,7 @@ class Computed:
     reach: str
     others: list[Output] = field(default_factory=list[Output])
     open_from: int | None = None
+    overflowed: bool = False
 
 
 def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
@@ -133,10 +139,17 @@ def finish(
     )
     state = _State(asset, marker, new)
     opened = Observation() if transform.window.merges and not marker.replaces else None
-    windows = _in_memory(asset, marker, state) if few else None
+    marked = is_guarded(asset)
+    windows, overflowed = _in_memory(asset, marker, state, marked) if few else None, False
     if windows is None:
         changed = _changed(asset, plan, state, scratch, planning, opened)
-        windows = scratch.hold(_stamped(changed, transform, marker), few=few)
+        watched, seen = changed, Observation()
+        if any(a.overflowed for a in transform.aggregates.values()):
+            watched = changed.observe(seen, F.max(F.size(OVERFLOWED)).alias("overflowed"))
+        windows = scratch.hold(_stamped(watched, transform, marker, marked), few=few)
+        overflowed = watched is not changed and seen.get.get("overflowed", 0) != 0
+        if overflowed and not marked:
+            windows = scratch.hold(_stamped(changed, transform, marker, marked=True), few=few)
     outputs: list[Output] = []
     if transform.accumulation is not None:
         then = None if marker.replaces else as_of(marker.before)
@@ -164,7 +177,20 @@ def finish(
                 held = scratch.hold(events, few=plan.few)
             outputs.append(Output(own.late_table, held, comment, grows=True))
     open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
-    return Computed(new, counts, windows, _reach(asset, marker), outputs, open_from)
+    reach = _reach(asset, marker)
+    return Computed(new, counts, windows, reach, outputs, open_from, overflowed)
+
+
+def needs_slack(transform: Definition) -> bool:
+    """Whether an expectation needs to know how far apart the values of the same events can be."""
+    return any(isinstance(e, Windowed) and e.slack for e in transform.expectations)
+
+
+def is_guarded(asset: Asset) -> bool:
+    """Whether the rows of an asset are validated before they are published: it has expectations, or
+    windows that overflowed."""
+    transform = asset.transform
+    return bool(transform.expectations) or asset.warehouse.exists(transform.quarantine_table)
 
 
 def _changed(
@@ -190,20 +216,24 @@ def _changed(
     return kind.changes(rows, transform, asset.log, now, then, opened=opened, all_plain=plain)
 
 
-def _in_memory(asset: Asset, marker: Marker, state: "_State") -> pa.Table | None:
+def _in_memory(asset: Asset, marker: Marker, state: "_State", marked: bool) -> pa.Table | None:
     """The same rows, stamped, without the engine; None where they are for it to say."""
     transform = asset.transform
     if not few_windows.possible(transform, marker):
         return None
     partials = state.take(changing(transform, marker))
     rows = None if partials is None else few_windows.changes(partials, transform, marker)
-    if rows is None or not transform.expectations:
-        return rows
+    if rows is None or not marked:
+        return rows if rows is None else rows.drop_columns([SLACK])
     keys = few_windows.named(rows, transform.keys)
     if keys is None:
         return None
     numbers = pa.array(range(rows.num_rows), pa.int64())
-    return rows.append_column(ROW, numbers).append_column("_keys", keys)
+    none = pa.array([[]] * rows.num_rows, pa.list_(pa.string()))
+    columns = {ROW: numbers, "_keys": keys, OVERFLOWED: none}
+    if not needs_slack(transform):
+        rows = rows.drop_columns([SLACK])
+    return reduce(lambda table, each: table.append_column(*each), columns.items(), rows)
 
 
 class _State:
@@ -276,17 +306,17 @@ def _reach(asset: Asset, marker: Marker) -> str:
 
 def published_columns(rows: Rows) -> Rows:
     """The columns of the published table, as rows of no use but to tell them."""
-    away = ["gone", ROW, "_keys"]
+    away = ["gone", *MARKS]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
     return rows.drop_columns([c for c in away if c in rows.column_names])
 
 
-def _stamped(rows: DataFrame, transform: Definition, marker: Marker) -> DataFrame:
+def _stamped(rows: DataFrame, transform: Definition, marker: Marker, marked: bool) -> DataFrame:
     # Where all rows of some windows are replaced, none need be told to leave, and without an
     # expectation the rows are what is published: their files are committed as they are.
     replaces = marker.replaces_windows
-    plain = replaces and not transform.expectations
+    plain = replaces and not marked
     gone = [] if plain else [F.lit(False).alias("gone") if replaces else F.col("gone")]
     stamped = rows.select(
         *("window_start", "window_end", *transform.keys, *transform.aggregates),
@@ -296,7 +326,9 @@ def _stamped(rows: DataFrame, transform: Definition, marker: Marker) -> DataFram
         varying(marker.seq).alias("seq"),
         F.lit(None).cast("string").alias("quality"),
         *gone,
+        *([OVERFLOWED] if marked else []),
+        *([SLACK] if marked and needs_slack(transform) else []),
     )
-    if not transform.expectations:
+    if not marked:
         return stamped
     return stamped.withColumns({ROW: row_number(), "_keys": named(transform.keys)})

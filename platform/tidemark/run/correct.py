@@ -84,6 +84,8 @@ def told(
     found = (
         side(_OLD, "old")
         .join(side(_NEW, "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
+        # A correction only adds events: what has the same ones was added up in another order.
+        .where(~F.col("old.events").eqNullSafe(F.col("new.events")))
         .select(
             F.coalesce("old_key", "new_key").alias("key"),
             F.explode(differing(types, "old", "new")).alias("d"),

@@ -320,10 +320,12 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             raise ConflictError(f"The base of '{transform.name}' was computed anew meanwhile.")
         if asset.rolls_up and asset.lifetime() != asset.life:
             raise ConflictError(f"'{transform.name}' has windows of another kind meanwhile.")
-        if transform.expectations:
+        guarded = compute.is_guarded(asset) or computed.overflowed
+        if guarded:
             quarantine.create(warehouse, transform, computed.windows)
         todo = todo.after("compute")
-        passed = gate(replace(batch, few=few), computed.windows)
+        batch = replace(batch, few=few, guarded=guarded, overflowed=computed.overflowed)
+        passed = gate(batch, computed.windows)
         todo = todo.after("judge")
         if computed.partials is not None:
             todo = replace(todo, marker=replace(marker, open_from=computed.open_from))

@@ -36,7 +36,8 @@ def merging(
     same = same_window(transform, "e", "s")
     left = earlier.alias("e").join(standing.alias("s"), same, "left_anti")
     return standing.withColumn("gone", F.lit(False)).unionByName(
-        left.select(standing.columns).withColumn("gone", F.lit(True))
+        left.drop(*{*left.columns} - {*standing.columns}).withColumn("gone", F.lit(True)),
+        allowMissingColumns=True,
     )
 
 

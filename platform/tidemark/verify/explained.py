@@ -60,7 +60,8 @@ def _outside(row: Row, given: Row) -> bool:
     value, least, most = row[given["column"]], given.get("min_value"), given.get("max_value")
     if value is None:
         return False
-    return (least is not None and value < least) or (most is not None and value > most)
+    # NaN is within no bounds.
+    return not ((least is None or value >= least) and (most is None or value <= most))
 
 
 def _missing(row: Row, given: Row) -> bool:
@@ -74,10 +75,18 @@ def _unknown(row: Row, given: Row) -> bool:
 
 def _not_greater(row: Row, given: Row) -> bool:
     value, than = row[given["column_A"]], row[given["column_B"]]
-    return value is None or than is None or value <= than
+    return value is not None and than is not None and not value > than
 
 
-_ARGUMENTS = {"column", "min_value", "max_value", "value_set", "column_A", "column_B"}
+_ARGUMENTS = {
+    "column",
+    "min_value",
+    "max_value",
+    "value_set",
+    "column_A",
+    "column_B",
+    "ignore_row_if",
+}
 _JUDGES: dict[str, Callable[[Row, Row], bool]] = {
     "ExpectColumnValuesToBeBetween": _outside,
     "ExpectColumnValuesToNotBeNull": _missing,

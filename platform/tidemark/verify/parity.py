@@ -18,6 +18,7 @@ from tidemark.compute.compare import differing, iso, named
 from tidemark.compute.held import Scratch, scratch
 from tidemark.compute.pane import as_of, finished
 from tidemark.define import verdict as judge
+from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine
@@ -189,15 +190,21 @@ def compared(
 
     Args:
         published: what there is.
-        streamed, complete: what there should be, as streamed and with all that came too late.
+        streamed, complete: what there should be, as streamed and with all that came too late, as
+            `finished` gives them.
         by: the columns that tell one row from another.
         columns: those that are compared.
         keys: what is told of the struct `key`, which has the columns of `by`, beside its time.
     """
     types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
 
+    known = streamed.select(f"{SLACK}.*").columns
+
     def side(rows: DataFrame, name: str) -> DataFrame:
-        return rows.select(F.struct(*by).alias(f"{name}_key"), F.struct(*columns).alias(name))
+        more = () if name == "p" else (SLACK,)
+        return rows.select(
+            F.struct(*by).alias(f"{name}_key"), F.struct(*columns, *more).alias(name)
+        )
 
     joined = (
         side(published, "p")
@@ -206,9 +213,9 @@ def compared(
         .join(side(complete, "c"), F.col("key").eqNullSafe(F.col("c_key")), "left")
     )
 
-    late = F.col("c").isNotNull() & (F.size(differing(types, "p", "c")) == 0)
+    late = F.col("c").isNotNull() & (F.size(differing(types, "p", "c", slack=known)) == 0)
     nothing = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
-    differences = differing(types, "p", "s")
+    differences = differing(types, "p", "s", slack=known)
     kind = (
         F.when(F.col("p").isNull(), "missing")
         .when(F.col("p").isNotNull() & late & (F.size(differences) > 0), LATE_LOSS)

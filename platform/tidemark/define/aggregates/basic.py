@@ -1,10 +1,11 @@
-"""Counts, sums, extremes and means: one or two numbers say all of a set of events."""
+"""Counts, sums, extremes and means: a few numbers say all of a set of events."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
-from tidemark.define.aggregates.combiner import Aggregate, named, same, values
+from tidemark.define.aggregates import totals
+from tidemark.define.aggregates.combiner import Aggregate, exactly, named, same, values
 
 
 @checked
@@ -18,7 +19,9 @@ def count(where: str | None = None) -> Aggregate:
     Args:
         where: a SQL condition for the events that count.
     """
-    return Aggregate(named("count", "*", where), lambda: F.count(values("1", where)), _total, same)
+    return Aggregate(
+        named("count", "*", where), lambda: F.count(values("1", where)), _counted, same, exactly
+    )
 
 
 @checked
@@ -26,7 +29,8 @@ def sum(column: str, where: str | None = None) -> Aggregate:
     """The sum of a SQL expression's values that are not null; null where there are none.
 
     The sum of integers and decimals is exact; that of doubles depends on the order of addition in
-    the last digits, as in every engine.
+    the last digits, as in every engine. A window whose positive values, or negative ones, add up to
+    more than the type holds goes to quarantine.
 
     Example:
         agg.sum("price * quantity")
@@ -35,7 +39,14 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return Aggregate(named("sum", column, where), lambda: F.sum(values(column, where)), F.sum, same)
+    return Aggregate(
+        named("sum", column, where),
+        lambda: totals.partial(values(column, where)),
+        totals.merge,
+        totals.total,
+        totals.total_slack,
+        totals.total_overflowed,
+    )
 
 
 @checked
@@ -49,7 +60,9 @@ def min(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return Aggregate(named("min", column, where), lambda: F.min(values(column, where)), F.min, same)
+    return Aggregate(
+        named("min", column, where), lambda: F.min(values(column, where)), F.min, same, exactly
+    )
 
 
 @checked
@@ -63,15 +76,17 @@ def max(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return Aggregate(named("max", column, where), lambda: F.max(values(column, where)), F.max, same)
+    return Aggregate(
+        named("max", column, where), lambda: F.max(values(column, where)), F.max, same, exactly
+    )
 
 
 @checked
 def mean(column: str, where: str | None = None) -> Aggregate:
     """The arithmetic mean of a SQL expression's values; null where there are none.
 
-    The mean of decimals is exact; that of doubles depends on the order of addition in the last
-    digits, as in every engine.
+    The mean of decimals is exact; that of other numbers is a DOUBLE, which depends on the order of
+    addition in the last digits, as in every engine, once the sum is beyond 2^53.
 
     Example:
         agg.mean("dep_delay", where="not cancelled")
@@ -83,17 +98,19 @@ def mean(column: str, where: str | None = None) -> Aggregate:
 
     def partial() -> Column:
         value = values(column, where)
-        return F.struct(F.sum(value).alias("sum"), F.count(value).alias("count"))
-
-    def merge(partials: Column) -> Column:
-        return F.struct(
-            F.sum(partials["sum"]).alias("sum"), _total(partials["count"]).alias("count")
-        )
+        # Division makes a DOUBLE of an integer, whose sum does not overflow.
+        number = F.try_divide(value, F.lit(1))
+        return totals.partial(number, value.isNotNull() & number.isNull())
 
     return Aggregate(
-        named("mean", column, where), partial, merge, lambda p: F.try_divide(p["sum"], p["count"])
+        named("mean", column, where),
+        partial,
+        totals.merge,
+        totals.average,
+        totals.average_slack,
+        totals.average_overflowed,
     )
 
 
-def _total(partials: Column) -> Column:
+def _counted(partials: Column) -> Column:
     return F.coalesce(F.sum(partials), F.lit(0))

@@ -14,6 +14,14 @@ BOUND = 10_000
 
 LARGEST_BOUND = 999_999
 
+SLACK = "_slack"
+"""A column of windows' rows, a struct: by aggregate, how far apart the values of the same events
+can be; null if that is not known."""
+
+OVERFLOWED = "_overflowed"
+"""Another one, an array: the aggregates whose value no value of their type can hold, so that it is
+null."""
+
 _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
 """A text, a number or a boolean in JSON. Names of fields are texts too: all values of a column have
 the same ones. Possessive, as Java's matcher would overflow its stack in a long text."""
@@ -42,12 +50,18 @@ class Aggregate:
             transform prepared, `happened_at` (the event time), `arrival` and `position`.
         merge: from a column of partials, an aggregate expression over partials.
         finish: from a merged partial, its value.
+        slack: from a merged partial, how far apart the answers can be that the same events give,
+            if they are DOUBLE; by default 1e-9 of the answer.
+        overflowed: from a merged partial, whether the answer is null because no value of its type
+            can hold it. The window is quarantined then.
     """
 
     name: str
     partial: Callable[[], Column]
     merge: Callable[[Column], Column]
     finish: Callable[[Column], Column]
+    slack: Callable[[Column], Column] | None = None
+    overflowed: Callable[[Column], Column] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -86,6 +100,11 @@ def named(function: str, column: str, where: str | None, *others: object, **boun
 def same(partial: Column) -> Column:
     """The finish of an aggregate whose partial is its answer."""
     return partial
+
+
+def exactly(partial: Column) -> Column:
+    """The slack of an aggregate whose answer is the same in any order."""
+    return F.lit(0.0)
 
 
 def check_number(

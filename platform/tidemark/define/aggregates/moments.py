@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import Aggregate, named, values
+from tidemark.define.aggregates.totals import ROUNDING
 
 
 @checked
@@ -33,7 +34,7 @@ def variance(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return _of_moments("variance", column, where, _variance)
+    return _of_moments("variance", column, where, _variance, _variance_slack)
 
 
 @checked
@@ -48,11 +49,15 @@ def stddev(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return _of_moments("stddev", column, where, lambda p: F.sqrt(_variance(p)))
+    return _of_moments("stddev", column, where, _deviation, _deviation_slack)
 
 
 def _of_moments(
-    function: str, column: str, where: str | None, finish: Callable[[Column], Column]
+    function: str,
+    column: str,
+    where: str | None,
+    finish: Callable[[Column], Column],
+    slack: Callable[[Column], Column],
 ) -> Aggregate:
     def partial() -> Column:
         value = values(column, where).cast("double")
@@ -61,7 +66,7 @@ def _of_moments(
         mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
         return _moments(F.count(value), mean, F.regr_sxx(value, value))
 
-    return Aggregate(named(function, column, where), partial, _merged, finish)
+    return Aggregate(named(function, column, where), partial, _merged, finish, slack)
 
 
 def _merged(partials: Column) -> Column:
@@ -87,3 +92,22 @@ def _moments(n: Column, mean: Column, m2: Column) -> Column:
 
 def _variance(merged: Column) -> Column:
     return F.when(merged["n"] > 1, merged["m2"] / (merged["n"] - 1))
+
+
+def _deviation(merged: Column) -> Column:
+    return F.sqrt(_variance(merged))
+
+
+def _variance_slack(merged: Column) -> Column:
+    """How far apart the variances of the same values can be: their means are apart by the rounding
+    of values that are about as large as the mean and the deviation together, and the squares of
+    differences from that mean by as much as that moves them."""
+    n, m2 = merged["n"], merged["m2"]
+    mean = ROUNDING * n * (F.abs(merged["mean"]) + F.sqrt(m2 / n))
+    moved = 2 * mean * F.sqrt(n * m2) + n * mean * mean + ROUNDING * n * m2
+    return F.when(n > 1, 2 * moved / (n - 1))
+
+
+def _deviation_slack(merged: Column) -> Column:
+    apart = _variance_slack(merged)
+    return apart / F.greatest(_deviation(merged), F.sqrt(apart), F.lit(1e-300))

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
-from tidemark.define.aggregates.combiner import Aggregate, named, values
+from tidemark.define.aggregates.combiner import Aggregate, exactly, named, values
 
 
 @checked
@@ -55,4 +55,6 @@ def _placed(
         placed = F.struct("happened_at", "arrival", "position", value.alias("value"))
         return extreme(F.when(value.isNotNull(), placed))
 
-    return Aggregate(named(function, column, where), partial, extreme, lambda p: p["value"])
+    return Aggregate(
+        named(function, column, where), partial, extreme, lambda p: p["value"], exactly
+    )

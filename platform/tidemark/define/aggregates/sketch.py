@@ -12,6 +12,7 @@ from tidemark.define.aggregates.combiner import (
     BOUND,
     Aggregate,
     check_number,
+    exactly,
     identity,
     named,
     values,
@@ -91,5 +92,5 @@ def quantile(
         return F.when(F.kll_sketch_get_n_double(merged) > 0, found)
 
     return Aggregate(
-        named("quantile", column, where, at, exact_to=exact_to), partial, merge, finish
+        named("quantile", column, where, at, exact_to=exact_to), partial, merge, finish, exactly
     )

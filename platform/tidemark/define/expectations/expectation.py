@@ -157,12 +157,14 @@ class Windowed(Expectation):
         supports: refuses a transform whose windows it can't judge, as `check` does.
         confirmed: whether a failure is a fault of Tidemark itself, which is looked at once more
             before anything is withheld for it.
+        slack: whether it needs the rows' column `SLACK`.
     """
 
     judge: Callable[[DataFrame, Evidence], Verdict] | None = None
     absent: Callable[[DataFrame, Evidence], DataFrame] | None = None
     supports: Callable[[Judged], None] | None = None
     confirmed: bool = False
+    slack: bool = False
 
     def check(self, transform: Judged) -> None:
         super().check(transform)

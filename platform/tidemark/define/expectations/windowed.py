@@ -19,7 +19,15 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
-from tidemark.define.expectations.expectation import ERROR, Evidence, Judged, Verdict, Windowed
+from tidemark.define.aggregates.combiner import SLACK
+from tidemark.define.expectations.expectation import (
+    ERROR,
+    FACTS,
+    Evidence,
+    Judged,
+    Verdict,
+    Windowed,
+)
 
 _PEERS = {"yesterday": "1 day", "last week": "1 week"}
 _PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
@@ -97,7 +105,8 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
     """A window that had closed does not move any more by more than a share of its value.
 
     It fails where `|now - before| > share * |before|`, `before` being its newest published row
-    that was no early firing. A column that had no value may not get one, nor lose it.
+    that was no early firing. A sum or mean of doubles may also differ by what the order of addition
+    explains. A column that had no value may not get one, nor lose it.
 
     Example:
         calm(0.1)  # no more than a tenth of its events more, or fewer
@@ -121,8 +130,12 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
             .select("r.*", F.col("p.seq").alias("_earlier"), F.col(f"p.{column}").alias("_was"))
         )
         was, now = F.col("_was"), F.col(column)
-        moved = F.abs(now.cast("double") - was.cast("double")) > F.abs(was.cast("double")) * share
-        fails = F.coalesce(moved, was.isNull() != now.isNull())
+        allowed = F.abs(was.cast("double")) * share
+        if column in batch.transform.aggregates:
+            # What the order of addition explains is not a move.
+            allowed = allowed + F.coalesce(F.col(f"{SLACK}.{column}"), F.lit(0.0))
+        moved = F.abs(now.cast("double") - was.cast("double")) > allowed
+        fails = ~now.eqNullSafe(was) & F.coalesce(moved, was.isNull() != now.isNull())
         text = F.concat_ws(" after ", _number(now), _number(was))
         return Verdict(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
 
@@ -130,6 +143,7 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
         name=f"calm({share:g}, {column})",
         expected=f"at most {share:.0%} more or less than before",
         columns=(column,),
+        slack=column not in FACTS,
         level=level,
         judge=judge,
     )
@@ -198,7 +212,7 @@ def volume_within(
         )
         value, peer = F.col(column).cast("double"), F.col("_usual")
         judged = (peer >= at_least) & (F.col("timing") != "EARLY")
-        off = F.coalesce(F.abs(value - peer) > peer * share, F.lit(True))
+        off = ~value.eqNullSafe(peer) & F.coalesce(F.abs(value - peer) > peer * share, F.lit(True))
         text = F.concat(_number(F.col(column)), F.lit(", usually "), _number(peer))
         return Verdict(joined, F.when(judged, off), text)
 

@@ -1,0 +1,112 @@
+"""A sum that its type can't hold: its window goes to quarantine, and every other one goes on."""
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from support import PER_MINUTE, READINGS, T0, Event, ingest
+from tidemark import quality as q
+from tidemark.define import aggregates as agg
+from tidemark.define.transform import WindowedTransform
+from tidemark.define.windows import Session
+from tidemark.quality import quarantine
+from tidemark.run.runner import backfill, incremental
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+REASON = "total: sum(ns) fits its type"
+
+
+def in_nanoseconds(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("ns", F.expr("CAST(value AS BIGINT) * 1000000000000000000"))
+
+
+SUMS = replace(
+    PER_MINUTE,
+    function=in_nanoseconds,
+    aggregates={"n": agg.count(), "total": agg.sum("ns"), "average": agg.mean("ns")},
+)
+KINDS = [
+    SUMS,
+    replace(SUMS, expectations=(q.not_null("n"), q.between("average", most=8e18))),
+    pytest.param(replace(SUMS, window=Session("20 seconds")), marks=pytest.mark.slow),
+]
+
+
+def reading(second: int, sensor: str, value: float) -> Event:
+    return Event(T0 + second * 1_000_000, sensor, value)
+
+
+@pytest.mark.parametrize("asset", KINDS, ids=["plain", "with expectations", "sessions"])
+def test_a_window_that_overflows_is_withheld_and_the_others_go_on(
+    warehouse: Warehouse, asset: WindowedTransform
+) -> None:
+    """Six on one side and six on the other add up to nothing, but either is too much; so are 4
+    and 6. The means are within bounds all the time."""
+    arrivals = [
+        [reading(1, "large", 4), reading(2, "small", 4), reading(3, "even", 5)],
+        [reading(4, "large", 6), reading(5, "even", 5), reading(6, "even", -5)],
+        [reading(7, "even", -5), reading(200, "late", 1)],
+        [reading(400, "small", 9), reading(401, "large", 1)],
+    ]
+    for arrival in arrivals:
+        ingest(warehouse, READINGS, [arrival], ends=False)
+        assert incremental(warehouse, asset) is not None
+    ingest(warehouse, READINGS, [])
+    incremental(warehouse, asset)
+
+    def published() -> set[tuple[str, int, int | None]]:
+        rows = warehouse.read(asset.table).select("sensor", "n", "total").collect()
+        return {(row[0], row[1], None if row[2] is None else row[2] // 10**18) for row in rows}
+
+    def held() -> set[tuple[str, int, str]]:
+        rows = warehouse.read(asset.quarantine_table).collect()
+        return {(r["sensor"], r["n"], f["expectation"]) for r in rows for f in r["failed"]}
+
+    good = {("small", 1, 4), ("late", 1, 1), ("small", 1, 9), ("large", 1, 1)}
+    bad = {("large", 2, REASON), ("even", 4, REASON)}
+    if asset.expectations:
+        good -= {("small", 1, 9)}
+        bad |= {("small", 1, "between(average, most=8e+18)")}
+    assert (published(), held()) == (good, bad)
+    assert parity(warehouse, asset).equal
+    facts = backfill(warehouse, asset)
+    assert (facts.windows, facts.quarantined) == (len(good), len(bad))
+    assert (published(), held()) == (good, bad)
+    assert parity(warehouse, asset).equal
+    assert quarantine.reasons(warehouse, asset)[REASON] == 2
+
+
+def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, [[reading(1, "a", 6), reading(2, "a", 6), reading(61, "a", 1)]])
+    assert backfill(warehouse, SUMS).quarantined == 1
+    in_decimals = replace(SUMS, aggregates={**SUMS.aggregates, "total": agg.sum("ns + 0BD")})
+    facts = backfill(warehouse, replace(in_decimals, name="per_minute"))
+    assert (facts.windows, facts.quarantined) == (2, 0)
+    assert warehouse.read(SUMS.quarantine_table).isEmpty()
+    assert warehouse.read(SUMS.table).count() == 2
+
+
+def test_balanced_accounts_are_equal(warehouse: Warehouse) -> None:
+    """Amounts that add up to nothing, whatever the order: what is left of them is rounding."""
+    amounts = [185.89, -467.41, 220.68, 281.52, -220.68, 0.1, 0.2, -0.3]
+    steps = [
+        [reading(i, f"account{n}", v * (n + 1)) for n in range(20)] for i, v in enumerate(amounts)
+    ]
+    asset = replace(
+        PER_MINUTE,
+        aggregates={"total": agg.sum("value"), "average": agg.mean("value")},
+        expectations=(q.calm(0.5, "total", level="warning"),),
+    )
+    for step in [*steps, [reading(300, "account0", 1)], [reading(4, "account1", 1e-9)]]:
+        ingest(warehouse, READINGS, [step], ends=False)
+        incremental(warehouse, asset)
+    ingest(warehouse, READINGS, [])
+    incremental(warehouse, asset)
+    assert parity(warehouse, asset).equal
+    backfill(warehouse, asset)
+    assert parity(warehouse, asset).equal
+    moved = warehouse.read("checks").where("NOT success").count()
+    assert moved == 0
