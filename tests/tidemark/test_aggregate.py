@@ -328,9 +328,10 @@ def test_the_order_of_addition_explains_no_more_than_the_slack(
         "plain": [chance.random() for _ in range(100)],
     }
     made: Aggregate = getattr(agg, kind)("v")
-    assert made.slack is not None
+    slack_of = made.slack
+    assert slack_of is not None
     both = Aggregate(
-        kind, made.partial, made.merge, lambda p: F.struct(made.finish(p), made.slack(p))
+        kind, made.partial, made.merge, lambda p: F.struct(made.finish(p), slack_of(p))
     )
     rows = [(c, n, v) for c, values in cases.items() for n, v in enumerate(values)]
     events = spark.createDataFrame(rows, "case STRING, n INT, v DOUBLE").cache()

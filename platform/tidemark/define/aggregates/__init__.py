@@ -9,8 +9,8 @@ defined.
 | aggregate | its answer | where there is no value | its partial |
 | --- | --- | --- | --- |
 | `count()` | how many events | 0 | a number |
-| `sum(x)`, `min(x)`, `max(x)` | exact, but for a sum of doubles | null | a value |
-| `mean(x)` | exact, but for doubles | null | sum and count |
+| `min(x)`, `max(x)` | exact | null | a value |
+| `sum(x)`, `mean(x)` | exact, but for doubles | null | `totals` |
 | `variance(x)`, `stddev(x)` | of the sample | null below two values | count, mean, squares |
 | `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its place |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |
