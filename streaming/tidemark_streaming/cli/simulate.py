@@ -105,11 +105,13 @@ def _simulated(
 def _right(scenario: "Scenario", found: list[dict[str, Any]]) -> bool:
     from tidemark_streaming.scenario.compare import differences, disagreement, explain
 
-    differing = disagreement(found[0], found[-1])
+    differing = disagreement(found[0], found[-1], scenario.slack)
     if differing:
         title = f"{scenario.name}: batch and stream differ"
         err().print(explain(differing, title=title, sides=("batch", "stream")))
-    missed = [] if scenario.expect is None else differences(scenario.expect, found[0])
+    missed = (
+        [] if scenario.expect is None else differences(scenario.expect, found[0], scenario.slack)
+    )
     if missed:
         err().print(explain(missed, title=f"{scenario.name}: not as expected"))
     return not differing and not missed

@@ -20,6 +20,7 @@ _WHICH = ("window_start", "window_end", "pane", "retraction")
 """Columns that say which row it is; to agree in one counts for two others."""
 
 Row = Mapping[str, Any]
+_NONE: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,29 @@ class Difference:
     columns: tuple[str, ...] = ()
 
 
-def differences(expect: Expect, result: Row) -> list[Difference]:
-    """What of a result is not as expected: nothing, when it is right."""
+def differences(
+    expect: Expect, result: Row, slack: Mapping[str, float] = _NONE
+) -> list[Difference]:
+    """What of a result is not as expected: nothing, when it is right.
+
+    Args:
+        slack: how far apart doubles of a column may be, as `Scenario.slack` has it.
+    """
     given = {part: getattr(expect, part) for part in PARTS}
     return [
         difference
         for part, rows in given.items()
         if rows is not None
-        for difference in _rows(part, rows, result[part])
+        for difference in _rows(part, rows, result[part], slack)
     ]
 
 
-def disagreement(batch: Row, stream: Row) -> list[Difference]:
-    """Where the results of a batch and of a stream differ: nowhere, when both are right."""
-    found = [difference for part in PARTS for difference in _rows(part, batch[part], stream[part])]
+def disagreement(batch: Row, stream: Row, slack: Mapping[str, float] = _NONE) -> list[Difference]:
+    """Where the results of a batch and of a stream differ: nowhere, when both are right; `slack` as
+    `differences` takes it."""
+    found = [d for part in PARTS for d in _rows(part, batch[part], stream[part], slack)]
     expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
-    return found + _rows("watermark", [expected], [actual])
+    return found + _rows("watermark", [expected], [actual], slack)
 
 
 def explain(
@@ -78,13 +86,19 @@ def explain(
     return table
 
 
-def _rows(part: str, expected: Sequence[Row], actual: Sequence[Row]) -> list[Difference]:
-    matched = _matched(expected, actual)
+def _rows(
+    part: str, expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
+) -> list[Difference]:
+    matched = _matched(expected, actual, slack)
     right = set(matched.values())
     missing = [e for i, e in enumerate(expected) if i not in matched]
     extra = [a for j, a in enumerate(actual) if j not in right]
     pairs = sorted(
-        ((_likeness(e, a), i, j) for i, e in enumerate(missing) for j, a in enumerate(extra)),
+        (
+            (_likeness(e, a, slack), i, j)
+            for i, e in enumerate(missing)
+            for j, a in enumerate(extra)
+        ),
         key=lambda pair: (-pair[0], pair[1], pair[2]),
     )
     paired: dict[int, int] = {}
@@ -92,7 +106,7 @@ def _rows(part: str, expected: Sequence[Row], actual: Sequence[Row]) -> list[Dif
         if (likeness or len(pairs) == 1) and i not in paired and j not in paired.values():
             paired[i] = j
     found = [
-        Difference(part, e, extra[paired[i]], _unlike(e, extra[paired[i]]))
+        Difference(part, e, extra[paired[i]], _unlike(e, extra[paired[i]], slack))
         if i in paired
         else Difference(part, e, None)
         for i, e in enumerate(missing)
@@ -101,7 +115,9 @@ def _rows(part: str, expected: Sequence[Row], actual: Sequence[Row]) -> list[Dif
     return [*found, *(Difference(part, None, a) for a in left)]
 
 
-def _matched(expected: Sequence[Row], actual: Sequence[Row]) -> dict[int, int]:
+def _matched(
+    expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
+) -> dict[int, int]:
     """As many pairs of agreeing rows as there can be: a row that names few columns takes none away
     from one that names more."""
     of: dict[int, int] = {}
@@ -112,7 +128,7 @@ def _matched(expected: Sequence[Row], actual: Sequence[Row]) -> dict[int, int]:
         while waiting and free is None:
             i = waiting.pop()
             for j in sorted(range(len(actual)), key=lambda j: (j in by, j != i)):
-                if j in reached or _unlike(expected[i], actual[j]):
+                if j in reached or _unlike(expected[i], actual[j], slack):
                     continue
                 reached[j] = i
                 if j not in by:
@@ -126,12 +142,14 @@ def _matched(expected: Sequence[Row], actual: Sequence[Row]) -> dict[int, int]:
     return of
 
 
-def _unlike(expected: Row, actual: Row) -> tuple[str, ...]:
-    return tuple(c for c, value in expected.items() if not same(value, actual[c]))
+def _unlike(expected: Row, actual: Row, slack: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(
+        c for c, value in expected.items() if not same(value, actual[c], slack.get(c, 0.0))
+    )
 
 
-def _likeness(expected: Row, actual: Row) -> int:
-    unlike = _unlike(expected, actual)
+def _likeness(expected: Row, actual: Row, slack: Mapping[str, float]) -> int:
+    unlike = _unlike(expected, actual, slack)
     return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
 
 

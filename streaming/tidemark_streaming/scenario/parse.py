@@ -4,12 +4,14 @@ A file that does not keep to the format raises a `ScenarioError`: one sentence t
 the line and what is allowed there.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tidemark.base.instants import INFINITY, duration
+from tidemark.define.aggregates.totals import ROUNDING, average_slack, total_slack
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.watermarks import Manual
@@ -65,6 +67,16 @@ class Scenario:
     expect: Expect | None
     clock_start: int
     references: Mapping[str, Table] = field(default_factory=dict[str, Table])
+
+    @property
+    def slack(self) -> dict[str, float]:
+        """How far apart the values of an aggregate that adds up can be, by the order in which it
+        adds up what the arrivals have."""
+        doubles = [v for a in self.arrivals for r in a.rows for v in r if isinstance(v, float)]
+        sizes = [abs(v) for v in doubles if math.isfinite(v)]
+        most = ROUNDING * (len(sizes) + 1) * sum(sizes)
+        adding = (average_slack, total_slack)
+        return {n: most for n, a in self.transform.aggregates.items() if a.slack in adding}
 
     @property
     def prepares(self) -> bool:

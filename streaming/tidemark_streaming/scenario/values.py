@@ -14,15 +14,16 @@ TOLERANCE = 1e-9
 _BRIEF = 22
 
 
-def same(expected: object, actual: object) -> bool:
+def same(expected: object, actual: object, slack: float = 0.0) -> bool:
     """Whether a value of a result is the expected one.
 
-    Times are compared as instants, decimals by value, doubles to `TOLERANCE`, lists item by item.
+    Times are compared as instants, decimals by value, doubles to `TOLERANCE` or to `slack`, lists
+    item by item.
     """
     if expected is None or actual is None or isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     if isinstance(expected, Written):
-        return _same_as_written(expected, actual)
+        return _same_as_written(expected, actual, slack)
     if isinstance(expected, list) and isinstance(actual, list):
         return len(expected) == len(actual) and all(map(same, expected, actual))
     if isinstance(expected, dict) and isinstance(actual, dict):
@@ -32,7 +33,7 @@ def same(expected: object, actual: object) -> bool:
     if isinstance(expected, date):
         return expected == _moment(actual, like=expected)
     if isinstance(expected, int | float | Decimal):
-        return _close(expected, actual)
+        return _close(expected, actual, slack)
     return expected == actual
 
 
@@ -62,10 +63,10 @@ def _moment(actual: object, like: date) -> date | None:
         return None
 
 
-def _same_as_written(expected: str, actual: object) -> bool:
+def _same_as_written(expected: str, actual: object, slack: float) -> bool:
     """Whether a text says what came: as text, as a number or as an instant."""
     if isinstance(actual, int | float | str) and NUMERAL.fullmatch(expected):
-        return expected == actual or _close(Decimal(expected), actual)
+        return expected == actual or _close(Decimal(expected), actual, slack)
     if not isinstance(actual, str) or expected == actual:
         return expected == actual
     try:
@@ -74,7 +75,7 @@ def _same_as_written(expected: str, actual: object) -> bool:
         return False
 
 
-def _close(expected: float | Decimal, actual: object) -> bool:
+def _close(expected: float | Decimal, actual: object, slack: float) -> bool:
     try:
         value = Decimal(actual) if isinstance(actual, str) else actual
     except InvalidOperation:
@@ -83,7 +84,8 @@ def _close(expected: float | Decimal, actual: object) -> bool:
         return False
     if isinstance(expected, float) or isinstance(value, float):
         x, y = float(expected), float(value)
-        return math.isclose(x, y, rel_tol=TOLERANCE) or (math.isnan(x) and math.isnan(y))
+        near = math.isclose(x, y, rel_tol=TOLERANCE, abs_tol=slack)
+        return near or (math.isnan(x) and math.isnan(y))
     return expected == value
 
 

@@ -125,7 +125,7 @@ class Trial:
         expected = {part: list(rows) for part, rows in given.items() if rows is not None}
         scenario = self._load({**self._told, "expect": expected})
         assert scenario.expect is not None
-        found = differences(scenario.expect, self._batch)
+        found = differences(scenario.expect, self._batch, scenario.slack)
         if found:
             raise AssertionError(self._drawn("not as expected", found, self._batch))
         return self
@@ -144,7 +144,7 @@ class Trial:
         __tracebackhide__ = True
         ways = cuts(len(self._scenario.arrivals), seed, others)
         for way, result in zip(ways, simulate(self._warehouse, self._scenario, *ways), strict=True):
-            found = disagreement(self._batch, result)
+            found = disagreement(self._batch, result, self._scenario.slack)
             if found:
                 runs = ", ".join(map(str, way))
                 title = f"not the same in runs of {runs} arrivals (seed {seed})"

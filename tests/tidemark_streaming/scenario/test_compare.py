@@ -181,9 +181,10 @@ def test_a_batch_and_a_stream_that_do_not() -> None:
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
 def test_every_scenario_comes_out_as_it_expects(path: Path) -> None:
-    expected = load(path).expect
-    assert expected is not None
-    assert differences(expected, simulate(yaml.safe_load(path.read_text()))) == []
+    scenario = load(path)
+    assert scenario.expect is not None
+    found = simulate(yaml.safe_load(path.read_text()))
+    assert differences(scenario.expect, found, scenario.slack) == []
 
 
 def test_the_explanation_shows_rows_columns_and_values() -> None:

@@ -40,11 +40,11 @@ def ways(scenario: Scenario) -> tuple[int | None, ...]:
 def test_a_scenario_comes_out_as_its_rule_says(
     outcome_of: Callable[[str], list[Result]], path: Path
 ) -> None:
-    expected, want = load(path).expect, oracle(yaml.safe_load(path.read_text()))
-    assert expected is not None
+    scenario, want = load(path), oracle(yaml.safe_load(path.read_text()))
+    assert scenario.expect is not None
     for result in outcome_of(path.stem):
-        assert differences(expected, result) == []
-        assert disagreement(want, result) == []
+        assert differences(scenario.expect, result, scenario.slack) == []
+        assert disagreement(want, result, scenario.slack) == []
 
 
 def test_nothing_is_left_of_a_simulation(warehouse: Warehouse) -> None:
