@@ -18,6 +18,8 @@ from tidemark.engine.ports import free_port
 from tidemark.engine.server import managed_of
 
 
+# Starts an engine of its own.
+@pytest.mark.slow
 def test_an_engine_has_what_its_user_gives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
