@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from durations import Durations
 from interruption import HOMES, Interruption
@@ -21,6 +22,7 @@ from tidemark_streaming.testing.small_engine import INTERPRETING, kept_or_new
 from topics import Topics
 
 TESTS = Path(__file__).parent
+SESSION = pytest.StashKey[SparkSession]()
 COMMITTER = "TIDEMARK_TEST_COMMITTER"
 """A variable: who commits to the tables of `warehouse` and `shared`, `direct` or `engine`; by
 default who is right for the place."""
@@ -52,6 +54,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.fixturenames
         ):
             item.add_marker("engine")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Make the session of `spark` the default one again: a test that opens and stops another one
+    leaves none, and the order of the files changes."""
+    session = item.config.stash.get(SESSION, None)
+    if isinstance(session, ConnectSession):
+        ConnectSession._set_default_and_active_session(session)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -87,10 +98,11 @@ def tidemark_engine(engine: Settings) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def spark(engine: Settings) -> Iterator[SparkSession]:
+def spark(engine: Settings, pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """A session on the tests' engine."""
-    session = spark_engine.session(engine)
+    session = pytestconfig.stash[SESSION] = spark_engine.session(engine)
     yield session
+    del pytestconfig.stash[SESSION]
     session.stop()
 
 
