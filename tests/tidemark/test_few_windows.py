@@ -93,8 +93,10 @@ def maybe(chance: random.Random, value: Any) -> Any:  # noqa: ANN401
 
 def added(value: Any, *, over: bool = False) -> dict[str, Any]:  # noqa: ANN401
     """The totals of one value, or of none."""
-    ends = {"plus": None, "minus": None}
-    if value is not None:
+    ends: dict[str, Any] = {"plus": None, "minus": None}
+    if isinstance(value, float):
+        ends["plus"] = abs(value)
+    elif value is not None:
         ends["plus" if value >= 0 else "minus"] = value
     return {"sum": value, "count": int(value is not None), "over": over, **ends}
 
@@ -219,6 +221,32 @@ def test_what_only_the_engine_can_say_is_left_to_it() -> None:
     assert few_windows.named(rows, by_time.keys) is None
     by_double = replace(WIDE, keys=("place_double",), aggregates={"n": agg.count()})
     assert few_windows.changes(planted("whole", added(1)), by_double, INCREMENT) is None
+
+
+INF, NAN = float("inf"), float("nan")
+NASTY: Mapping[str, tuple[Any, ...]] = {
+    "double": tuple(map(added, (INF, -INF, NAN, -0.0, 1e308, 1e308, 5e-324, None))),
+    "average": tuple(map(added, (INF, -0.0, 1e308, -1e308, 5e-324, None))),
+    "whole": tuple(map(added, (0, -1, 1 << 53, (1 << 53) + 1, -(1 << 60), None))),
+    "total": tuple(map(added, (Decimal("0.00"), Decimal("1e17"), Decimal("-0.01"), None))),
+    "least": (INF, -INF, 1e308, 5e-324, 0.0, None),
+    "longest": ("", "a", "A", "ü", "\U0001f600", "\uffff", "a\0", None),
+    "newest": (BEGINNING, T0, T0 + 1, INFINITY, None),
+    "dearest": (Decimal("0.00"), Decimal("-99999999.99"), Decimal("99999999.99"), None),
+}
+
+
+@pytest.mark.parametrize("column", NASTY)
+def test_nasty_values_are_those_of_the_engine(shared: Warehouse, column: str) -> None:
+    transform = replace(WIDE, aggregates={column: WIDE.aggregates[column]})
+    partials = planted(column, *NASTY[column], *NASTY[column][::-1])
+    found = few_windows.changes(partials, transform, INCREMENT)
+    assert found is not None
+    now, then = as_of(INCREMENT.after), as_of(INCREMENT.before)
+    log = Log(shared, transform.source)
+    rows = aligned.changes(give(shared.spark, partials), transform, log, now, then)
+    told = [*transform.by_window, column]
+    assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
 
 
 def test_a_window_of_all_time_is_final_when_the_stream_ends() -> None:
