@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make no archive in the background, where it would take the time of tests. Register what
     ends the session and what orders its files."""
     os.environ["TIDEMARK_ENGINE_ARCHIVE"] = "false"
+    os.environ.setdefault("TIDEMARK_DURABLE", "false")
     if not hasattr(config, "workerinput"):
         os.environ[HOMES] = tempfile.mkdtemp(prefix="tidemark-tests-")
         config.pluginmanager.register(Interruption(Path(os.environ[HOMES])))

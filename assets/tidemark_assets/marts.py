@@ -77,6 +77,7 @@ def _build(
     context: AssetExecutionContext, project: Marts, tidemark: TidemarkResource
 ) -> Iterator[Any]:
     selected = {key.path[-1] for key in context.selected_asset_keys}
+    tidemark.warehouse.restore()
     missing = project.missing(tidemark.warehouse.exists)
     passed_over = sorted(selected & missing.keys())
     if not selected - missing.keys():

@@ -11,6 +11,7 @@ from tidemark.base.errors import (
     DefinitionError,
     EngineError,
     NotInstalled,
+    StoreError,
     TidemarkError,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "DefinitionError",
     "EngineError",
     "NotInstalled",
+    "StoreError",
     "TidemarkError",
 ]

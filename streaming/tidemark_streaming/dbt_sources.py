@@ -105,7 +105,7 @@ def written(transforms: Iterable[Definition], text: str = "") -> str:
     there, assets = _read(text), list(transforms)
     calls = functions(assets)
     windows = [
-        (t.table, " ".join(t.description.split()), _columns(t), t.source.name) for t in assets
+        (str(t.table), " ".join(t.description.split()), _columns(t), t.source.name) for t in assets
     ]
     beside = [
         (f"{t.table}_{kind}", about, _typed(columns), None)

@@ -6,7 +6,8 @@ the domains; here they are imported, and their objects found by name.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,8 +18,11 @@ from typing import TypeVar
 from tidemark.base import user_code
 from tidemark.base.errors import DefinitionError, TidemarkError, unknown
 from tidemark.base.settings import FILE, RECORDED, Settings
+from tidemark.define import tables
 from tidemark.define.definition import Definition
+from tidemark.define.rollup import counting
 from tidemark.define.source import Source
+from tidemark.define.tables import REBUILD, TableName
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.lane import Lane
 
@@ -34,6 +38,23 @@ class Domains:
     inlets: Mapping[str, Inlet]
     transforms: Mapping[str, Definition]
     lanes: Mapping[str, Lane] = field(default_factory=dict[str, Lane])
+
+    def all_sources(self) -> Iterable[Source]:
+        """Return the sources, those too that only a feed or an asset names."""
+        used = [*self.inlets.values(), *self.transforms.values()]
+        return {**self.sources, **{each.source.name: each.source for each in used}}.values()
+
+    def tables(self) -> Iterator[TableName]:
+        """Return all tables that sources, assets and rebuilds write, by their names."""
+        inlets, definitions = self.inlets.values(), self.transforms.values()
+        for source in self.all_sources():
+            yield from source.tables
+        for inlet in inlets:
+            yield from map(inlet.source.lookup_table, inlet.references)
+        for definition in definitions:
+            yield from definition.tables
+            if definition.follows is None:
+                yield from counting(definition).side(REBUILD).tables
 
 
 def source(settings: Settings, name: str) -> Source:
@@ -60,15 +81,36 @@ def load(domains: Iterable[str]) -> Domains:
     """Import the domains and collect what they define.
 
     Raises:
-        DefinitionError: a domain that can't be imported, or two objects of one name.
+        DefinitionError: a domain that can't be imported, or two objects or tables of one name.
     """
     found = [m for name in domains for m in _modules(name)]
-    return Domains(
+    return _defined(found)
+
+
+def check_names(domains: Iterable[str]) -> None:
+    """Refuse two tables of one name in different domains, each of which loads by itself.
+
+    A domain that can't be imported is left out: its own code location reports that.
+
+    Raises:
+        DefinitionError: two objects or tables of one name.
+    """
+    found = list[ModuleType]()
+    for name in domains:
+        with suppress(Exception):
+            found += _modules(name)
+    _defined(found)
+
+
+def _defined(found: Sequence[ModuleType]) -> Domains:
+    known = Domains(
         sources=_collect(found, Source, lambda s: s.name),
         inlets=_collect(found, Inlet, lambda i: i.source.name),
         transforms=_collect(found, Definition, lambda t: t.name),
         lanes=_collect(found, Lane, lambda one: one.name),
     )
+    tables.check_names(known.tables())
+    return known
 
 
 def locations(domains: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
+from tidemark.define.tables import Role
 from tidemark.engine.process import Tell, silent
 from tidemark.run import erase as run
 from tidemark.run.erase import Erased
@@ -213,8 +214,8 @@ def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
 
 def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
     """States whose asset no domain defines."""
-    own = {d.state_table for d in known.transforms.values()}
-    odd = [t for t in own_tables(warehouse) if t.endswith("_state") and t not in own]
+    own = {d.state_table.owner for d in known.transforms.values()}
+    odd = [t for t in own_tables(warehouse) if t.role is Role.STATE and t.owner not in own]
     if not odd:
         return []
     return [f"No domain defines the assets of {', '.join(odd)}: look yourself what is in them."]

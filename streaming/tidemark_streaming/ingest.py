@@ -25,6 +25,7 @@ from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
 from tidemark.engine.process import Tell, silent
 from tidemark.run.traced import arrived
+from tidemark.store import integrity
 from tidemark.store.arrival import NOTHING, Arrival, Recent
 from tidemark.store.log import Log
 from tidemark.store.reference import current
@@ -183,13 +184,14 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
     """Make the tables that an inlet brings along, those that were not filled yet."""
     for name, load in inlet.references.items():
+        table = inlet.source.lookup_table(name)
         # A table that is there may be empty: whoever made it may have been killed before it was
         # filled, so what counts is the transaction that filled it.
-        if warehouse.transaction(name, FURNISHED) < 0:
+        if warehouse.transaction(table, FURNISHED) < 0:
             rows = load(warehouse.spark)
-            if not warehouse.create(name, rows, f"What {inlet.source.name} are joined with."):
-                warehouse.enter(name)
-            warehouse.append(rows, name, FURNISHED, 0)
+            if not warehouse.create(table, rows, f"What {inlet.source.name} are joined with."):
+                warehouse.enter(table)
+            warehouse.append(rows, table, FURNISHED, 0)
 
 
 def ingest_each(
@@ -224,6 +226,7 @@ def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
 
 def _written(warehouse: Warehouse, source: Source) -> Log:
     """The source's log, without what another writer left beyond the timeline."""
+    integrity.demand(warehouse, source)
     log = Log(warehouse, source)
     log.create()
     log.recover()

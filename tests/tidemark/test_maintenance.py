@@ -17,7 +17,9 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
+from support import READINGS
 from tidemark.base.errors import ConflictError, DataError
+from tidemark.define.tables import TableName
 from tidemark.store.committers import Merge, Spared, direct, folding
 from tidemark.store.committers.staged import File
 from tidemark.store.conditions import Within
@@ -54,8 +56,13 @@ def bare(tmp_path: Path, template: Path) -> Warehouse:
     return opened(str(tmp_path / "warehouse"))
 
 
+def lookup(name: str) -> TableName:
+    """The name of a table that belongs to some source."""
+    return READINGS.lookup_table(name)
+
+
 def made(warehouse: Warehouse, table: str, commits: int) -> None:
-    warehouse.create(table, numbered(), feed=True)
+    warehouse.create(lookup(table), numbered(), feed=True)
     for n in range(commits):
         warehouse.append(numbered(n), table, "writer", n)
 
@@ -225,7 +232,7 @@ def test_what_was_removed_stays_for_the_retention(bare: Warehouse) -> None:
 
 
 def test_versions_that_arrivals_recorded_can_be_read_for_ever(bare: Warehouse) -> None:
-    bare.create("readings_timeline", TIMELINE.empty_table())
+    bare.create(READINGS.timeline_table, TIMELINE.empty_table())
     told = [["{}", '{"t": 9, "elsewhere": 4}', '{"t": 20}'][n] for n in range(3)]
     bare.append(pa.table([[0, 1, 2], told], schema=TIMELINE), "readings_timeline")
     age(Path(bare.path("t")), 60)
@@ -310,7 +317,7 @@ def test_scratch_folders_go_after_a_day(bare: Warehouse) -> None:
 
 def test_a_log_forgets_what_is_long_past_unless_somebody_reads_it(bare: Warehouse) -> None:
     made(bare, "read", 30)
-    bare.create("readings_timeline", TIMELINE.empty_table())
+    bare.create(READINGS.timeline_table, TIMELINE.empty_table())
     bare.append(pa.table([[0], ['{"read": 3}']], schema=TIMELINE), "readings_timeline")
     for table in ("t", "read"):
         age(Path(bare.path(table), "_delta_log"), 8)
@@ -369,7 +376,7 @@ def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) 
 def test_the_engine_maintains_where_it_commits(spark: SparkSession, warehouse: Warehouse) -> None:
     place = (warehouse.location, warehouse.database)
     store = Warehouse(spark, *place, registered=False, committer="engine")
-    store.create("t", numbered())
+    store.create(lookup("t"), numbered())
     for n in range(3):
         store.append(numbered(n), "t", "writer", n)
     assert store.committer.tables() == ["t"]

@@ -1,12 +1,16 @@
 """Tables in an object store, against a server of the S3 protocol: commits are taken once, none is
 lost among many, and what needs no engine reads them there."""
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic, sleep
+from typing import cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -14,9 +18,10 @@ import pytest
 import requests
 from pyspark.sql import SparkSession
 
+from tidemark.base.errors import StoreError
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.store.committers import Direct, Merge, atomic
+from tidemark.store.committers import Direct, Merge, atomic, conditional
 from tidemark_streaming.glance import Glance
 
 # Starts a server of the S3 protocol, and many writers.
@@ -104,3 +109,94 @@ def test_what_needs_no_engine_reads_tables_there(spark: SparkSession, place: str
     assert found is not None
     assert found["n"].to_pylist() == [1, 2]
     assert Glance(settings).read("none", ["n"]) is None
+
+
+class Careless(BaseHTTPRequestHandler):
+    """Passes requests on to a store without the condition that a key must not exist."""
+
+    store = ""
+
+    def pass_on(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        headers = {k: v for k, v in self.headers.items() if k.lower() != "if-none-match"}
+        answer = requests.request(
+            self.command,
+            f"{self.store}{self.path}",
+            headers=headers,
+            data=self.rfile.read(length),
+            timeout=60,
+        )
+        self.send_response(answer.status_code)
+        for name, value in answer.headers.items():
+            if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(answer.content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.content)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (its own signature)
+        """Stay silent."""
+
+
+for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
+    setattr(Careless, f"do_{method}", Careless.pass_on)
+
+
+@pytest.fixture
+def careless(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a database in a store that ignores conditions."""
+    Careless.store = os.environ["AWS_ENDPOINT_URL"]
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Careless)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    yield f"{bucket}/{uuid4().hex}/tidemark"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def made_in(place: str) -> Direct:
+    direct = Direct(cast("SparkSession", None), place)
+    direct.create("numbers", ROWS.schema, "Numbers", {})
+    return direct
+
+
+def test_a_store_that_overwrites_a_key_is_refused(
+    careless: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditional, "ROUNDS", 3)
+    with pytest.raises(StoreError, match=r"ignores the condition of a write \(If-None-Match\)"):
+        made_in(careless)
+    assert Direct(cast("SparkSession", None), careless).tables() == []
+
+
+def test_a_store_that_refuses_an_existing_key_is_tried_once(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = made_in(place)
+    tried = list[str]()
+    monkeypatch.setattr(conditional, "prove", tried.append)
+    direct.create("more", ROWS.schema, "More numbers", {})
+    assert (tried, direct.tables()) == ([], ["more", "numbers"])
+
+
+def test_a_client_that_does_without_conditions_is_refused(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    with pytest.raises(StoreError, match="AWS_CONDITIONAL_PUT is 'disabled'"):
+        made_in(place)
+
+
+def test_a_store_that_fails_is_one_message_with_an_exit_code_of_its_own(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_WAREHOUSE", f"{bucket}-elsewhere/{uuid4().hex}")
+    # A process of its own, as of users.
+    command = [Path(sys.executable).with_name("tidemark"), "fsck"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (told.returncode, told.stdout) == (3, "")
+    assert "error: The object store has no such bucket: " in told.stderr
+    assert "Traceback" not in told.stderr

@@ -8,6 +8,7 @@ import dagster as dg
 import pyarrow as pa
 
 from shown import shown
+from support import READINGS
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.maintenance import NAME, maintenance
@@ -26,7 +27,7 @@ def test_a_night_folds_files_and_shows_what_it_did(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "tables")
-    home.warehouse.create("some", ROWS)
+    home.warehouse.create(READINGS.lookup_table("some"), ROWS)
     for _ in range(3):
         home.warehouse.append(ROWS, "some")
     found = dg.Definitions.merge(maintenance(), dg.Definitions(resources={"tidemark": home}))

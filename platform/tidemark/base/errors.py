@@ -46,6 +46,12 @@ class EngineError(TidemarkError):
     """The Spark engine can't be started, reached or used."""
 
 
+class StoreError(TidemarkError):
+    """An object store can't be reached, refuses a request, or lacks what commits need."""
+
+    exit_code = 3
+
+
 class NotInstalled(TidemarkError):  # noqa: N818 (it names what is the matter)
     """A package is missing that not every installation has."""
 

@@ -218,6 +218,12 @@ class Settings(BaseSettings):
         default_factory=lambda data: str(data["home"] / "warehouse"),
         pattern=r"^(/|[a-z][a-z0-9+.-]*:/)",
     )
+    durable: bool = _setting(
+        "Whether each commit on a local disk is synced before the next one begins, so that a power "
+        "cut loses nothing that was committed. Without it, commits are some milliseconds faster.",
+        "true or false",
+        default=True,
+    )
     landing: Folder = _setting(
         "The folder in which files arrive, one folder per source (default: `landing` in the home).",
         "a folder",

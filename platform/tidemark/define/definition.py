@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark.base.errors import DefinitionError
+from tidemark.define import tables
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.expectations.general import adapted
 from tidemark.define.outlet import Outlet
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
+from tidemark.define.tables import Role, TableName
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Window
 
@@ -32,7 +34,12 @@ COMPLETE = "_complete"
 
 @dataclass(frozen=True, kw_only=True)
 class Definition(ABC):
-    """What an asset is."""
+    """What an asset is.
+
+    Args:
+        side_of: for a rebuild or a replay, the asset whose tables it writes once more under a name
+            of its own; these side tables belong to that asset.
+    """
 
     name: str
     description: str
@@ -45,6 +52,7 @@ class Definition(ABC):
     accumulation: str | None = None
     expectations: tuple[Expectation, ...] = ()
     publishes_to: Outlet | None = None
+    side_of: str | None = None
 
     def __post_init__(self) -> None:
         check_name("asset", self.name)
@@ -75,7 +83,7 @@ class Definition(ABC):
 
     @property
     @abstractmethod
-    def state_table(self) -> str:
+    def state_table(self) -> TableName:
         """The stored partials of which its windows are made."""
 
     @property
@@ -89,12 +97,12 @@ class Definition(ABC):
         return {}
 
     @property
-    def tables(self) -> list[str]:
+    def tables(self) -> list[TableName]:
         """The tables that it alone writes, in the order in which they are dropped."""
         return [self.table, self.panes_table, self.quarantine_table]
 
     @property
-    def late_tables(self) -> list[str]:
+    def late_tables(self) -> list[TableName]:
         """Those of them that tell what came too late."""
         return []
 
@@ -132,16 +140,20 @@ class Definition(ABC):
         return ["window_start", "window_end", *self.keys]
 
     @property
-    def table(self) -> str:
+    def table(self) -> TableName:
         """The published table: one row for each window and keys."""
-        return self.name
+        return self._table("", Role.PUBLISHED)
 
     @property
-    def panes_table(self) -> str:
+    def panes_table(self) -> TableName:
         """Every firing of every window; there where `accumulation` is set."""
-        return f"{self.name}_panes"
+        return self._table("_panes", Role.PANES)
 
     @property
-    def quarantine_table(self) -> str:
+    def quarantine_table(self) -> TableName:
         """Rows that failed an expectation; there where the transform has some."""
-        return f"{self.name}_quarantine"
+        return self._table("_quarantine", Role.QUARANTINE)
+
+    def _table(self, suffix: str, role: Role) -> TableName:
+        side = self.name if self.side_of else ""
+        return TableName(self.name + suffix, tables.asset(self.side_of or self.name), role, side)

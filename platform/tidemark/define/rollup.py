@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import Definition
+from tidemark.define.tables import TableName
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Calendar, Tumbling
 
@@ -26,7 +27,7 @@ class RollUp(Definition):
     base: WindowedTransform
 
     @property
-    def state_table(self) -> str:
+    def state_table(self) -> TableName:
         """The stored panes of its base."""
         return self.base.state_table
 

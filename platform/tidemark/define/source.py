@@ -11,9 +11,11 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import EARLIEST, LATEST, duration
+from tidemark.define import tables
 from tidemark.define.column_type import UnknownTypeError, simple_type
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.protection import Protection
+from tidemark.define.tables import Role, TableName
 from tidemark.define.watermarks import Watermark
 
 ARRIVAL_COLUMNS = {
@@ -225,16 +227,28 @@ class Source:
         return (micros >= EARLIEST) & (micros < LATEST)
 
     @property
-    def log_table(self) -> str:
-        return f"{self.name}_log"
+    def log_table(self) -> TableName:
+        return self._table("log", Role.EVENT_LOG)
 
     @property
-    def timeline_table(self) -> str:
-        return f"{self.name}_timeline"
+    def timeline_table(self) -> TableName:
+        return self._table("timeline", Role.TIMELINE)
 
     @property
-    def dead_letters_table(self) -> str:
-        return f"{self.name}_dead_letters"
+    def dead_letters_table(self) -> TableName:
+        return self._table("dead_letters", Role.DEAD_LETTERS)
+
+    @property
+    def tables(self) -> list[TableName]:
+        """The tables that the source's ingest writes."""
+        return [self.log_table, self.timeline_table, self.dead_letters_table]
+
+    def lookup_table(self, name: str) -> TableName:
+        """The name of a lookup table that the source's feed fills."""
+        return TableName(name, tables.source(self.name), Role.REFERENCE)
+
+    def _table(self, suffix: str, role: Role) -> TableName:
+        return TableName(f"{self.name}_{suffix}", tables.source(self.name), role)
 
 
 def reference_name(reference: str) -> str:

@@ -7,8 +7,9 @@ batch and the streaming runner, the orchestrator and the command line alike.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Self
 
 from pyspark.sql import DataFrame
 
@@ -21,6 +22,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.outlet import Outlet
 from tidemark.define.source import ARRIVAL_COLUMNS, Source, reference_name
+from tidemark.define.tables import Role, TableName
 from tidemark.define.trigger import Trigger
 from tidemark.define.uniqueness import MARK, Unique
 from tidemark.define.windows import Window
@@ -68,31 +70,38 @@ class WindowedTransform(Definition):
         return parameters(f"Asset '{self.name}'", self.function)[1:]
 
     @property
-    def state_table(self) -> str:
+    def state_table(self) -> TableName:
         """The stored panes: partials, by window, keys and slot."""
-        return f"{self.name}_state"
+        return self._table("_state", Role.STATE)
 
     @property
     def remarks(self) -> Mapping[str, str]:
         return {"unique": str(self.unique)} if self.unique else {}
 
     @property
-    def tables(self) -> list[str]:
+    def tables(self) -> list[TableName]:
         return [self.state_table, *super().tables, *self.late_tables]
 
     @property
-    def late_tables(self) -> list[str]:
+    def late_tables(self) -> list[TableName]:
         return [self.late_table, self.late_loss_table]
 
     @property
-    def late_table(self) -> str:
+    def late_table(self) -> TableName:
         """Events that came too late, or without an event time."""
-        return f"{self.name}_late"
+        return self._table("_late", Role.LATE)
 
     @property
-    def late_loss_table(self) -> str:
+    def late_loss_table(self) -> TableName:
         """Windows that lack too-late events: the answer as streamed beside the complete one."""
-        return f"{self.name}_late_loss"
+        return self._table("_late_loss", Role.LATE_LOSS)
+
+    def side(self, name: str) -> Self:
+        """Return the same definition with side tables of its own, `<asset>__<name>`; they belong
+        to this asset."""
+        return replace(
+            self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, publishes_to=None
+        )
 
     def prepare(
         self, rows: DataFrame, references: Mapping[str, DataFrame] | None = None

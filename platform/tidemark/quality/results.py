@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import iso
+from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
 from tidemark.store.committers import Merge
@@ -19,7 +20,7 @@ from tidemark.store.ranges import EVERYTHING, Ranges
 from tidemark.store.rows import INSTANT, micros
 from tidemark.store.warehouse import Warehouse
 
-TABLE = "checks"
+TABLE = tables.CHECKS
 MOST = 1000
 """How many failures a result lists; it counts all of them."""
 _OBSERVED = 5
@@ -30,7 +31,7 @@ SILENT = "not told any more, as events of that time were erased"
 _FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
 _SCHEMA = pa.schema(
     {
-        **dict.fromkeys(("asset", "life", "expectation", "level"), pa.string()),
+        **dict.fromkeys(("asset", "side_of", "life", "expectation", "level"), pa.string()),
         "success": pa.bool_(),
         **dict.fromkeys(("window_from", "window_to"), INSTANT),
         **dict.fromkeys(("rows_judged", "rows_failed"), pa.int64()),
@@ -102,6 +103,7 @@ class CheckResult:
     """One result of one expectation: a row of the table `checks`.
 
     Args:
+        side_of: for a rebuild or a replay, the asset that its tables belong to.
         life: the asset's identity, as in the ledger.
         window_from, window_to: the first window start and the last window end that were judged.
         rows_judged, rows_failed: how many rows it judged, and how many of them fail.
@@ -113,6 +115,7 @@ class CheckResult:
     """
 
     asset: str
+    side_of: str | None
     life: str
     expectation: str
     level: str
@@ -139,6 +142,7 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
     rows = [
         {
             "asset": asset.transform.name,
+            "side_of": asset.transform.side_of,
             "life": asset.life,
             "expectation": r.expectation.name,
             "level": r.expectation.level,
@@ -191,7 +195,8 @@ def silence(asset: Asset, ranges: Ranges, through: int) -> int:
     if not warehouse.exists(TABLE):
         return 0
     rows, name = warehouse.take(TABLE), asset.transform.name
-    named = [each == name or each.startswith(f"{name}__") for each in rows["asset"].to_pylist()]
+    owners = zip(rows["asset"].to_pylist(), rows["side_of"].to_pylist(), strict=True)
+    named = [name in each for each in owners]
     rows = rows.filter(pa.array(named, pa.bool_()))
     spans = zip(micros(rows["window_from"]), micros(rows["window_to"]), strict=True)
     over = [any(a < end and start < b for start, end in ranges or EVERYTHING) for a, b in spans]

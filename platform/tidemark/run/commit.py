@@ -4,7 +4,8 @@ point leaves harmless.
 | a run that is killed before | leaves |
 | --- | --- |
 | `state` | nothing |
-| `late` … `results` | a commit that the next run publishes: each table takes it once |
+| `quarantine` … `published` | a commit that the next run publishes: each table takes it once, and |
+| | the rows go where the first attempt had decided (`quality.decided`) |
 | `ledger` | the same, with nothing to write but this row |
 
 Each step is a fail point (`base.failpoint`).
@@ -25,7 +26,7 @@ from tidemark.store.marker import Marker
 from tidemark.store.ranges import within
 from tidemark.store.rows import Rows, arrow_schema, delta_schema, is_empty, staying
 
-STEPS = ("state", "late", "quarantine", "panes", "published", "results", "ledger")
+STEPS = ("state", "quarantine", "results", "late", "panes", "published", "ledger")
 
 
 def store(asset: Asset, plan: Plan, partials: Rows) -> None:
@@ -51,20 +52,21 @@ def publish(
     """Write what a commit of the state gives to the tables that users read."""
     transform, marker = asset.transform, plan.marker
     panes = [o for o in computed.others if o.table == transform.panes_table]
+    # First what was decided of the rows: from here on a retry goes by it.
+    reach("quarantine")
+    if passed.held is not None:
+        quarantine.commit(asset, marker, passed.held)
+    reach("results")
+    results.append(asset, marker, passed.found)
     reach("late")
     for output in computed.others:
         if output not in panes:
             _put(asset, marker, output)
-    reach("quarantine")
-    if passed.held is not None:
-        quarantine.commit(asset, marker, passed.held)
     reach("panes")
     for output in panes:
         _put(asset, marker, output)
     reach("published")
     done = _publish(asset, plan, passed.rows, computed.reach)
-    reach("results")
-    results.append(asset, marker, passed.found)
     reach("ledger")
     windows = 0 if done is None else passed.count
     found = facts.of_commit(
@@ -78,7 +80,7 @@ def publish(
         limited_by=plan.limited_by,
         ended=plan.ended,
     )
-    return ledger.append(asset.warehouse, found)
+    return ledger.append(asset.warehouse, found, [*transform.tables, results.TABLE])
 
 
 def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:

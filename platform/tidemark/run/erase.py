@@ -24,8 +24,10 @@ from tidemark.base.failpoint import reach
 from tidemark.base.instants import iso
 from tidemark.compute import touched
 from tidemark.compute.held import Scratch, scratch
+from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
+from tidemark.define.tables import Role, TableName
 from tidemark.engine.process import Tell, silent
 from tidemark.quality import results
 from tidemark.run import runner
@@ -39,9 +41,6 @@ from tidemark.store.maintenance import own_tables
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.state import State
 from tidemark.store.warehouse import SCRATCH, Warehouse
-
-OWN = ("_state", "", "_panes", "_quarantine", "_late", "_late_loss")
-"""The tables of an asset that counts events, after its name; the state first, as it is dropped."""
 
 MOST = 1000
 """Windows of an outlet that are listed; all are counted."""
@@ -358,8 +357,11 @@ def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) 
         DataError: its tables are there, and no definition to compute them by.
     """
     # Of one that is defined, the state's table is that of a run that has just begun.
-    ends = OWN[1:] if defined else OWN
-    left = [name + end for end in ends if warehouse.exists(name + end)]
+    left = [
+        table
+        for table in _owned(warehouse, name)
+        if not table.side and not (defined and table.role is Role.STATE)
+    ]
     if left and not defined:
         raise DataError(
             f"An erasure of '{erasure.source}' was killed before the windows of '{name}' were "
@@ -416,7 +418,13 @@ def _removed(
     return [t for name in own for t in _beside(warehouse, name)] if erasure.events else []
 
 
-def _beside(warehouse: Warehouse, asset: str) -> list[str]:
+def _beside(warehouse: Warehouse, asset: str) -> list[TableName]:
     """The tables that a rebuild or a replay has made beside an asset's, the states first."""
-    found = [t for t in own_tables(warehouse) if t.startswith(f"{asset}__")]
-    return sorted(found, key=lambda table: (not table.endswith("_state"), table))
+    return [table for table in _owned(warehouse, asset) if table.side]
+
+
+def _owned(warehouse: Warehouse, asset: str) -> list[TableName]:
+    """Return the tables that belong to an asset, in the order in which they are dropped: the
+    states first."""
+    found = [t for t in own_tables(warehouse) if t.owner == tables_of.asset(asset)]
+    return sorted(found, key=lambda table: (table.role is not Role.STATE, table))

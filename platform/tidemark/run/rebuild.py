@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
@@ -20,6 +20,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
 from tidemark.define.rollup import counting
+from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner, swap, takeover
 from tidemark.store import erasures
@@ -60,9 +61,7 @@ class Rebuilt:
     quarantined: int
 
 
-def beside(
-    transform: Definition, name: str = "rebuild", verb: str = "rebuild"
-) -> WindowedTransform:
+def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") -> WindowedTransform:
     """The asset under whose name tables are made beside its own: the same definition.
 
     Args:
@@ -77,8 +76,7 @@ def beside(
             f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
             f"{verb} that, then run '{transform.name}', which follows it."
         )
-    own = counting(transform)
-    return replace(own, name=f"{transform.name}__{name}", publishes_to=None)
+    return counting(transform).side(name)
 
 
 def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:

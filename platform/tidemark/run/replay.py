@@ -12,6 +12,7 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.define.source import NAME
+from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import rebuild, runner
 from tidemark.store.asset import Asset
@@ -102,7 +103,7 @@ def replay_beside(warehouse: Warehouse, transform: Definition, since: int, name:
 
 def beside(transform: Definition, name: str) -> WindowedTransform:
     """The asset under whose name the tables of a replay are made: the same definition."""
-    if not NAME.fullmatch(name) or name == "rebuild":
+    if not NAME.fullmatch(name) or name == REBUILD:
         raise DefinitionError(
             f"A replay can't go into '{name}': use lower-case letters, digits and underscores, a "
             "letter first, and not 'rebuild', which is that of `tidemark rebuild`."

@@ -23,6 +23,7 @@ from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine, results
+from tidemark.quality.decided import as_decided
 from tidemark.quality.evidence import Batch
 from tidemark.quality.gate import gate
 from tidemark.run import commit, compute, plan, rebase, sessions, swap, takeover
@@ -30,7 +31,7 @@ from tidemark.run.admission import Admission
 from tidemark.run.correct import Correction, told
 from tidemark.run.plan import Plan
 from tidemark.run.traced import trace
-from tidemark.store import erasures, kinds, ledger
+from tidemark.store import erasures, integrity, kinds, ledger
 from tidemark.store.arrival import NOTHING, Recent
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -223,6 +224,7 @@ def _run(
         anew: whether all that is stored is replaced.
         standing: whether the asset was run by this very definition before.
     """
+    integrity.demand(warehouse, transform.source, transform)
     for n in range(ATTEMPTS):
         try:
             with warehouse.catalog.aside():
@@ -288,6 +290,8 @@ def _stored(asset: Asset, todo: Plan) -> Plan:
 
 
 def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
+    if todo.taken_up or asset.rolls_up:
+        asset = as_decided(asset, todo.marker)
     warehouse, transform, marker = asset.warehouse, asset.transform, todo.marker
     few, planning = compute.merging(asset, todo)
     small = few and todo.few

@@ -78,7 +78,7 @@ def finish(asset: Asset, marker: Marker) -> RunFacts:
     counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
     held = count(warehouse, quarantine)
     found = facts.of_commit(asset, marker, counts, windows=windows, quarantined=held)
-    told = ledger.append(warehouse, found)
+    told = ledger.append(warehouse, found, asset.transform.tables)
     # What was made beside has no use any more; the state first, as whatever is dropped.
     for table, (source, _) in taken.items():
         if source != table:

@@ -1,7 +1,7 @@
 """The engine's catalog, where SQL and dbt find the tables by their names. Tidemark itself finds
 them by their location, and has no need of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
@@ -67,6 +67,18 @@ class Catalog:
         """
         for entry in self._pending or ():
             entry.result()
+
+    def restore(self, tables: Iterable[str]) -> None:
+        """Enter those of some existing tables that the catalog lacks. One that is in memory forgets
+        them when its server ends."""
+        self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
+        known = {
+            row["tableName"]
+            for row in self._spark.sql(f"SHOW TABLES IN `{self._database}`").collect()
+        }
+        for table in tables:
+            if table not in known:
+                self._enter(table)
 
     def leave(self, table: str) -> None:
         """Take a table out, if it is in."""

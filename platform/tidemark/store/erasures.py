@@ -19,13 +19,14 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from tidemark.define import tables
 from tidemark.define.source import Source
 from tidemark.store.conditions import Is
 from tidemark.store.ranges import Ranges, joined
 from tidemark.store.rows import INSTANT, plain
 from tidemark.store.warehouse import Warehouse
 
-TABLE = "erasures"
+TABLE = tables.ERASURES
 
 BEGUN, ENDED, VOID = "begun", "ended", "void"
 """Of an erasure; `void` where it was killed before anything was deleted."""

@@ -6,6 +6,7 @@ writer still has under way, or writes later, is void from then on.
 """
 
 from tidemark.base.errors import ConflictError
+from tidemark.store.committers import Vouches
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 
@@ -42,19 +43,22 @@ class Fence:
             return
         raise ConflictError(f"Can't write table '{self.table}': other writers keep changing it.")
 
-    def append(self, rows: Rows) -> None:
+    def append(self, rows: Rows, vouches: Vouches | None = None) -> None:
         """Commit `rows`.
+
+        Args:
+            vouches: what the commit says of other tables (`store.integrity`).
 
         Raises:
             ConflictError: another writer took the fence; nothing was written.
         """
-        self._commit(rows, None)
+        self._commit(rows, None, vouches)
 
-    def _commit(self, rows: Rows, replacing: str | None) -> None:
+    def _commit(self, rows: Rows, replacing: str | None, vouches: Vouches | None = None) -> None:
         self._number += 1
         place = (self.table, self.app, self._number)
         if replacing is None:
-            done = self.warehouse.append(rows, *place)
+            done = self.warehouse.append(rows, *place, vouches=vouches)
         else:
             table, app, number = place
             done = self.warehouse.replace(rows, table, replacing, app, number)

@@ -5,17 +5,19 @@ published; the next run publishes it again first. The row carries the commit's n
 transaction, so the head of the ledger tells how far an asset is published, and no row comes twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
 
 import pyarrow as pa
 
+from tidemark.define import tables
+from tidemark.store import integrity
 from tidemark.store.conditions import Within
 from tidemark.store.rows import INSTANT, plain
 from tidemark.store.warehouse import Warehouse
 
-TABLE = "runs"
+TABLE = tables.LEDGER
 
 ENDED = {
     "count": "counted_at",
@@ -120,8 +122,11 @@ _SCHEMA = pa.schema(
 )
 
 
-def append(warehouse: Warehouse, facts: RunFacts) -> RunFacts:
+def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunFacts:
     """Record a finished run, once.
+
+    Args:
+        tables: the tables that it has written.
 
     Returns:
         The facts as they are on record: those of who recorded the commit first.
@@ -131,7 +136,8 @@ def append(warehouse: Warehouse, facts: RunFacts) -> RunFacts:
     warehouse.catalog.entered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=_SCHEMA)
     app = f"{facts.asset}/{facts.life}"
-    if warehouse.append(rows, TABLE, app, facts.seq) is not None:
+    vouches = integrity.vouches(warehouse, app, tables)
+    if warehouse.append(rows, TABLE, app, facts.seq, vouches=vouches) is not None:
         return facts
     found = warehouse.take(TABLE, Within("seq", ((facts.seq, facts.seq + 1),), instants=False))
     own = [r for r in plain(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]

@@ -24,6 +24,7 @@ from tidemark.base.failpoint import reach
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
+from tidemark.store import integrity
 from tidemark.store.arrival import NOTHING, TIMELINE, Arrival, Recent, arrivals, timeline_rows
 from tidemark.store.arriving import Arriving
 from tidemark.store.conditions import Within
@@ -55,7 +56,7 @@ class Log:
         self._recent = recent
         self._span: tuple[int, int] | None = None
         self._only: DataFrame | None = None
-        app = f"{source.name}_ingest"
+        app = integrity.ingest_app(source)
         self._log_fence = Fence(warehouse, source.log_table, app)
         self._dead_fence = Fence(warehouse, source.dead_letters_table, app)
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
@@ -238,7 +239,9 @@ class Log:
                     self._dead_fence.append(dead)
             reach("timeline")
             # Whoever takes over fences the timeline before the others: this commit vouches for all.
-            self._timeline_fence.append(timeline_rows(arrivals))
+            vouched = (self.source.log_table, self.source.dead_letters_table)
+            vouches = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
+            self._timeline_fence.append(timeline_rows(arrivals), vouches)
         except ConflictError:
             raise ConflictError(
                 f"Another ingest of '{self.source.name}' has taken over: this one ends, nothing "

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 
 from tidemark.base.errors import ConflictError, DataError
+from tidemark.define.tables import TableName
 from tidemark.store import needed
 from tidemark.store.committers import Committer, Spared
 from tidemark.store.committers.leftovers import written
@@ -62,14 +63,16 @@ class Maintained:
     trouble: str = ""
 
 
-def own_tables(warehouse: Warehouse) -> list[str]:
-    """The tables of Tidemark's in the database, by name."""
+def own_tables(warehouse: Warehouse) -> list[TableName]:
+    """Return Tidemark's tables in the database, each with its owner and role, sorted by name."""
     committer = warehouse.committer
 
-    def form(table: str) -> int:
-        return int(committer.properties(table).get("tidemark.format", 0))
+    def own(table: str) -> TableName | None:
+        told = committer.properties(table)
+        return TableName.of(table, told) if told.get("tidemark.format") == str(FORMAT) else None
 
-    return [t for t in committer.tables() if if_there(committer, t, form) == FORMAT]
+    found = (if_there(committer, table, own) for table in committer.tables())
+    return [name for name in found if name is not None]
 
 
 def maintain(

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from tidemark.define.tables import Role, TableName
 from tidemark.store import checkpoints
 from tidemark.store.committers import Committer
 from tidemark.store.state import State
@@ -23,7 +24,7 @@ def if_there(committer: Committer, table: str, look: Callable[[str], T]) -> T | 
         raise
 
 
-def kept(warehouse: Warehouse, tables: Iterable[str], since: int) -> dict[str, int]:
+def kept(warehouse: Warehouse, tables: Iterable[TableName], since: int) -> dict[str, int]:
     """The versions that tables had before switches since an instant, by the tables' names."""
 
     def before(table: str) -> dict[str, int]:
@@ -35,15 +36,15 @@ def kept(warehouse: Warehouse, tables: Iterable[str], since: int) -> dict[str, i
         return {} if swap is None else dict(swap.kept)
 
     found: dict[str, int] = {}
-    for table in (t for t in tables if t.endswith("_state")):
+    for table in (t for t in tables if t.role is Role.STATE):
         found |= if_there(warehouse.committer, table, before) or {}
     return found
 
 
-def recorded(warehouse: Warehouse, tables: Iterable[str]) -> dict[str, set[int]]:
+def recorded(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
     """The versions of tables that arrivals have recorded, by the tables' names."""
     found: dict[str, set[int]] = defaultdict(set)
-    for timeline in (t for t in tables if t.endswith("_timeline")):
+    for timeline in (t for t in tables if t.role is Role.TIMELINE):
         arrivals = if_there(warehouse.committer, timeline, warehouse.take)
         texts = [] if arrivals is None else arrivals["references"].unique().to_pylist()
         for name, version in (pair for text in texts if text for pair in json.loads(text).items()):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
-from tidemark.base.errors import ConflictError, DataError, HistoryGone
+from tidemark.base.errors import ConflictError, DataError, HistoryGone, StoreError
 
 _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
@@ -17,6 +17,19 @@ _CONFLICT = (
 _LOST = ("Failed to commit transaction", "Tried committing existing table version")
 """How delta-rs begins where another commit came first."""
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
+_STORE = re.compile(r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location")
+"""How the clients of object stores, delta-rs's and Arrow's, begin."""
+_REFUSED = {
+    "NoSuchBucket": "has no such bucket",
+    "InvalidAccessKeyId": "does not know the access key",
+    "SignatureDoesNotMatch": "refuses the secret key",
+    "AccessDenied": "denies access",
+    "403 Forbidden": "denies access",
+    "ACCESS_DENIED": "denies access",
+    "error sending request": "does not answer",
+    "NETWORK_CONNECTION": "does not answer",
+    "Connection refused": "does not answer",
+}
 _UNWRITABLE = {
     "Permission denied": "the engine may not write there",
     "AccessDeniedException": "the engine may not write there",
@@ -56,9 +69,11 @@ def translated(what: str) -> Iterator[None]:
         yield
     except (PySparkException, DeltaError, OSError) as error:
         text = str(error)
+        if failed := store_failure(error):
+            raise failed from error
         if refused := unwritable(what, error):
             raise refused from error
-        if _conflicts(error):
+        if conflicts(error):
             raise ConflictError(f"Can't {what}: another run wrote it at the same time.") from error
         if "schema mismatch" in text or "FAILED_TO_MERGE_FIELDS" in text:
             raise changed_columns(what.removeprefix("write table ").strip("'")) from error
@@ -70,7 +85,22 @@ def translated(what: str) -> Iterator[None]:
         raise
 
 
-def _conflicts(error: Exception) -> bool:
+def store_failure(error: Exception) -> StoreError | None:
+    """Return the message for what an object store's client raises; None for another error."""
+    text = str(error)
+    found = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
+    if found is None or conflicts(error):
+        return None
+    reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
+    said = " ".join(text[found.start() :].split())[:200].rstrip(".")
+    return StoreError(
+        f"The object store {reason or 'failed'}: {said}. Check its address (AWS_ENDPOINT_URL), the "
+        "credentials, and that the bucket exists; nothing is lost, so run the command again.",
+        passing=reason is None or "not answer" in reason,
+    )
+
+
+def conflicts(error: Exception) -> bool:
     """Whether another commit came first, by what an error is, and not by what it speaks of."""
     if isinstance(error, PySparkException):
         # Without a condition it begins with its class.

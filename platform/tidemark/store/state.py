@@ -23,13 +23,14 @@ from tidemark.define.definition import Definition
 from tidemark.define.verdict import VERDICTS
 from tidemark.engine.requests import fetch
 from tidemark.engine.varying import varying
+from tidemark.store import integrity
 from tidemark.store.conditions import Within, started
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import Ranges, within
 from tidemark.store.rows import Rows, arrow_schema, delta_schema
 from tidemark.store.warehouse import Warehouse
 
-_APP, _FORGOTTEN = "state", "forgotten"
+_APP, _FORGOTTEN = integrity.STATE, "forgotten"
 
 
 class State:
@@ -38,6 +39,7 @@ class State:
     def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
         self.warehouse = warehouse
         self.table = transform.state_table
+        self._arrivals = integrity.arrivals_app(transform.source)
 
     @classmethod
     def named(cls, warehouse: Warehouse, table: str) -> "State":
@@ -85,10 +87,8 @@ class State:
         Args:
             partials: numbered rows with the columns that it is to have.
         """
+        self.warehouse.create(self.table, partials, f"Stored panes of {self.table}")
         life = self.life()
-        if life is None:
-            self.warehouse.create(self.table, partials, f"Stored panes of {self.table}")
-            life = self.life()
         assert life is not None
         return life
 
@@ -110,12 +110,15 @@ class State:
             where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
         told = _notes(notes, arrow_schema(delta_schema(partials.schema)))
         place = (self.table, _APP, marker.seq)
+        vouches = {self._arrivals: marker.after.through}
         if self.warehouse.transaction(self.table, _APP) != marker.seq - 1:
             done = None
         elif marker.replaces:
-            done = self.warehouse.replace(partials, self.table, where, _APP, marker.seq, also=told)
+            done = self.warehouse.replace(
+                partials, self.table, where, _APP, marker.seq, also=told, vouches=vouches
+            )
         else:
-            done = self.warehouse.append(partials, *place, also=told)
+            done = self.warehouse.append(partials, *place, also=told, vouches=vouches)
         if done is None:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 

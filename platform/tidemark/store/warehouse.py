@@ -16,11 +16,21 @@ from pyarrow.fs import LocalFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidemark.base.errors import DataError
+from tidemark.base.errors import DataError, DefinitionError
+from tidemark.define.tables import TableName, clash
 from tidemark.engine.planning import Planner, Planning
 from tidemark.store import claims
 from tidemark.store.catalog import Catalog
-from tidemark.store.committers import Committer, Direct, Engine, Head, Merge, atomic
+from tidemark.store.committers import (
+    Committer,
+    Direct,
+    Engine,
+    Head,
+    Merge,
+    Vouches,
+    atomic,
+    durable,
+)
 from tidemark.store.committers.staged import file_system
 from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
@@ -102,6 +112,9 @@ class Warehouse:
     ) -> bool:
         """Create a table, unless it is there; whether it was not.
 
+        A table that has an owner and a role (`define.tables`) gets both as properties, and one that
+        exists must have the same.
+
         Args:
             like: its columns, as DDL or as rows that have them.
             feed: whether consumers may read its changes (Delta's change data feed): an append
@@ -111,8 +124,10 @@ class Warehouse:
         Raises:
             DataError: the warehouse can't be written, or another Tidemark wrote the table, or has
                 another committer for it.
+            DefinitionError: the table belongs to another source or asset.
         """
-        if self.head(table) is not None:
+        if (found := self.head(table)) is not None:
+            _check_owner(table, found)
             return False
         if isinstance(like, str):
             like = self.spark.createDataFrame([], like)
@@ -120,7 +135,10 @@ class Warehouse:
         properties = {"tidemark.format": str(FORMAT), "tidemark.committer": self.committer.name}
         properties |= {_FEED: "true"} if feed else {}
         properties |= told or {}
+        properties |= table.properties if isinstance(table, TableName) else {}
         made = self.committer.create(table, columns, comment, properties)
+        if not made and (found := self.head(table)) is not None:
+            _check_owner(table, found)
         if self.registered:
             self.catalog.enter(table)
         return made
@@ -138,6 +156,18 @@ class Warehouse:
         for table in tables if self.registered else ():
             if self.exists(table):
                 self.catalog.enter(table)
+
+    def restore(self) -> None:
+        """Enter all tables of the database, and those of its marts, into the catalog if it lacks
+        them."""
+        for place in (self, self.of_marts()):
+            if place.registered and (there := place.committer.tables()):
+                place.catalog.restore(there)
+
+    def of_marts(self) -> "Warehouse":
+        """Return the database of the marts, which dbt writes."""
+        name = f"{self.database}_marts"
+        return Warehouse(self.spark, self.location, name, self.registered, self._kind)
 
     def head(self, table: str) -> Head | None:
         """Where a table stands; None where there is none.
@@ -269,18 +299,20 @@ class Warehouse:
         version: int = 0,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         """Add rows, once for each (app, version): how many, None where the table had this version
         already. Without an app they are added whenever it is asked.
 
         Args:
             also: a few rows more, with the table's columns.
+            vouches: what the commit says of other tables (`store.integrity`).
 
         Raises:
             ConflictError: another writer used this app and version at the same time.
             DataError: the table can't be written, or has other columns.
         """
-        return self.committer.append(table, rows, app, version, also=also)
+        return self.committer.append(table, rows, app, version, also=also, vouches=vouches)
 
     def replace(
         self,
@@ -291,10 +323,12 @@ class Warehouse:
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         """Put rows in the place of those of which `where` is true; otherwise as `append`. Where it
         is `TRUE` the table has the columns of the rows from then on."""
-        return self.committer.replace(table, rows, where, app, version, also=also)
+        place = (table, rows, where, app, version)
+        return self.committer.replace(*place, also=also, vouches=vouches)
 
     def merge(
         self, rows: Rows, table: str, merge: Merge, app: str | None = None, version: int = 0
@@ -308,11 +342,18 @@ class Warehouse:
         return self.committer.merge_if(table, rows, merge, app)
 
     def drop(self, table: str) -> bool:
-        """Remove a table, its files and its entry in the catalog; whether it was there."""
+        """Remove a table, its files and its entry in the catalog; whether it was there.
+
+        Raises:
+            DefinitionError: the table belongs to another source or asset.
+        """
         self._known.discard(table)
+        found = self.committer.head(table)
+        if found is not None:
+            _check_owner(table, found)
         if self.registered:
             self.catalog.leave(table)
-        if self.committer.head(table) is None:
+        if found is None:
             return False
         system, path = file_system(self.path(table))
         # Who sweeps the scratch leaves it to this process.
@@ -324,6 +365,7 @@ class Warehouse:
                 path = f"{away}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
                 system.create_dir(f"{away}/{SCRATCH}")
                 system.move(f"{away}/{name}", path)
+                durable.sync_folder(away)
             system.delete_dir(path)
         finally:
             claims.release(handle)
@@ -348,3 +390,16 @@ class Warehouse:
     def _demand(self, table: str) -> None:
         if table not in self._known and self.head(table) is None:
             raise DataError(f"There is no table '{table}' in '{self.location}' yet.")
+
+
+def _check_owner(table: str, found: Head) -> None:
+    """Refuse a table that has another owner or role than its name says."""
+    if not isinstance(table, TableName):
+        return
+    if found.name is None:
+        raise DefinitionError(
+            f"Table '{table}' is not Tidemark's, and would be {table.describe()}: rename one of "
+            "them, or use another database."
+        )
+    if found.name.identity != table.identity:
+        raise DefinitionError(clash(found.name, table))

@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from tidemark.base.errors import ConflictError
 from tidemark.base.instants import instant
+from tidemark.define import tables
 from tidemark.store.committers import Merge
 from tidemark.store.conditions import Is
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import Difference, ParityReport
 
-TABLE = "parities"
+TABLE = tables.PARITIES
 MOST = 20
 """How many differences a row lists; it counts all of them."""
 

@@ -1,7 +1,8 @@
 """The app: its commands, and how it ends.
 
 A `TidemarkError` is one sentence on stderr and exit code 2; Ctrl-C is exit code 130 and no word;
-an engine that fails while it works is a sentence that names its log. Any other exception is a
+an engine that fails while it works is a sentence that names its log, and an object store that fails
+is one with exit code 3. Any other exception is a
 fault of Tidemark and keeps its trace.
 """
 
@@ -24,6 +25,7 @@ from tidemark_streaming.cli import (
     end,
     erase,
     evolve,
+    fsck,
     ingest,
     kafka,
     lane,
@@ -52,7 +54,7 @@ PANELS = {
     "Run": ("run", "stream", "backfill", "correct", "replay", "emit"),
     "Look and verify": ("show", "trace", "tap", "parity", "lateness", "quarantine", "simulate"),
     "Marts": ("marts", "dbt", "dbt-sources"),
-    "Operate": ("changes", "rebuild", "watermark", "maintain", "erase", "drop"),
+    "Operate": ("changes", "rebuild", "watermark", "maintain", "fsck", "erase", "drop"),
 }
 """The commands as the help groups them, in that order."""
 
@@ -76,7 +78,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
-            failed = _engine_failure(error)
+            failed = _engine_failure(error) or _store_failure(error)
             if failed is None:
                 raise
             complain(str(failed))
@@ -119,6 +121,7 @@ modules = (
         dead_letters,
         erase,
         evolve,
+        fsck,
         kafka,
         lane,
         new,
@@ -135,6 +138,15 @@ for module in modules:
     module.register(app)
 for info in (*app.registered_commands, *app.registered_groups):
     info.rich_help_panel = next((p for p, names in PANELS.items() if info.name in names), None)
+
+
+def _store_failure(error: Exception) -> TidemarkError | None:
+    """Return what the client of an object store raises, as one message."""
+    if "deltalake" not in sys.modules:
+        return None
+    from tidemark.store.refusals import store_failure
+
+    return store_failure(error)
 
 
 def _engine_failure(error: Exception) -> EngineError | None:

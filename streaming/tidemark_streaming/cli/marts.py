@@ -49,7 +49,9 @@ def marts(
     unknown = [name for name in asked if name not in known]
     if unknown:
         raise DefinitionError(f"There is no mart '{unknown[0]}'; there are: {', '.join(known)}.")
-    missing = project.missing(warehouse(settings).exists)
+    store = warehouse(settings)
+    store.restore()
+    missing = project.missing(store.exists)
     there = [name for name in known if name not in missing]
     builder.refuse(builder.lacking(missing, asked or ([] if there else known)))
     chosen = asked or there

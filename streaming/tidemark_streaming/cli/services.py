@@ -113,7 +113,8 @@ def down() -> None:
 def status(json: Json = False) -> None:
     """Show what runs, how far each source and asset is, and what is left to do.
 
-    It reads the tables without the engine, and works when nothing runs. Windows of which Tidemark
+    It reads the tables without the engine, and works when nothing runs. If tables lack commits or
+    files, as after a power cut, it says which, and nothing else. Windows of which Tidemark
     itself lost or doubled events are told in red, with what to do.
 
     Example: `tidemark status --json`
@@ -121,6 +122,7 @@ def status(json: Json = False) -> None:
     settings = Settings()
     processes = _processes(settings)
     running = any(p["running"] for p in processes)
+    _check_tables(settings)
     sources, assets = _sources(settings), _assets(settings)
     streams = _streams(settings) if processes[0]["running"] else []
     faults = _faults(settings)
@@ -324,3 +326,13 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return NONE if value is None else str(value).replace("T", " ").removesuffix(":00Z")
+
+
+def _check_tables(settings: Settings) -> None:
+    from tidemark.store import integrity
+    from tidemark_streaming import domains
+
+    known = domains.load(settings.domains)
+    folder = f"{settings.warehouse}/{settings.database}"
+    if found := integrity.check(folder, known.all_sources(), known.transforms.values()):
+        raise integrity.DamageError(found)

@@ -9,7 +9,15 @@ Never two kinds on one table: the engine's log store for local files checks and 
 replaces, so a commit that another committer had reported may be gone without an error.
 """
 
-from tidemark.store.committers.committer import Committer, Folded, Freed, Head, Merge, Spared
+from tidemark.store.committers.committer import (
+    Committer,
+    Folded,
+    Freed,
+    Head,
+    Merge,
+    Spared,
+    Vouches,
+)
 from tidemark.store.committers.direct import Direct
 from tidemark.store.committers.engine import Engine
 
@@ -22,6 +30,7 @@ __all__ = [
     "Head",
     "Merge",
     "Spared",
+    "Vouches",
     "atomic",
 ]
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from tidemark.define.tables import TableName
 from tidemark.store import kinds
 from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
@@ -16,21 +17,26 @@ from tidemark.store.rows import Rows
 class Head(NamedTuple):
     """Where a table stands: its identity, which it has from its creation to its end, the number of
     its newest commit, and what it says of itself: the format of Tidemark's that it has, 0 where it
-    says none, as the tables of others; who commits to it, None where it does not say; and of what
-    kind its windows are (`store.kinds`), where it is a roll-up's."""
+    says none, as the tables of others; who commits to it, None where it does not say; of what kind
+    its windows are (`store.kinds`), where it is a roll-up's; and its owner and role, None for a
+    table that has no owner."""
 
     life: str
     version: int
     format: int
     committer: str | None
     kind: str = ""
+    name: TableName | None = None
 
     @classmethod
-    def told(cls, life: str, version: int, properties: Mapping[str, str | None]) -> "Head":
+    def told(
+        cls, table: str, life: str, version: int, properties: Mapping[str, str | None]
+    ) -> "Head":
         """By what a table's properties say."""
         form = int(properties.get("tidemark.format") or 0)
         kind = properties.get(kinds.PROPERTY) or ""
-        return cls(life, version, form, properties.get("tidemark.committer"), kind)
+        committer = properties.get("tidemark.committer")
+        return cls(life, version, form, committer, kind, TableName.of(table, properties))
 
 
 class Folded(NamedTuple):
@@ -90,6 +96,11 @@ class Merge:
         return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
 
 
+Vouches = Mapping[str, int]
+"""What a commit says of other tables, as more applications with their versions: `store.integrity`
+compares them with those tables."""
+
+
 class Committer(Protocol):
     """Creates tables and commits to them; reads no more of them than a commit needs.
 
@@ -134,6 +145,11 @@ class Committer(Protocol):
         """The newest version of an application in a table; -1 before the first."""
         ...
 
+    def known(self, table: str) -> int | None:
+        """Return the newest version of a table that this thread has seen, without a look at the
+        table; None if it has seen none."""
+        ...
+
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         """Have the engine compute rows, once and in full, into a folder of their own; what reads
         them from there, or up to `most` of them in memory, where that is told without asking.
@@ -153,6 +169,7 @@ class Committer(Protocol):
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         """Add rows, and `also` a few more of the table's columns: how many; None where the commit
         was passed over."""
@@ -167,6 +184,7 @@ class Committer(Protocol):
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         """Put rows in the place of those of which `where` is true; otherwise as `append`. Where it
         is `TRUE` the table has the columns of the rows from then on."""

@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import as_fetched, fetch
-from tidemark.store.committers import listed
-from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
+from tidemark.store.committers import conditional, durable, listed
+from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared, Vouches
 from tidemark.store.committers.folding import fold
 from tidemark.store.committers.leftovers import shorten, vacuum, written
 from tidemark.store.committers.merging import for_datafusion, merged
@@ -62,6 +62,7 @@ class Direct:
     name: ClassVar[str] = "direct"
 
     def __init__(self, spark: SparkSession, place: str) -> None:
+        conditional.check_allowed(place)
         self._spark = spark
         self._place = place
         self._tables = OpenTables(place)
@@ -71,6 +72,8 @@ class Direct:
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
     ) -> bool:
         with translated(f"create table '{table}' in '{self._place}'"):
+            if "://" in self._place and not self.tables():
+                conditional.prove(self._place)
             try:
                 DeltaTable.create(
                     self._tables.path(table),
@@ -85,16 +88,20 @@ class Direct:
                 if self.head(table) is None:
                     raise
                 return False
+            durable.sync_log(self._tables.path(table))
         return True
 
     def widen(self, table: str, columns: pa.Schema) -> None:
         with translated(f"write table '{table}'"):
-            self._tables.afresh(table).alter.add_columns(delta_schema(columns).fields)
+            opened = self._tables.afresh(table)
+            opened.alter.add_columns(delta_schema(columns).fields)
+            self._sync(table, opened)
 
     def tell(self, table: str, properties: dict[str, str]) -> None:
         with translated(f"write table '{table}'"):
             opened = self._tables.afresh(table)
             opened.alter.set_table_properties(properties, raise_if_not_exists=False)
+            self._sync(table, opened)
 
     def head(self, table: str) -> Head | None:
         try:
@@ -105,7 +112,7 @@ class Direct:
             if "Not a directory" in str(error):
                 return None
             raise
-        return _head(opened)
+        return _head(table, opened)
 
     def version_at(self, path: str) -> int | None:
         try:
@@ -122,6 +129,9 @@ class Direct:
     def transaction(self, table: str, app: str) -> int:
         version = self._tables.now(table).transaction_version(app)
         return -1 if version is None else version
+
+    def known(self, table: str) -> int | None:
+        return self._tables.known(table)
 
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         with translated("compute rows"):
@@ -143,6 +153,7 @@ class Direct:
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         ready = self._ready(table, rows, also)
 
@@ -153,7 +164,7 @@ class Direct:
             write_deltalake(opened, ready, mode="append", commit_properties=properties)
             return ready.num_rows
 
-        return self._committed(table, app, version, write)
+        return self._committed(table, app, version, write, vouches=vouches)
 
     def replace(
         self,
@@ -164,6 +175,7 @@ class Direct:
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         everything = where == "TRUE"
         ready = self._ready(table, rows, also, anew=everything)
@@ -182,7 +194,8 @@ class Direct:
             )
             return ready.rows if isinstance(ready, Staged) else ready.num_rows
 
-        return self._committed(table, app, version, write, upon=where == "TRUE")
+        upon = where == "TRUE"
+        return self._committed(table, app, version, write, upon=upon, vouches=vouches)
 
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
@@ -207,7 +220,9 @@ class Direct:
             try:
                 with translated(f"write table '{table}'"):
                     properties = CommitProperties(app_transactions=transactions)
-                    return merged(opened, source, merge, properties)
+                    written_rows = merged(opened, source, merge, properties)
+                    self._sync(table, opened)
+                    return written_rows
             except ConflictError:
                 _wait(n)
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
@@ -227,7 +242,7 @@ class Direct:
 
     def whole(self, table: str) -> tuple[Head, pa.Table]:
         opened = self._tables.now(table)
-        return _head(opened), listed.load(opened, ())
+        return _head(table, opened), listed.load(opened, ())
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
         files = self._asides.get(rows)
@@ -284,7 +299,10 @@ class Direct:
         for n in range(_FOLD_ATTEMPTS):
             try:
                 with translated(f"compact table '{table}'"):
-                    return fold(self._tables.afresh(table), target, dry_run=dry_run)
+                    opened = self._tables.afresh(table)
+                    folded = fold(opened, target, dry_run=dry_run)
+                    self._sync(table, opened)
+                    return folded
             except ConflictError:
                 _wait(n)
         raise ConflictError(f"Table '{table}' is busy: its files are folded another time.")
@@ -293,6 +311,7 @@ class Direct:
         with translated(f"write table '{table}'"):
             opened = self._tables.afresh(table)
             opened.create_checkpoint()
+            durable.sync_log(self._tables.path(table))
             if forget:
                 opened.cleanup_metadata()
 
@@ -300,6 +319,8 @@ class Direct:
         with translated(f"write table '{table}'"):
             opened = self._tables.afresh(table)
             opened.create_checkpoint()
+            # What it replaces goes only once it is on the disk.
+            durable.sync_log(self._tables.path(table))
             shorten(opened)
         self._tables.forget(table)
         return True
@@ -338,6 +359,7 @@ class Direct:
         write: Callable[[DeltaTable, CommitProperties], T],
         *,
         upon: bool = False,
+        vouches: Vouches | None = None,
     ) -> T | None:
         """What `write` gives, which is tried anew where another commit came first; None where the
         table has this version of the application.
@@ -350,11 +372,13 @@ class Direct:
             done = None if app is None else opened.transaction_version(app)
             if done is not None and done >= version:
                 return None
-            transactions = None if app is None else [Transaction(app, version)]
-            properties = CommitProperties(None, 0 if upon else None, transactions)
+            named = {} if app is None else {app: version}
+            told = [Transaction(*each) for each in {**named, **(vouches or {})}.items()]
+            properties = CommitProperties(None, 0 if upon else None, told or None)
             try:
                 with translated(f"write table '{table}'"):
                     written_rows = write(opened, properties)
+                    self._sync(table, opened)
             except ConflictError:
                 self._tables.forget(table)
                 _wait(n)
@@ -372,12 +396,17 @@ class Direct:
             return
         # What was committed stands, whatever becomes of this; `maintain` tells what is wrong.
         with suppress(Exception):
-            fold(self._tables.afresh(table), _FOLD_TARGET, most=_FOLD_FILES)
+            opened = self._tables.afresh(table)
+            fold(opened, _FOLD_TARGET, most=_FOLD_FILES)
+            self._sync(table, opened)
+
+    def _sync(self, table: str, opened: DeltaTable) -> None:
+        durable.sync_commit(self._tables.path(table), opened)
 
 
-def _head(opened: DeltaTable) -> Head:
+def _head(table: str, opened: DeltaTable) -> Head:
     found = opened.metadata()
-    return Head.told(str(found.id), opened.version(), found.configuration)
+    return Head.told(table, str(found.id), opened.version(), found.configuration)
 
 
 def _wait(attempt: int) -> None:

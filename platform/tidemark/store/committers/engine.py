@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
 from tidemark.engine.requests import fetch
-from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared
+from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared, Vouches
 from tidemark.store.committers.folding import SMALL
 from tidemark.store.conditions import Condition
 from tidemark.store.refusals import history_gone, translated
@@ -101,7 +101,7 @@ class Engine:
             raise
         if detail["id"] is None:
             return None
-        return Head.told(detail["id"], newest["version"], detail["properties"])
+        return Head.told(table, detail["id"], newest["version"], detail["properties"])
 
     def version_at(self, path: str) -> int | None:
         try:
@@ -128,6 +128,9 @@ class Engine:
         newest = own.agg(F.max("txn.version")).collect()[0][0]
         return -1 if newest is None else int(newest)
 
+    def known(self, table: str) -> int | None:
+        return None
+
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         path = f"{folder}/part-{uuid4().hex}"
         with translated("compute rows"):
@@ -145,6 +148,7 @@ class Engine:
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         return self._write(table, rows, also, "append", app, version, {})
 
@@ -157,6 +161,7 @@ class Engine:
         version: int,
         *,
         also: pa.Table | None = None,
+        vouches: Vouches | None = None,
     ) -> int | None:
         anew = where == "TRUE"
         options = {"overwriteSchema": "true"} if anew else {"replaceWhere": where}

@@ -79,6 +79,11 @@ class OpenTables:
         there[table] = _Open(opened, log)
         return opened
 
+    def known(self, table: str) -> int | None:
+        """Return the newest version of a table that this thread has seen; None if none."""
+        open_: _Open | None = self._own.__dict__.get(table)
+        return None if open_ is None else open_.table.version()
+
     def forget(self, table: str) -> None:
         """Open a table anew at the next look: it may have been changed by half."""
         self._own.__dict__.pop(table, None)

@@ -1,0 +1,133 @@
+"""Table names: one namespace for the tables of sources, assets, references and Tidemark itself.
+
+A table's name carries its owner and its role in it. Both become properties of the Delta table, so a
+table that exists is recognized by these and never by the look of its name: a writer refuses a table
+of another owner, and erase, drop and maintain find an asset's tables by the property.
+
+| property | value |
+| --- | --- |
+| `tidemark.owner` | `source orders`, `asset visits`, or `tidemark` |
+| `tidemark.role` | one of `Role` |
+| `tidemark.side` | for a rebuild or a replay: the name under which it writes the asset's tables |
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Self
+
+from tidemark.base.errors import DefinitionError
+
+OWNER, ROLE, SIDE = "tidemark.owner", "tidemark.role", "tidemark.side"
+
+
+class Role(StrEnum):
+    """The purpose of a table. The value is what messages call it."""
+
+    EVENT_LOG = "event log"
+    TIMELINE = "timeline"
+    DEAD_LETTERS = "dead-letter table"
+    REFERENCE = "lookup table"
+    STATE = "state"
+    PUBLISHED = "published table"
+    PANES = "panes table"
+    QUARANTINE = "quarantine"
+    LATE = "late table"
+    LATE_LOSS = "late-loss table"
+    SYSTEM = "system table"
+
+
+class TableName(str):
+    """A table's name, with its owner and role.
+
+    Args:
+        name: the name in the database.
+        owner: the owner, as the property has it.
+        role: the purpose.
+        side: for a rebuild or a replay, the name under which it writes; otherwise empty.
+    """
+
+    __slots__ = ("owner", "role", "side")
+
+    owner: str
+    role: Role
+    side: str
+
+    def __new__(cls, name: str, owner: str, role: Role, side: str = "") -> Self:
+        """Create the name."""
+        made = super().__new__(cls, name)
+        made.owner, made.role, made.side = owner, role, side
+        return made
+
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, Role, str]]:
+        return type(self), (str(self), *self.identity)
+
+    @classmethod
+    def of(cls, name: str, properties: Mapping[str, str | None]) -> Self | None:
+        """Return the name of an existing table by its properties; None if it has no owner."""
+        owner, role = properties.get(OWNER), properties.get(ROLE)
+        if not owner or role not in set(Role):
+            return None
+        return cls(name, owner, Role(role), properties.get(SIDE) or "")
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties that a table of this name is created with."""
+        side = {SIDE: self.side} if self.side else {}
+        return {OWNER: self.owner, ROLE: self.role.value, **side}
+
+    @property
+    def identity(self) -> tuple[str, Role, str]:
+        """Owner, role and side: equal for the same table."""
+        return self.owner, self.role, self.side
+
+    def describe(self) -> str:
+        """Return whose table it is, for a message."""
+        if self.owner == SYSTEM:
+            return "a system table of Tidemark"
+        kind, _, name = self.owner.partition(" ")
+        side = f" (side tables '{self.side}')" if self.side else ""
+        return f"the {self.role} of {kind} '{name}'{side}"
+
+
+REBUILD = "rebuild"
+"""The name of a rebuild's side tables: `<asset>__rebuild`."""
+
+SYSTEM = "tidemark"
+LEDGER = TableName("runs", SYSTEM, Role.SYSTEM)
+CHECKS = TableName("checks", SYSTEM, Role.SYSTEM)
+ERASURES = TableName("erasures", SYSTEM, Role.SYSTEM)
+PARITIES = TableName("parities", SYSTEM, Role.SYSTEM)
+SYSTEM_TABLES = (LEDGER, CHECKS, ERASURES, PARITIES)
+
+
+def source(name: str) -> str:
+    """Return a source as the owner of tables."""
+    return f"source {name}"
+
+
+def asset(name: str) -> str:
+    """Return an asset as the owner of tables."""
+    return f"asset {name}"
+
+
+def check_names(tables: Iterable[TableName]) -> None:
+    """Refuse two different tables of one name, system tables included.
+
+    Raises:
+        DefinitionError: two tables would have the same name; upper and lower case are the same.
+    """
+    known: dict[str, TableName] = {}
+    for table in (*SYSTEM_TABLES, *tables):
+        other = known.setdefault(table.casefold(), table)
+        if other.identity != table.identity:
+            raise DefinitionError(clash(other, table))
+
+
+def clash(known: TableName, wanted: TableName) -> str:
+    """Return the message for a table that already belongs to another owner or role."""
+    kind = wanted.owner.partition(" ")[0] if wanted.owner != SYSTEM else ""
+    advice = f"rename the {kind}" if kind else "use another database"
+    return (
+        f"Table '{wanted}' would be both {known.describe()} and {wanted.describe()}: {advice}. "
+        "Sources, assets, their side tables and Tidemark's system tables share one namespace."
+    )

@@ -1,0 +1,136 @@
+"""The decision on record: a retry publishes what the first attempt decided.
+
+A run that was killed while it published a commit has perhaps written some of the tables already.
+The next run publishes the commit again, and by then the expectations may have changed. If each
+attempt decided for itself, a window could end in both the published table and the quarantine, or in
+neither. So a retry does not validate rows again: its expectations answer from what is on record.
+
+| on record | the retry |
+| --- | --- |
+| nothing | validates the rows by the present expectations, as the first attempt |
+| the quarantine | quarantines the same rows; only warnings are validated again |
+| the results | takes over every result |
+| the published table | publishes nothing more |
+"""
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.base.instants import instant
+from tidemark.compute.compare import named
+from tidemark.define.expectations.expectation import (
+    ERROR,
+    WARNING,
+    Evidence,
+    Expectation,
+    Verdict,
+    Windowed,
+)
+from tidemark.quality import results
+from tidemark.store.asset import Asset
+from tidemark.store.conditions import Within
+from tidemark.store.marker import Marker
+
+Place = tuple[int, str]
+"""A row: the start of its window in microseconds, and its keys as JSON."""
+
+_AT, _KEYS, _OBSERVED = "_decided_at", "_decided_keys", "_decided_observed"
+
+
+@dataclass
+class _Recorded:
+    """What is on record of one expectation.
+
+    Args:
+        failing: the rows that fail, each with the observed value.
+        everything: the observed value if all rows fail together.
+    """
+
+    level: str
+    expected: str
+    failing: dict[Place, str] = field(default_factory=dict[Place, str])
+    everything: str | None = None
+
+    def expectation(self, name: str) -> Windowed:
+        """Return an expectation that gives these answers."""
+        return Windowed(name=name, expected=self.expected, level=self.level, judge=self._judge)
+
+    def _judge(self, rows: DataFrame, evidence: Evidence) -> Verdict:
+        if self.everything is not None:
+            return Verdict(rows, F.lit(True), F.lit(self.everything))
+        if not self.failing:
+            return Verdict(rows, F.lit(False), F.lit(""))
+        known = rows.sparkSession.createDataFrame(
+            [(*place, observed) for place, observed in self.failing.items()],
+            f"{_AT} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING",
+        )
+        start, keys = F.unix_micros("window_start"), named(evidence.transform.keys)
+        found = rows.withColumns({_AT: start, _KEYS: keys})
+        found = found.join(F.broadcast(known), [_AT, _KEYS], "left")
+        return Verdict(found, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
+
+
+def as_decided(asset: Asset, marker: Marker) -> Asset:
+    """Return the asset with expectations that answer what an earlier attempt at this commit has
+    decided; the asset itself if nothing is on record."""
+    transform, store = asset.transform, asset.warehouse
+
+    def has(table: str) -> bool:
+        return store.transaction(table, asset.app) >= marker.seq
+
+    validated, quarantined = has(results.TABLE), has(transform.quarantine_table)
+    if not (validated or quarantined or has(transform.table)):
+        return asset
+    known = _of_results(asset, marker) if validated else {}
+    if quarantined:
+        _add_quarantined(asset, marker, known)
+    expectations: list[Expectation] = [one.expectation(name) for name, one in known.items()]
+    if quarantined and not validated:
+        expectations += _undecided(transform.expectations, known)
+    decided = copy(asset)
+    decided.transform = replace(transform, expectations=tuple(expectations))
+    return decided
+
+
+def _of_results(asset: Asset, marker: Marker) -> dict[str, _Recorded]:
+    seq, life = marker.seq, asset.life
+    rows = asset.warehouse.take(results.TABLE, Within("seq", ((seq, seq + 1),), instants=False))
+    found = dict[str, _Recorded]()
+    for row in rows.to_pylist():
+        if (row["asset"], row["life"]) != (asset.transform.name, life):
+            continue
+        one = _Recorded(row["level"], row["expected"])
+        for failure in row["failures"]:
+            one.failing[instant(failure["window_start"]), failure["keys"]] = failure["observed"]
+        if not row["success"] and not one.failing:
+            one.everything = row["observed"]
+        found[row["expectation"]] = one
+    return found
+
+
+def _add_quarantined(asset: Asset, marker: Marker, known: dict[str, _Recorded]) -> None:
+    """Add the failures of quarantined rows, which are complete; a result lists the first ones."""
+    table, keys = asset.transform.quarantine_table, named(asset.transform.keys)
+    rows = asset.warehouse.read(table).where(F.col("seq") == marker.seq)
+    for start, text, failed in rows.select(F.unix_micros("window_start"), keys, "failed").collect():
+        for each in failed:
+            one = known.setdefault(each["expectation"], _Recorded(each["level"], each["expected"]))
+            one.failing.setdefault((start, text), each["observed"])
+
+
+def _undecided(
+    expectations: Iterable[Expectation], known: dict[str, _Recorded]
+) -> Iterator[Expectation]:
+    """Return the present expectations of which nothing is on record. Those that would quarantine
+    rows let all pass: the rows that fail are in the quarantine already."""
+    for expectation in expectations:
+        if expectation.name in known:
+            continue
+        if expectation.level == WARNING:
+            yield expectation
+        else:
+            yield _Recorded(ERROR, expectation.expected).expectation(expectation.name)

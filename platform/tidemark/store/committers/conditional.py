@@ -1,0 +1,93 @@
+"""Conditional writes: an object store must refuse to create a key that exists.
+
+delta-rs creates each commit's key with `If-None-Match: *`, and takes a refusal for another writer's
+commit. A store that ignores the header overwrites commits that were reported as made. So before the
+first table of a database is created, some writers create the same one there at the same time. All
+of them see that there is none, and they have more and more to send: the store must refuse at least
+one of them. A store that ignores the header never refuses any.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Barrier
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tidemark.base.errors import StoreError
+from tidemark.store.committers.staged import file_system
+from tidemark.store.refusals import conflicts
+
+DISABLED = "AWS_CONDITIONAL_PUT"
+"""The variable by which delta-rs's client is told to do without conditional writes."""
+
+ROUNDS = 10
+"""A writer may begin so late that it sees the other's table, or so early that the store has not
+looked yet: that says nothing of the store, so there are more rounds."""
+
+_COMMENTS = ["x" * size for size in (0, 200_000, 400_000, 800_000)]
+"""What the writers send: a table's comment is a part of the key's content."""
+
+_SCHEMA = pa.schema({"n": pa.int64()})
+
+
+def check_allowed(place: str) -> None:
+    """Refuse a warehouse whose client is told to do without conditional writes.
+
+    Raises:
+        StoreError: the variable is set.
+    """
+    if "://" in place and os.environ.get(DISABLED, "").lower() == "disabled":
+        raise StoreError(
+            f"{DISABLED} is 'disabled', and commits to '{place}' rely on conditional writes: "
+            "without them a commit can overwrite another one. Unset the variable, or use a store "
+            "that has them."
+        )
+
+
+def prove(place: str) -> None:
+    """Refuse a store that creates a key that exists.
+
+    Args:
+        place: the folder of a database.
+
+    Raises:
+        StoreError: no writer was refused.
+    """
+    folder = f"{place}/_probe-{uuid4().hex}"
+    try:
+        for number in range(ROUNDS):
+            if _refuses(f"{folder}/{number}"):
+                return
+        raise StoreError(
+            f"The object store of '{place}' ignores the condition of a write (If-None-Match): it "
+            "lets a second writer create a key that exists, so commits would be lost. Use a store "
+            "that honors conditional writes, as Amazon S3, Google Cloud Storage and Azure do, or a "
+            "folder on a disk."
+        )
+    finally:
+        system, path = file_system(folder)
+        with suppress(OSError):
+            system.delete_dir(path)
+
+
+def _refuses(path: str) -> bool:
+    start = Barrier(len(_COMMENTS))
+    with ThreadPoolExecutor(len(_COMMENTS)) as pool:
+        tries = [pool.submit(_is_refused, path, comment, start) for comment in _COMMENTS]
+        return max(each.result() for each in tries)
+
+
+def _is_refused(path: str, comment: str, start: Barrier) -> bool:
+    start.wait()
+    try:
+        DeltaTable.create(path, _SCHEMA, mode="error", description=comment)
+    except DeltaError as error:
+        if conflicts(error):
+            return True
+        if "already exists" not in str(error):
+            raise
+    return False

@@ -1,0 +1,103 @@
+"""Durability: a commit on a local disk is on the disk before anybody builds on it.
+
+delta-rs (1.6.6) writes files and never calls fsync, so the operating system may write two commits
+to the disk in either order: after a power cut the later one may be there without the earlier one.
+Tables are committed to in an order that means something (event log, timeline, state, published,
+ledger), so each commit is synced before the next one begins: its data files, its entry in the
+transaction log, and their folders. Object stores are durable by themselves.
+
+A crash before the sync may leave an entry whose data files are cut off. `store.integrity` finds it.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.settings import Settings
+
+LOG = "_delta_log"
+
+
+@cache
+def enabled() -> bool:
+    """Return whether commits are synced: the setting `durable`."""
+    try:
+        return Settings().durable
+    except DefinitionError:
+        return True
+
+
+def sync_commit(place: str, opened: DeltaTable) -> None:
+    """Sync the newest commit of an open table, if it lies on a local disk.
+
+    Args:
+        place: the table's folder.
+    """
+    if "://" in place or not enabled():
+        return
+    version = opened.version()
+    entry = Path(place, LOG, f"{version:020}.json")
+    # Maintenance may have removed the entry already, after it synced a checkpoint of it.
+    with suppress(FileNotFoundError):
+        files = [Path(place, path) for path in added(entry.read_text())]
+        _sync([*files, entry])
+    checkpoint = entry.with_suffix(".checkpoint.parquet")
+    if version == 0 or checkpoint.exists():
+        sync_log(place)
+
+
+def sync_log(place: str) -> None:
+    """Sync a whole transaction log, and the folders that hold it."""
+    if "://" in place or not enabled():
+        return
+    log = Path(place, LOG)
+    _sync([*log.iterdir(), log, Path(place), Path(place).parent])
+
+
+def sync_folder(path: str) -> None:
+    """Sync the entries of a folder: what was moved, created or deleted in it."""
+    if enabled():
+        _sync_one(Path(path))
+
+
+def added(entry: str) -> list[str]:
+    """Return the files that a commit adds, by their paths in the table's folder.
+
+    Args:
+        entry: its text in the transaction log.
+
+    Raises:
+        ValueError: the text is cut off.
+    """
+    found = list[str]()
+    for line in entry.splitlines():
+        action = json.loads(line)
+        for kind in ("add", "cdc"):
+            if kind in action:
+                found.append(unquote(action[kind]["path"]))
+    return found
+
+
+def _sync(files: Iterable[Path]) -> None:
+    """Sync files, and after them the folders that they are in."""
+    known = list(files)
+    for file in known:
+        _sync_one(file)
+    for folder in {file.parent: None for file in known}:
+        _sync_one(folder)
+
+
+def _sync_one(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,428 @@
+"""Integrity: whether the tables of a home belong together, checked without the engine.
+
+Tables are committed to in an order: event log and dead letters, timeline, state, the tables that a
+run publishes, ledger. Each commit says of the tables before it how far they were (`vouches`), as
+Delta application transactions. After a power cut, or in a copy that was made of a live home, a
+table may lack commits that a later table was built on. That is found here, by transaction logs and
+file sizes alone, before anything is committed on top of it.
+
+| a table | must |
+| --- | --- |
+| any | have a newest commit that is whole, and every data file in its full size (on a local disk) |
+| event log, dead letters | be at the version that the timeline vouches for, and have all its rows |
+| timeline | have the arrivals that the states of assets have counted |
+| state | have every commit that the asset's other tables and the ledger have |
+| what a run publishes | be at the version that the ledger vouches for |
+| ledger | lack no commit of the state but the newest, which the next run publishes |
+
+Tables are read in the opposite order of their commits, so that a check in parallel with runs finds
+nothing that is not so; what it finds is looked at once more before it counts.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import FileSelector
+
+from tidemark.base.errors import DataError
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.define.tables import (
+    CHECKS,
+    ERASURES,
+    LEDGER,
+    SYSTEM_TABLES,
+    Role,
+    TableName,
+)
+from tidemark.store.committers import listed, statistics
+from tidemark.store.committers.durable import LOG, added
+from tidemark.store.committers.staged import file_system
+from tidemark.store.conditions import Within
+from tidemark.store.marker import Marker
+
+if TYPE_CHECKING:
+    from tidemark.store.warehouse import Warehouse
+
+STATE = "state"
+"""The application of a state's commits."""
+
+_BY_DELTA_RS = '"engineInfo":"delta-rs'
+
+MOMENT = 0.3
+"""Seconds before what was found is looked at once more."""
+
+_checked = set[tuple[str, str]]()
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A table that lacks something, in a sentence.
+
+    Args:
+        table: its name.
+        problem: what is wrong, with the version.
+        asset: the asset whose tables don't belong together; None for those of a source or of
+            Tidemark itself.
+    """
+
+    table: str
+    problem: str
+    asset: str | None = None
+
+    def __str__(self) -> str:
+        return f"Table '{self.table}' {self.problem}"
+
+
+class DamageError(DataError):
+    """Tables don't belong together: nothing is read from them or committed to them."""
+
+    def __init__(self, damages: Iterable[Damage]) -> None:
+        super().__init__(
+            " ".join(f"{damage}." for damage in damages)
+            + " This comes of a power cut, a damaged disk, or a copy made of a live home. Nothing "
+            "was changed: restore the home from a backup, or run `tidemark fsck --repair`, which "
+            "goes back to the newest commits that belong together; then `tidemark ingest` and "
+            "`tidemark run` bring in and compute what is missing."
+        )
+
+
+def ingest_app(source: Source) -> str:
+    """Return the application in whose name a source's tables are written."""
+    return f"{source.name}_ingest"
+
+
+def arrivals_app(source: Source) -> str:
+    """Return the application by which a state vouches for arrivals of its source."""
+    return f"arrivals of {source.name}"
+
+
+def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
+    """Return what a commit says of the tables that were written before it: the versions that this
+    thread has seen of them.
+
+    Args:
+        app: the application that commits.
+    """
+    seen = {table: warehouse.committer.known(table) for table in tables}
+    return {_vouch(app, table): n for table, n in seen.items() if n is not None}
+
+
+def versions(tables: "Tables", app: str, wanted: Iterable[str]) -> dict[str, int]:
+    """Return the same by the tables that are open."""
+    return {_vouch(app, table): tables.version(table) for table in wanted}
+
+
+def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
+    """Refuse to work on tables that don't belong together; each is looked at once in a process.
+
+    Raises:
+        DamageError: the tables of the source, or of the asset, lack something.
+    """
+    folder = warehouse.path("").rstrip("/")
+    wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
+    if all((folder, name) in _checked for name in wanted):
+        return
+    if found := check(folder, [source], [] if definition is None else [definition]):
+        raise DamageError(found)
+    _checked.update((folder, name) for name in wanted)
+
+
+def check(
+    folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
+) -> list[Damage]:
+    """Return what is wrong with the tables of sources and assets, and Tidemark's own.
+
+    Args:
+        folder: the database's.
+    """
+    wanted = [*sources], [*definitions]
+    if not (found := [*_damages(folder, *wanted)]):
+        return []
+    # A table may have been dropped, or committed to, while it was looked at.
+    time.sleep(MOMENT)
+    names = {damage.table for damage in found}
+    return [damage for damage in _damages(folder, *wanted) if damage.table in names]
+
+
+def _damages(
+    folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
+) -> Iterator[Damage]:
+    tables = Tables(folder)
+    ledger = tables.open(LEDGER)
+    for definition in definitions:
+        yield from _of_asset(tables, definition, ledger)
+    for source in sources:
+        yield from source_damages(tables, source)
+    for table in SYSTEM_TABLES:
+        tables.open(table)
+    yield from tables.broken.values()
+
+
+class Tables:
+    """The tables of a folder, each opened once.
+
+    `broken` has those that are not whole, by name.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.broken: dict[str, Damage] = {}
+        self._opened: dict[str, DeltaTable | None] = {}
+
+    def open(self, table: str, asset: str | None = None) -> DeltaTable | None:
+        """Open a table; None if there is none, or it is broken."""
+        if table not in self._opened:
+            self._opened[table] = self._open(table, asset)
+        return self._opened[table]
+
+    def states(self) -> Iterator[TableName]:
+        """Open all states that are whole, and return their names."""
+        system, path = file_system(self.folder)
+        found = system.get_file_info(FileSelector(path, allow_not_found=True))
+        # The ending saves opening every table; what tells a state from others is its role.
+        for name in sorted(info.base_name for info in found if info.base_name.endswith("_state")):
+            opened = self.open(name)
+            own = opened and TableName.of(name, opened.metadata().configuration)
+            if own is not None and own.role is Role.STATE:
+                yield own
+
+    def version(self, table: str) -> int:
+        """Return the version of a table that is open; -1 if there is none."""
+        opened = self._opened.get(table)
+        return -1 if opened is None else opened.version()
+
+    def transaction(self, table: str, app: str) -> int | None:
+        """Return the version of an application in a table that is open; None if it has none."""
+        opened = self._opened.get(table)
+        return None if opened is None else opened.transaction_version(app)
+
+    def _open(self, table: str, asset: str | None) -> DeltaTable | None:
+        place = f"{self.folder}/{table}"
+        problem = None if "://" in place else broken_entry(place)
+        opened = None
+        if problem is None:
+            try:
+                opened = DeltaTable(place)
+            except TableNotFoundError:
+                return None
+            except DeltaError as error:
+                problem = f"can't be read: {str(error).splitlines()[0].rstrip('.')}"
+        if opened is not None and "://" not in place:
+            problem = _broken_file(place, opened)
+        if problem is not None:
+            self.broken[table] = Damage(table, problem, asset)
+            return None
+        return opened
+
+
+def entries(place: str) -> list[Path]:
+    """Return the commits in the transaction log of a table on a local disk, the oldest first."""
+    return sorted(file for file in Path(place, LOG).glob("*.json") if file.stem.isdigit())
+
+
+def broken_entry(place: str) -> str | None:
+    """Return what is wrong with the newest commit in a transaction log; None if it is whole."""
+    if not (known := entries(place)):
+        return None
+    version = int(known[-1].stem)
+    try:
+        text = known[-1].read_text()
+        # delta-rs writes one action a line, and no line break after the last one.
+        cut = text.endswith("\n") and _BY_DELTA_RS in text
+        whole = text.strip() != "" and not cut
+        added(text)
+    except (ValueError, UnicodeDecodeError):
+        whole = False
+    except FileNotFoundError:
+        return None
+    return None if whole else f"has a newest commit, version {version}, that is cut off or empty"
+
+
+def _broken_file(place: str, opened: DeltaTable) -> str | None:
+    """Return what is wrong with the data files of a table; None if all are there in full size."""
+    found = pa.table(opened.get_add_actions(flatten=True))
+    for path, size in zip(*(found[c].to_pylist() for c in ("path", "size_bytes")), strict=True):
+        try:
+            there = Path(place, path).stat().st_size
+        except FileNotFoundError:
+            return f"lacks the data file '{path}' at version {opened.version()}"
+        if there != size:
+            return (
+                f"has a data file '{path}' of {there:,} bytes instead of {size:,} at version "
+                f"{opened.version()}"
+            )
+    return None
+
+
+def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
+    """Return what the tables of a source lack."""
+    yield from _uncounted(tables, source)
+    name, app = source.timeline_table, ingest_app(source)
+    timeline = tables.open(name)
+    others = (source.log_table, source.dead_letters_table)
+    for table in others:
+        tables.open(table)
+        vouched = None if timeline is None else timeline.transaction_version(_vouch(app, table))
+        if vouched is None or table in tables.broken:
+            continue
+        if tables.version(table) < vouched:
+            yield Damage(table, _behind(tables.version(table), vouched, name))
+        elif timeline is not None:
+            yield from _rows_lacking(tables, source, timeline, table)
+
+
+def _rows_lacking(
+    tables: Tables, source: Source, timeline: DeltaTable, table: str
+) -> Iterator[Damage]:
+    arrived = expected(tables, source, timeline, table)
+    opened, total = tables.open(table), sum(arrived.values())
+    there = 0 if opened is None else _rows_through(opened, max(arrived, default=-1))
+    if there != total:
+        yield Damage(
+            table,
+            f"has {there:,} of the {total:,} rows that arrived by the table '"
+            f"{source.timeline_table}' (version {tables.version(table)})",
+        )
+
+
+def expected(tables: Tables, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
+    """Return how many rows each arrival has in the event log or the dead letters."""
+    column = "rows" if table == source.log_table else "dead_letters"
+    found = listed.load(timeline, (), ["arrival", column]).to_pydict()
+    rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
+    if column == "rows":
+        for arrival, events in _erased(tables, source).items():
+            rows[arrival] = rows.get(arrival, 0) - events
+    return rows
+
+
+def _erased(tables: Tables, source: Source) -> Mapping[int, int]:
+    """Return how many events of each arrival have left the event log."""
+    opened = tables.open(ERASURES)
+    if opened is None:
+        return {}
+    found: dict[int, int] = {}
+    by_erasure = {
+        row["erasure"]: row["events"]
+        for row in listed.load(opened, (), ["erasure", "source", "events"]).to_pylist()
+        if row["source"] == source.name
+    }
+    for erasure, events in by_erasure.items():
+        # Those that were begun and have not reached the log count for nothing.
+        if tables.transaction(source.log_table, f"erasure/{erasure}") is not None:
+            for each in events:
+                found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
+    return found
+
+
+def _rows_through(opened: DeltaTable, arrival: int) -> int:
+    """Return how many rows a table has of the arrivals up to one: what is beyond is of a writer
+    that died, or is at work."""
+    total = sum(file["num_records"] for file in statistics.files(opened))
+    beyond = Within("arrival", ((arrival + 1, 1 << 62),), instants=False)
+    return total - listed.load(opened, (beyond,), ["arrival"]).num_rows
+
+
+def _of_asset(
+    tables: Tables, definition: Definition, ledger: DeltaTable | None
+) -> Iterator[Damage]:
+    own = definition.name
+    if definition.follows is not None:
+        for table in definition.tables:
+            tables.open(table, own)
+        return
+    state_table = definition.state_table
+    others = [table for table in definition.tables if table != state_table]
+    for table in others:
+        tables.open(table, own)
+    tables.open(CHECKS)
+    state = tables.open(state_table, own)
+    if state is None:
+        # It was dropped, or its first run has not got so far: all of it is computed anew.
+        return
+    seq = state.transaction_version(STATE)
+    seq, app = -1 if seq is None else seq, f"{own}/{state.metadata().id}"
+    for table in [state_table, *others, CHECKS]:
+        vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
+        if vouched is not None and table not in tables.broken and tables.version(table) < vouched:
+            yield Damage(table, _behind(tables.version(table), vouched, LEDGER), own)
+    for table in [*others, LEDGER, CHECKS]:
+        taken = tables.transaction(table, app)
+        if taken is not None and taken > seq:
+            yield Damage(
+                state_table,
+                f"has commits up to number {seq} (version {state.version()}), and '{table}' was "
+                f"written by number {taken}",
+                own,
+            )
+            return
+    published = None if ledger is None else ledger.transaction_version(app)
+    if seq - (-1 if published is None else published) > 1:
+        yield from _unpublished(tables, state, app, seq, own)
+
+
+def _unpublished(
+    tables: Tables, state: DeltaTable, app: str, seq: int, asset: str
+) -> Iterator[Damage]:
+    """Each run publishes what the one before it has left, so only the newest commit may be waiting,
+    and one that computes all windows anew supersedes those before it."""
+    with suppress(TableNotFoundError, DeltaError):
+        now = DeltaTable(f"{tables.folder}/{LEDGER}").transaction_version(app)
+        bound = Within("seq", ((-1 if now is None else now, seq + 1),), instants=False)
+        rows = listed.load(state, (bound,), ["seq", "marker"])
+        waiting = [
+            Marker.from_json(row["marker"])
+            for row in rows.sort_by("seq").to_pylist()
+            if row["marker"] is not None and (now is None or row["seq"] > now)
+        ]
+        superseded = [n for n, marker in enumerate(waiting) if marker.renews or marker.swap]
+        lacking = waiting[max(superseded, default=0) :]
+        if len(lacking) > 1:
+            yield Damage(
+                LEDGER,
+                f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
+                f"{tables.version(LEDGER)}), and its state has number {seq}",
+                asset,
+            )
+
+
+def _uncounted(tables: Tables, source: Source) -> Iterator[Damage]:
+    """Return the assets that have counted arrivals which the timeline lacks, whether a domain
+    defines them or not: an ingest would give the same numbers to other arrivals."""
+    name, app = source.timeline_table, arrivals_app(source)
+    counted = {
+        state: through
+        for state in tables.states()
+        if (through := tables.transaction(state, app)) is not None
+    }
+    timeline = tables.open(name)
+    if name in tables.broken:
+        return
+    last = None if timeline is None else listed.greatest(timeline, "arrival")
+    newest = -1 if last is None else last
+    for state, through in counted.items():
+        if through > newest:
+            asset = state.owner.partition(" ")[2]
+            yield Damage(
+                name,
+                f"ends with arrival {newest} (version {tables.version(name)}), and '{asset}' has "
+                f"counted arrival {through}",
+                asset,
+            )
+
+
+def _behind(version: int, vouched: int, by: str) -> str:
+    there = "is not there" if version < 0 else f"is at version {version}"
+    return f"{there}, and '{by}' was written upon its version {vouched}"
+
+
+def _vouch(app: str, table: str) -> str:
+    return f"{app} {table}"

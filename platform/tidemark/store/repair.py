@@ -1,0 +1,177 @@
+"""Repair: tables that don't belong together go back to the newest commits that do.
+
+What is left is a state that the home was in before, or could have been in: the event log and the
+timeline end with the same arrival, so the next ingest reads from there on what its source still
+has; and an asset whose tables lack something is computed anew from the event log by its next run.
+No ingest and no run may be under way.
+
+| damaged | what is done |
+| --- | --- |
+| a table's newest commits or their data files | the table goes back to its newest whole version |
+| event log or dead letters, against the timeline | the timeline is cut before the first arrival |
+| | that lacks a row |
+| an asset's tables, against each other or against the timeline | they are dropped |
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tidemark.base.errors import DataError
+from tidemark.define import tables as tables_of
+from tidemark.define.definition import Definition
+from tidemark.define.source import Source
+from tidemark.define.tables import ERASURES, Role, TableName
+from tidemark.store import integrity
+from tidemark.store.checkpoints import FOLDER
+from tidemark.store.committers import durable, listed
+from tidemark.store.committers.durable import LOG
+from tidemark.store.integrity import Tables, entries
+
+_CHECKPOINT = "*.checkpoint*.parquet"
+
+
+def repair(
+    folder: str, sources: Sequence[Source], definitions: Sequence[Definition]
+) -> Iterator[str]:
+    """Go back to commits that belong together, and return each step in a sentence.
+
+    Args:
+        folder: the database's, on a local disk.
+
+    Raises:
+        DataError: the database is in an object store, or the record of erasures is damaged.
+        DamageError: something is still damaged.
+    """
+    if "://" in folder:
+        raise DataError(
+            f"The tables in '{folder}' are in an object store, which keeps what was committed: "
+            "restore what was deleted there from its own versions or from a backup."
+        )
+    whole = Tables(folder)
+    if whole.open(ERASURES) is None and ERASURES in whole.broken:
+        raise DataError(
+            f"{whole.broken[ERASURES]}. Without it nobody can tell which events were erased on "
+            "purpose: restore this table from a backup."
+        )
+    for log in sorted(Path(folder).glob(f"*/{LOG}")):
+        yield from _back_to_whole(log.parent)
+    for source in sources:
+        yield from _cut(folder, source)
+    lacking = {damage.asset: None for damage in integrity.check(folder, sources, definitions)}
+    for asset in (name for name in lacking if name is not None):
+        yield from _dropped(folder, asset)
+    if left := integrity.check(folder, sources, definitions):
+        raise integrity.DamageError(left)
+
+
+def _back_to_whole(place: Path) -> Iterator[str]:
+    """Remove a table's newest commits until what is left is whole."""
+    table, removed = place.name, 0
+    while problem := _problem(place):
+        known = entries(str(place))
+        if _without_checkpoints(place, known):
+            continue
+        if not known:
+            shutil.rmtree(place)
+            yield f"Table '{table}' {problem}: it is removed, as no version of it is whole."
+            return
+        newest = int(known[-1].stem)
+        for file in place.glob(f"{LOG}/{newest:020}.*"):
+            file.unlink()
+        removed += 1
+    if removed:
+        durable.sync_log(str(place))
+        version = int(entries(str(place))[-1].stem)
+        yield f"Table '{table}' is back at version {version}: {removed} newer commits were damaged."
+
+
+def _problem(place: Path) -> str | None:
+    tables = Tables(str(place.parent))
+    opened = tables.open(place.name)
+    if (damage := tables.broken.get(place.name)) is not None:
+        return damage.problem
+    return "has no commit" if opened is None else None
+
+
+def _without_checkpoints(place: Path, known: Sequence[Path]) -> bool:
+    """Remove a checkpoint that is newer than the newest commit, or without which all commits are
+    there; return whether one was removed."""
+    found = [*place.glob(f"{LOG}/{_CHECKPOINT}")]
+    whole = [int(entry.stem) for entry in known] == [*range(len(known))]
+    newest = int(known[-1].stem) if known else -1
+    needless = [file for file in found if whole or int(file.name.partition(".")[0]) > newest]
+    for file in needless:
+        file.unlink()
+    if needless:
+        with suppress(FileNotFoundError):
+            Path(place, LOG, "_last_checkpoint").unlink()
+    return bool(needless)
+
+
+def _cut(folder: str, source: Source) -> Iterator[str]:
+    """Cut the timeline before the first arrival that lacks a row."""
+    tables = Tables(folder)
+    timeline = tables.open(source.timeline_table)
+    if timeline is None:
+        return
+    for table in (source.log_table, source.dead_letters_table):
+        tables.open(table)
+    app = integrity.ingest_app(source)
+    if not [*integrity.source_damages(tables, source)]:
+        return
+    bad = [
+        arrival
+        for table in (source.log_table, source.dead_letters_table)
+        for arrival, rows in integrity.expected(tables, source, timeline, table).items()
+        if rows != _by_arrival(tables.open(table))[arrival]
+    ]
+    rows = listed.load(timeline, ())
+    last = max(rows["arrival"].to_pylist(), default=-1)
+    through = min(bad, default=last + 1) - 1
+    kept = rows.filter(ds.field("arrival") <= through)
+    vouched = integrity.versions(tables, app, (source.log_table, source.dead_letters_table))
+    told = [Transaction(*each) for each in vouched.items()]
+    write_deltalake(
+        timeline, kept, mode="overwrite", commit_properties=CommitProperties(None, None, told)
+    )
+    durable.sync_commit(f"{folder}/{source.timeline_table}", timeline)
+    events = sum(n or 0 for n in rows["rows"].to_pylist()) - sum(
+        n or 0 for n in kept["rows"].to_pylist()
+    )
+    yield (
+        f"Source '{source.name}' is back at arrival {through}: the next ingest reads the "
+        f"{last - through:,} arrivals after it again, with {events:,} events."
+    )
+
+
+def _by_arrival(opened: DeltaTable | None) -> Counter[int]:
+    if opened is None:
+        return Counter()
+    return Counter(listed.load(opened, (), ["arrival"])["arrival"].to_pylist())
+
+
+def _dropped(folder: str, asset: str) -> Iterator[str]:
+    """Remove all tables that belong to an asset, its state first, and its stream's checkpoint."""
+    shutil.rmtree(Path(folder, FOLDER, asset), ignore_errors=True)
+    found = [t for t in _owned(folder) if t.owner == tables_of.asset(asset)]
+    for table in sorted(found, key=lambda t: (t.role is not Role.STATE, t)):
+        shutil.rmtree(Path(folder, table))
+    durable.sync_folder(folder)
+    yield (
+        f"The tables of '{asset}' are removed: its next run computes them from the event log. What "
+        "was released from quarantine or discarded there is to be decided again."
+    )
+
+
+def _owned(folder: str) -> Iterable[TableName]:
+    for log in Path(folder).glob(f"*/{LOG}"):
+        name = log.parent.name
+        told = TableName.of(name, DeltaTable(str(log.parent)).metadata().configuration)
+        if told is not None:
+            yield told

@@ -1,0 +1,251 @@
+"""Durability: a home whose tables lack a commit or a data file, as after a power cut or in a copy
+of a live home, is found, named, and has a way back; nothing is published on top of it.
+
+One home is written by the parts that ingests and runs write with, without an engine. Each case
+damages a copy of it. The way back is gone with an engine in `test_way_back.py`.
+"""
+
+import itertools
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from support import MINUTE, PER_MINUTE, READINGS, T0
+from tidemark.define.tables import CHECKS, LEDGER
+from tidemark.run.runner import incremental
+from tidemark.store import integrity, ledger
+from tidemark.store.arrival import TIMELINE, Arrival
+from tidemark.store.asset import Asset
+from tidemark.store.committers.durable import LOG, added
+from tidemark.store.coverage import Coverage, Position
+from tidemark.store.integrity import DamageError, check, entries
+from tidemark.store.ledger import RunFacts
+from tidemark.store.log import Log
+from tidemark.store.marker import Marker
+from tidemark.store.repair import repair
+from tidemark.store.rows import INSTANT
+from tidemark.store.warehouse import Warehouse
+
+SOURCE = replace(READINGS, columns={"ts": "timestamp", "sensor": "string"})
+ASSET = replace(PER_MINUTE, source=SOURCE)
+FACTS = {
+    **dict.fromkeys(("arrival", "position"), pa.int64()),
+    **dict.fromkeys(("arrived_at", "watermark"), INSTANT),
+    **dict.fromkeys(("read_from", "correlation_id", "unparsed"), pa.string()),
+}
+PARTIALS = pa.table(
+    {"seq": pa.array([0], pa.int64()), "marker": pa.nulls(1, pa.string()), "n": pa.array([1])}
+)
+WINDOWS = pa.table({"n": pa.array([1], pa.int64())})
+TABLES = (
+    *(SOURCE.log_table, SOURCE.timeline_table),
+    *(ASSET.state_table, ASSET.table, ASSET.quarantine_table, ASSET.late_table),
+    *(LEDGER, CHECKS),
+)
+
+
+def without_commit(table: Path) -> None:
+    entries(str(table))[-1].unlink()
+
+
+def with_empty_commit(table: Path) -> None:
+    entries(str(table))[-1].write_bytes(b"")
+
+
+def with_half_commit(table: Path) -> None:
+    newest = entries(str(table))[-1]
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+
+
+def with_a_commit_cut_at_a_line(table: Path) -> None:
+    newest = entries(str(table))[-1]
+    text = newest.read_text()
+    newest.write_text(text[: text.index("\n") + 1])
+
+
+def without_file(table: Path) -> None:
+    newest_file(table).unlink()
+
+
+def with_half_file(table: Path) -> None:
+    file = newest_file(table)
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+DAMAGES: Sequence[Callable[[Path], None]] = (
+    *(without_commit, with_empty_commit, with_half_commit, with_a_commit_cut_at_a_line),
+    *(without_file, with_half_file),
+)
+HEALED = (LEDGER, without_commit)
+"""The next run writes this commit once more."""
+
+
+def newest_file(table: Path) -> Path:
+    for entry in reversed(entries(str(table))):
+        if paths := [p for p in added(entry.read_text()) if not p.startswith("_change_data")]:
+            return table / paths[-1]
+    raise AssertionError(table)
+
+
+def arrive(store: Warehouse, number: int) -> None:
+    """Bring in an arrival of ten events."""
+    rows = pa.table(
+        {
+            "ts": pa.array([T0 + number * MINUTE] * 10, pa.int64()).cast(INSTANT),
+            "sensor": ["a"] * 10,
+            "arrival": pa.array([number] * 10, pa.int64()),
+            "position": pa.array(range(10), pa.int64()),
+            "read_from": ["somewhere"] * 10,
+        }
+    )
+    log = Log(store, SOURCE)
+    log.recover()
+    log.append(rows, [Arrival(number, T0, None, None, 10, T0, T0, 0, "{}")])
+
+
+def run(store: Warehouse, number: int) -> None:
+    """Count an arrival and publish it."""
+    asset = Asset(store, ASSET)
+    asset.life = asset.state.create(PARTIALS)
+    marker = Marker(seq=number, after=Coverage(Position(number)))
+    asset.state.commit(PARTIALS.set_column(0, "seq", [[number]]), marker)
+    for table in (ASSET.quarantine_table, CHECKS, ASSET.late_table, ASSET.table):
+        store.create(table, WINDOWS)
+        store.append(WINDOWS, table, asset.app, number)
+    facts = RunFacts(
+        *("run", ASSET.name, asset.life, "incremental", "as_streamed", number, number - 1, number),
+        *(None, None, T0, T0, None, 1, 0, 0, 10, 0, 0, 0, 0, False),
+    )
+    ledger.append(store, facts, [*ASSET.tables, CHECKS])
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Copies of a home after each of its arrivals was counted."""
+    folder, found = tmp_path_factory.mktemp("moments"), list[Path]()
+    store = Warehouse(cast("Any", None), str(folder), "home", registered=False)
+    store.create(SOURCE.timeline_table, TIMELINE.empty_table())
+    columns = pa.schema([("ts", INSTANT), ("sensor", pa.string()), *FACTS.items()])
+    store.create(SOURCE.log_table, columns.empty_table())
+    store.create(SOURCE.dead_letters_table, columns.empty_table())
+    for number in range(4):
+        arrive(store, number)
+        run(store, number)
+        shutil.copytree(store.path(""), folder / f"{number}")
+        found.append(folder / f"{number}")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing changes while the tables are looked at."""
+    monkeypatch.setattr(integrity, "MOMENT", 0)
+
+
+@pytest.fixture
+def home(moments: list[Path], tmp_path: Path) -> Path:
+    """A copy of the newest of them."""
+    shutil.copytree(moments[-1], tmp_path / "w" / "home")
+    return tmp_path / "w" / "home"
+
+
+def checked(home: Path) -> list[str]:
+    return [damage.table for damage in check(str(home), [SOURCE], [ASSET])]
+
+
+def repaired(home: Path) -> list[str]:
+    return [*repair(str(home), [SOURCE], [ASSET])]
+
+
+def test_a_whole_home_is_whole(home: Path) -> None:
+    assert checked(home) == []
+    assert repaired(home) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_damage_is_found_and_repaired(
+    home: Path, table: str, damage: Callable[[Path], None]
+) -> None:
+    damage(home / table)
+    found = checked(home)
+    if (table, damage) == HEALED:
+        assert found == []
+        return
+    assert found
+    assert found[0] == table or table in {SOURCE.timeline_table, LEDGER, CHECKS}
+    assert repaired(home)
+    assert checked(home) == []
+
+
+@pytest.mark.parametrize("tables", [*itertools.combinations(TABLES, 2)], ids="-".join)
+def test_two_tables_that_lack_a_commit(home: Path, tables: tuple[str, str]) -> None:
+    for table in tables:
+        without_commit(home / table)
+    # What the ledger lacks as well was not published to its end: the next run does so.
+    healed = {LEDGER, CHECKS, ASSET.table, ASSET.quarantine_table, ASSET.late_table}
+    if not checked(home):
+        assert set(tables) <= healed
+        assert LEDGER in tables
+    repaired(home)
+    assert checked(home) == []
+
+
+def test_the_message_names_table_version_and_way_back(home: Path) -> None:
+    without_commit(home / SOURCE.log_table)
+    version = len(entries(str(home / SOURCE.log_table)))
+    with pytest.raises(DamageError) as told:
+        incremental(
+            Warehouse(cast("Any", None), str(home.parent), home.name, registered=False), ASSET
+        )
+    text = str(told.value)
+    assert f"'readings_log' is at version {version - 1}, and 'readings_timeline' was" in text
+    assert f"upon its version {version}" in text
+    assert "`tidemark fsck --repair`" in text
+
+
+def test_an_ingest_is_refused_where_an_asset_has_counted_what_the_timeline_lacks(
+    home: Path,
+) -> None:
+    without_commit(home / SOURCE.timeline_table)
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    with pytest.raises(DamageError, match=r"arrival 2 .*'per_minute' has counted arrival 3"):
+        integrity.demand(store, SOURCE)
+
+
+def mixed(moments: list[Path], target: Path, at: dict[str, int]) -> None:
+    """A copy that was made while the home went on: each table as of another moment."""
+    for table in (p.name for p in moments[-1].iterdir() if (p / LOG).exists()):
+        there = moments[at.get(table, len(moments) - 1)] / table
+        if there.exists():
+            shutil.copytree(there, target / table)
+
+
+ORDERS = [
+    *(dict.fromkeys(TABLES[:n], 2) for n in range(1, len(TABLES))),
+    *(dict.fromkeys(TABLES[n:], 2) for n in range(1, len(TABLES))),
+    dict(zip(TABLES, (0, 0, 1, 1, 2, 2, 3, 3), strict=True)),
+    dict(zip(TABLES, (3, 3, 2, 2, 1, 1, 0, 0), strict=True)),
+]
+
+
+@pytest.mark.parametrize("at", ORDERS, ids=range(len(ORDERS)))
+def test_a_copy_of_a_live_home(moments: list[Path], tmp_path: Path, at: dict[str, int]) -> None:
+    home = tmp_path / "w" / "home"
+    mixed(moments, home, at)
+    # Whoever copies the tables in the order of their commits may lack the newest ones only.
+    repaired(home)
+    assert checked(home) == []
+
+
+def test_tables_of_one_moment_each_earlier_than_the_next_are_refused(
+    moments: list[Path], tmp_path: Path
+) -> None:
+    home = tmp_path / "w" / "home"
+    mixed(moments, home, {SOURCE.log_table: 1, SOURCE.timeline_table: 2})
+    assert SOURCE.log_table in checked(home)

@@ -1,0 +1,90 @@
+"""The way back from damage restores parity: `repair`, an ingest of what is missing, and a run."""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from support import PER_MINUTE, READINGS, ingest, some_arrivals
+from tidemark import quality as q
+from tidemark.define.tables import CHECKS, LEDGER
+from tidemark.run.runner import incremental
+from tidemark.store.committers.durable import LOG
+from tidemark.store.integrity import DamageError, check, entries
+from tidemark.store.repair import repair
+from tidemark.store.warehouse import Warehouse
+from tidemark.verify.parity import parity
+
+REGISTERED = False
+ASSET = replace(PER_MINUTE, expectations=(q.between("n", most=6),))
+ARRIVALS = some_arrivals(count=3, size=30)
+Rows = list[tuple[object, ...]]
+
+
+def opened(spark: SparkSession, home: Path) -> Warehouse:
+    return Warehouse(spark, str(home.parent), home.name, registered=False)
+
+
+def windows(warehouse: Warehouse) -> tuple[Rows, Rows]:
+    """The published and the quarantined rows."""
+    columns = ["window_start", "sensor", "n", "final"]
+
+    def rows(table: str) -> Rows:
+        found = warehouse.take(table, columns=columns).to_pylist()
+        return sorted((tuple(row.values()) for row in found), key=str)
+
+    return rows(ASSET.table), rows(ASSET.quarantine_table)
+
+
+@pytest.fixture(scope="module")
+def moments(shared: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Copies of a home after each of its arrivals was counted."""
+    folder = tmp_path_factory.mktemp("moments")
+    for n, arrival in enumerate(ARRIVALS):
+        ingest(shared, READINGS, [arrival], ends=n == len(ARRIVALS) - 1)
+        incremental(shared, ASSET)
+        shutil.copytree(shared.path(""), folder / f"{n}")
+    return [folder / f"{n}" for n in range(len(ARRIVALS))]
+
+
+def restored(spark: SparkSession, home: Path, moments: list[Path]) -> None:
+    """Go the way back, and compare with the home that was not damaged."""
+    with pytest.raises(DamageError, match="tidemark fsck --repair"):
+        incremental(opened(spark, home), ASSET)
+    assert [*repair(str(home), [READINGS], [ASSET])]
+    warehouse = opened(spark, home)
+    there = warehouse.take(READINGS.timeline_table).num_rows
+    if there <= len(ARRIVALS):
+        ingest(warehouse, READINGS, ARRIVALS[there:])
+    incremental(warehouse, ASSET)
+    published, quarantined = windows(warehouse)
+    assert quarantined
+    assert (published, quarantined) == windows(opened(spark, moments[-1]))
+    assert parity(warehouse, ASSET).equal
+    assert check(str(home), [READINGS], [ASSET]) == []
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [(READINGS.log_table,), (ASSET.state_table, LEDGER), (ASSET.table, CHECKS)],
+    ids=lambda tables: "-".join(tables),
+)
+def test_tables_that_lack_a_commit(
+    spark: SparkSession, moments: list[Path], tmp_path: Path, tables: Sequence[str]
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(moments[-1], home)
+    for table in tables:
+        entries(str(home / table))[-1].unlink()
+    restored(spark, home, moments)
+
+
+def test_a_copy_of_a_live_home(spark: SparkSession, moments: list[Path], tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for table in (each.name for each in moments[-1].iterdir() if (each / LOG).exists()):
+        late = table in (READINGS.timeline_table, ASSET.table)
+        shutil.copytree(moments[-1 if late else -2] / table, home / table)
+    restored(spark, home, moments)
