@@ -19,13 +19,12 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
-from tidemark.engine.requests import fetch
 from tidemark.store.arrival import Arrival
-from tidemark.store.rows import FEW, frame
+from tidemark.store.rows import FEW
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, Decoder, Feed
 from tidemark_streaming.glance import Glance
@@ -123,13 +122,15 @@ def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))
-    rows = fetch(feed.decode(warehouse.spark, numbered)).sort_by("position")
+    rows = feed.decode(numbered).sort_by("position")
     rows = rows.drop_columns([CHUNK, "position", "read_from", "correlation_id"])
     for name in ("arrival", "position", "read_from", "correlation_id"):
         rows = rows.append_column(name, letters[name])
-    found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
-    refused = {place: letter["reason"] for place, letter in found if letter is not None}
-    fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
+    refused, fit = dict[Place, str](), rows
+    if DEAD in rows.column_names:
+        found = zip(places(rows), rows[DEAD].to_pylist(), strict=True)
+        refused = {place: letter["reason"] for place, letter in found if letter is not None}
+        fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
     commits = list(ingest(warehouse, _Mended(feed.source, fit)))
     arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
     return Outcome(arrivals, sum(a.rows for a in arrivals), refused)
@@ -150,7 +151,7 @@ class _Mended:
         pieces = [left[n : n + FEW] for n in range(0, len(left), FEW)]
         return [Chunk(_written(piece), clock, rows=len(piece)) for piece in pieces]
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         which = {
             p: (n, i) for n, c in enumerate(chunks) for i, p in enumerate(returned(c.position))
         }
@@ -159,7 +160,7 @@ class _Mended:
         chunk, position = zip(*(which[place] for place in places(rows)), strict=True)
         rows = rows.drop_columns(["arrival", "position"])
         rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
-        return frame(spark, rows.append_column("position", pa.array(position, pa.int64())))
+        return rows.append_column("position", pa.array(position, pa.int64()))
 
     def explain(self, error: PySparkException) -> DataError | None:
         return None

@@ -106,8 +106,9 @@ class Feed(Protocol):
         """What has come since, in the order in which it arrives, given all arrivals so far."""
         ...
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
-        """The rows of `chunks`, protected as the source declares: for the engine, or in memory.
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
+        """The rows of `chunks`, protected as the source declares: for the engine, in memory, or in
+        tables that come into memory one after the other, at least one.
 
         A feed whose `protects` is not true brings in no source with protected columns.
 
@@ -141,7 +142,7 @@ class Ahead(Protocol):
 class Decoder(Protocol):
     """A feed of which some rows may not fit the source's columns."""
 
-    def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
+    def decode(self, letters: pa.Table) -> pa.Table:
         """The rows of dead letters, which may have been mended, as `read` gives them.
 
         Args:

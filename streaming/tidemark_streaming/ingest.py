@@ -309,11 +309,13 @@ def _commit(
             if isinstance(feed, Ahead):
                 feed.ahead(following)
             clock.after("read")
-            asks = isinstance(rows, DataFrame) or not is_plain(log.source, rows)
+            asks = not isinstance(rows, pa.Table) or not is_plain(log.source, rows)
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
                 if isinstance(rows, DataFrame):
                     rows = place.hold(rows, few=few)
+                elif not isinstance(rows, pa.Table):
+                    rows = place.gather(rows)
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 if not getattr(feed, "accept_change", True):
                     check(log.source.name, facts)

@@ -69,17 +69,18 @@ def observe(
 
 
 def is_plain(source: Source, rows: pa.Table) -> bool:
-    """Whether the rows tell everything without the engine: all fit, and the watermark goes by the
-    newest, of a column whose text is the same here and there."""
+    """Whether the rows tell everything without the engine: the watermark goes by the newest, of a
+    column whose text is the same here and there."""
     by = source.watermark.by
     parts = pa.string() if by is None else rows.schema.field(by).type
     known = pa.types.is_string(parts) or pa.types.is_integer(parts)
-    fit = DEAD not in rows.column_names or rows[DEAD].null_count == rows.num_rows
-    return source.watermark.by_newest and known and fit
+    return source.watermark.by_newest and known
 
 
 def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
     """The same, of such rows."""
+    if DEAD in rows.column_names and rows[DEAD].null_count < rows.num_rows:
+        return _with_dead_letters(source, rows, chunks)
     by, times = source.watermark.by, rows[source.event_time].cast(pa.int64())
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
     times, ahead = pc.if_else(possible, times, None), pa.nulls(len(rows), pa.bool_())
@@ -109,6 +110,27 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
             max_event_time=max((time for _, time in newest), default=None),
             observed=observed,
             dated_ahead=sum(each["ahead_sum"] or 0 for each in mine),
+        )
+    return found
+
+
+def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
+    """The same, of rows of which some are dead letters."""
+    dead = rows.filter(pc.is_valid(rows[DEAD]))
+    found = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
+    reason = pc.struct_field(dead[DEAD], "reason")
+    sizes = dead[BYTES] if BYTES in dead.column_names else pa.nulls(len(dead), pa.int64())
+    told = pa.table({"chunk": dead[CHUNK], "bytes": sizes, "reason": reason})
+    each = told.group_by("chunk").aggregate(
+        [([], "count_all"), ("bytes", "sum"), ("reason", "min"), ("reason", "max")]
+    )
+    for one in each.to_pylist():
+        fits = found.get(one["chunk"], Facts())
+        found[one["chunk"]] = replace(
+            fits,
+            dead_letters=one["count_all"],
+            bytes=fits.bytes + (one["bytes_sum"] or 0),
+            misfit=one["reason_min"] if one["reason_min"] == one["reason_max"] else None,
         )
     return found
 

@@ -15,16 +15,18 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 from fastavro import parse_schema
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Row
 
 from binaries import avro, describe, message
 from certificates import Authority
 from registries import Registered, serving
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.protection import Drop, Mask
+from tidemark.define.source import Source
+from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.payloads import Avro, Payload, Protobuf, payload
 from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself
-from tidemark_streaming.payloads.payload import UndecodableError, decoded
+from tidemark_streaming.payloads.payload import UndecodableError, decode_protected
 from tidemark_streaming.payloads.registry import Registry
 
 INSTANT = datetime(2026, 1, 1, 12, 30, 0, 123456, UTC)
@@ -89,19 +91,19 @@ STAMP = pa.timestamp("us", "UTC")
 COUNTS = pa.map_(pa.string(), pa.int64())
 
 
-def decode(
-    spark: SparkSession, payload: Payload, columns: Mapping[str, str], *values: bytes | None
-) -> list[Row]:
-    records = pa.table({"value": pa.array(values, pa.binary())})
-    return payload.decode(spark, records, columns).select("event.*", "reason").collect()
+def decode(payload: Payload, columns: Mapping[str, str], *values: bytes | None) -> list[Row]:
+    records = pa.chunked_array([pa.array(values, pa.binary())])
+    events = payload.decode(records, columns)
+    rows = pa.table(dict(events.columns)).to_pylist(maps_as_pydicts="strict")
+    return [Row(**row, reason=events.reasons.get(n)) for n, row in enumerate(rows)]
 
 
-def test_avro_of_a_given_schema_becomes_columns(spark: SparkSession, tmp_path: Path) -> None:
+def test_avro_of_a_given_schema_becomes_columns(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
     for schema in (json.dumps(ORDER), tmp_path / "order.avsc", str(tmp_path / "order.avsc")):
         payload = Avro(schema)
     unpriced = {**PAID, "price": None, "state": "OPEN"}
-    rows = decode(spark, payload, COLUMNS, avro(ORDER, PAID), None, avro(ORDER, unpriced))
+    rows = decode(payload, COLUMNS, avro(ORDER, PAID), None, avro(ORDER, unpriced))
     first, none, second = (r.asDict(recursive=True) for r in rows)
     assert first["at"].timestamp() == INSTANT.timestamp()
     told = {n: v for n, v in first.items() if n != "at"}
@@ -120,11 +122,9 @@ def test_avro_of_a_given_schema_becomes_columns(spark: SparkSession, tmp_path: P
         (avro(SMALL, {"n": 2**40}), "The field 'n' is no INT."),
     ],
 )
-def test_what_is_no_avro_of_the_schema_has_its_reason(
-    spark: SparkSession, value: bytes, reason: str
-) -> None:
+def test_what_is_no_avro_of_the_schema_has_its_reason(value: bytes, reason: str) -> None:
     good = avro(SMALL, {"n": 3})
-    before, bad, after = decode(spark, Avro(json.dumps(SMALL)), {"n": "INT"}, good, value, good)
+    before, bad, after = decode(Avro(json.dumps(SMALL)), {"n": "INT"}, good, value, good)
     assert (before.n, before.reason) == (after.n, after.reason) == (3, None)
     assert bad.n is None
     assert bad.reason.startswith(reason)
@@ -143,10 +143,10 @@ def test_what_is_no_avro_of_the_schema_has_its_reason(
     ],
 )
 def test_a_value_of_another_type_is_never_cut_to_fit(
-    spark: SparkSession, kind: object, value: object, column: str
+    kind: object, value: object, column: str
 ) -> None:
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
-    (row,) = decode(spark, Avro(json.dumps(schema)), {"x": column}, avro(schema, {"x": value}))
+    (row,) = decode(Avro(json.dumps(schema)), {"x": column}, avro(schema, {"x": value}))
     assert (row.x, row.reason) == (None, f"The field 'x' is no {column.upper()}.")
 
 
@@ -175,26 +175,27 @@ def test_a_value_of_another_type_is_never_cut_to_fit(
     ],
 )
 def test_no_value_is_taken_for_what_it_is_not(value: object, kind: pa.DataType) -> None:
-    reasons: list[str | None] = [None, None, None]
-    events = [{"x": value}, {"x": None}, {}]
-    assert payload._column(events, pa.field("x", kind), "A", reasons).to_pylist() == [None] * 3
-    assert reasons == ["The field 'x' is no A.", None, None]
+    with pytest.raises((pa.ArrowException, TypeError, ValueError, OverflowError)):
+        payload._array([value], kind)
+    assert payload._array([None], kind).to_pylist() == [None]
 
 
-def test_the_engine_is_sent_nothing_of_a_value_that_is_protected(spark: SparkSession) -> None:
-    """Its files may be gone before anybody searches them."""
+def test_what_is_protected_leaves_the_decoder_protected() -> None:
     texts = [{"name": name, "type": "string"} for name in ("masked", "dropped", "other")]
     schema = {**SMALL, "fields": [*SMALL["fields"], *texts]}
     raw = {name: f"rawvalue {name}" for name in ("masked", "dropped", "other")}
     good, wide = (avro(schema, {**raw, "n": n}) for n in (1, 2**40))
-    records = pa.table({"value": pa.array([good, wide, good + b"rawvalue", None], pa.binary())})
+    values = pa.chunked_array([pa.array([good, wide, good + b"rawvalue", None], pa.binary())])
+    columns = {"at": "TIMESTAMP", "n": "INT", "masked": "STRING", "dropped": "STRING"}
     ways = {"masked": Mask(), "dropped": Drop()}
-    columns = {"n": "INT", "masked": "STRING", "dropped": "STRING"}
-    sent = decoded(spark, records, columns, Avro(json.dumps(schema)).event, ways)
-    rows = sent.select("value", "reason", "event.*").collect()
-    assert [(r.value, r.n, r.masked, r.dropped) for r in rows[:1]] == [(None, 1, "***", None)]
-    assert "rawvalue" not in str(rows)
-    assert "rawvalue" in str(decoded(spark, records, columns, lambda _: {}).collect())
+    source = Source("small", columns, "at", BoundedOutOfOrderness("0 seconds"), protect=ways)
+    events = decode_protected(values, columns, source, Avro(json.dumps(schema)))
+    rows = pa.table(dict(events.columns)).to_pylist()
+    assert [(r["n"], r["masked"], r["dropped"]) for r in rows] == [
+        (1, "***", None),
+        *[(None, None, None)] * 3,
+    ]
+    assert "rawvalue" not in str(events)
 
 
 def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
@@ -293,7 +294,7 @@ def test_a_schema_that_is_none_is_one_sentence(given: dict[str, Any], sentence: 
         Avro(**given)
 
 
-def test_a_record_is_read_by_the_schema_that_it_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_record_is_read_by_the_schema_that_it_names(tmp_path: Path) -> None:
     """And resolved to the given one: a default where the writer had no field, a wider number."""
     old: dict[str, Any] = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}
     wide, text = {"name": "n", "type": "long"}, {"name": "m", "type": "string"}
@@ -310,10 +311,10 @@ def test_a_record_is_read_by_the_schema_that_it_names(spark: SparkSession, tmp_p
         b"\x01abcdef",
     ]
     columns = {"n": "BIGINT", "m": "STRING"}
-    alone = decode(spark, Avro(registry=tmp_path), columns, *values)
+    alone = decode(Avro(registry=tmp_path), columns, *values)
     assert [(r.n, r.m) for r in alone] == [(1, None), (2, "x"), *[(None, None)] * 3]
     resolved = Avro(json.dumps(reader), by_id=True, registry=tmp_path)
-    both = decode(spark, resolved, columns, *values)
+    both = decode(resolved, columns, *values)
     assert [(r.n, r.m) for r in both] == [(1, "none"), (2, "x"), *[(None, None)] * 3]
     assert [r.reason for r in alone[2:]] == [
         "The field 'n' is no BIGINT.",
@@ -326,11 +327,9 @@ def test_a_record_is_read_by_the_schema_that_it_names(spark: SparkSession, tmp_p
     )
 
 
-def test_a_folder_that_is_not_there_is_told_and_no_dead_letter(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_not_there_is_told_and_no_dead_letter(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no folder '.*nowhere' for schemas by id"):
-        decode(spark, Avro(registry=tmp_path / "nowhere"), {"n": "INT"}, avro(SMALL, {"n": 1}, 1))
+        decode(Avro(registry=tmp_path / "nowhere"), {"n": "INT"}, avro(SMALL, {"n": 1}, 1))
 
 
 @pytest.fixture
@@ -339,14 +338,12 @@ def registered() -> Iterator[Registered]:
         yield server
 
 
-def test_a_registry_is_asked_once_for_each_schema(
-    spark: SparkSession, registered: Registered
-) -> None:
+def test_a_registry_is_asked_once_for_each_schema(registered: Registered) -> None:
     registered.has(1, SMALL)
     payload = Avro(registry=registered.url)
     for _ in range(2):
         values = [avro(SMALL, {"n": n}, 1) for n in range(3)]
-        rows = decode(spark, payload, {"n": "BIGINT"}, *values, avro(SMALL, {"n": 1}, 5))
+        rows = decode(payload, {"n": "BIGINT"}, *values, avro(SMALL, {"n": 1}, 5))
         assert [r.n for r in rows] == [0, 1, 2, None]
         assert rows[-1].reason == "There is no schema with the id 5, which it names."
     assert registered.asked == ["/schemas/ids/1", "/schemas/ids/5"]
@@ -371,7 +368,7 @@ def test_a_machine_that_has_just_booted_asks_too(
     assert json.loads(registry.schema(2).text) == SMALL
 
 
-def test_a_schema_may_refer_to_others(spark: SparkSession, registered: Registered) -> None:
+def test_a_schema_may_refer_to_others(registered: Registered) -> None:
     outer = {
         "type": "record",
         "name": "Outer",
@@ -384,12 +381,12 @@ def test_a_schema_may_refer_to_others(spark: SparkSession, registered: Registere
     whole = {**outer, "fields": [{"name": "inner", "type": SMALL}]}
     columns = {"inner": "STRUCT<n: BIGINT>"}
     value = avro(whole, {"inner": {"n": 4}}, 7)
-    (row,) = decode(spark, Avro(registry=registered.url), columns, value)
-    assert row.inner.n == 4
+    (row,) = decode(Avro(registry=registered.url), columns, value)
+    assert row.inner == {"n": 4}
 
 
 def test_the_registry_has_its_user_and_password_from_a_secret(
-    spark: SparkSession, registered: Registered, monkeypatch: pytest.MonkeyPatch
+    registered: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registered.has(1, SMALL)
     registered.user = "ann:s3cret"
@@ -398,7 +395,7 @@ def test_the_registry_has_its_user_and_password_from_a_secret(
         Registry().schema(1)
     monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY_AUTH", "env:REGISTRY_USER")
     monkeypatch.setenv("REGISTRY_USER", "ann:s3cret")
-    (row,) = decode(spark, Avro(), {"n": "BIGINT"}, avro(SMALL, {"n": 1}, 1))
+    (row,) = decode(Avro(), {"n": "BIGINT"}, avro(SMALL, {"n": 1}, 1))
     assert row.n == 1
 
 
@@ -495,18 +492,16 @@ def test_a_registry_is_trusted_by_its_authority(
     assert registered.asked == ["/schemas/ids/1"]
 
 
-def test_a_schema_of_the_registry_that_is_no_avro(
-    spark: SparkSession, registered: Registered
-) -> None:
+def test_a_schema_of_the_registry_that_is_no_avro(registered: Registered) -> None:
     registered.has(1, SMALL, schemaType="PROTOBUF")
     registered.has(2, {"type": "strin"})
     payload, value = Avro(registry=registered.url), avro(SMALL, {"n": 1})
-    (row,) = decode(spark, payload, {"n": "INT"}, struct.pack(">bI", 0, 1) + value)
+    (row,) = decode(payload, {"n": "INT"}, struct.pack(">bI", 0, 1) + value)
     assert row.reason == "Its schema 1 is of another format, PROTOBUF."
     with pytest.raises(
         DataError, match=r"Schema 2 of the registry is no Avro: there is no type .*strin"
     ):
-        decode(spark, payload, {"n": "INT"}, struct.pack(">bI", 0, 2) + value)
+        decode(payload, {"n": "INT"}, struct.pack(">bI", 0, 2) + value)
 
 
 SHOP = """
@@ -537,7 +532,7 @@ def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return describe(SHOP, tmp_path_factory.mktemp("shop") / "shop.pb")
 
 
-def test_protobuf_becomes_columns(spark: SparkSession, descriptors: Path) -> None:
+def test_protobuf_becomes_columns(descriptors: Path) -> None:
     order = message(descriptors, "shop.Order")
     full = order(n=5, note="", state=1, lines=[{"what": "tea"}], counts={"a": 2})
     full.at.FromDatetime(INSTANT)
@@ -550,7 +545,7 @@ def test_protobuf_becomes_columns(spark: SparkSession, descriptors: Path) -> Non
         "counts": "MAP<STRING, INT>",
     }
     values = [full.SerializeToString(), b"", order(n=2**40).SerializeToString(), b"\xff\xff"]
-    first, empty, wide, bad = decode(spark, Protobuf(descriptors, "shop.Order"), columns, *values)
+    first, empty, wide, bad = decode(Protobuf(descriptors, "shop.Order"), columns, *values)
     assert first.at.timestamp() == INSTANT.timestamp()
     told = first.asDict(recursive=True)
     assert {n: v for n, v in told.items() if n != "at"} == {
@@ -568,7 +563,7 @@ def test_protobuf_becomes_columns(spark: SparkSession, descriptors: Path) -> Non
     by_id = Protobuf(descriptors, "shop.Order", by_id=True)
     head = struct.pack(">bI", 0, 3)
     framed = [head + b"\x02\x02" + values[0], head + b"\x00" + values[0], head, b"\x05" + values[0]]
-    rows = decode(spark, by_id, columns, *framed)
+    rows = decode(by_id, columns, *framed)
     assert [r.n for r in rows] == [5, 5, None, None]
     assert rows[2].reason == "It does not say which message of its schema it is."
 

@@ -7,9 +7,11 @@ memory, many are written to files of their own, and what goes on from there read
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from threading import Lock
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.engine.requests import fetch
@@ -17,6 +19,9 @@ from tidemark.store import claims
 from tidemark.store.refusals import translated
 from tidemark.store.rows import SENT, Rows, frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
+
+GATHERED_BYTES = 256 << 20
+"""Bytes of rows that are gathered in memory, at most."""
 
 
 class Scratch:
@@ -40,6 +45,18 @@ class Scratch:
                 return fetch(rows)
         return self._aside(rows, SENT)
 
+    def gather(self, tables: Iterator[pa.Table]) -> Rows:
+        """Gather rows that come in tables, of which there is at least one: in memory, or in files
+        for the engine if they are too many."""
+        found, size = list[pa.Table](), 0
+        for table in tables:
+            found.append(table)
+            size += table.nbytes
+            if size > GATHERED_BYTES:
+                self._begin()
+                return self._warehouse.spill(chain(found, tables), self._name)
+        return pa.concat_tables(found)
+
     def keep(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
         """Rows, computed now, for the engine.
 
@@ -50,11 +67,14 @@ class Scratch:
         return frame(self._warehouse.spark, held)
 
     def _aside(self, rows: DataFrame, most: int) -> Rows:
+        self._begin()
+        return self._warehouse.aside(rows, self._name, most)
+
+    def _begin(self) -> None:
         with self._claiming:
             if not self._used:
                 self._claim = claims.claim(self._warehouse.path(self._name))
                 self._used = True
-        return self._warehouse.aside(rows, self._name, most)
 
     def clear(self) -> None:
         """Remove the files, if any were written."""

@@ -5,14 +5,16 @@ columns. The log takes the rows that fit, and the table `<source>_dead_letters` 
 have a place in the same arrival, which the positions of the log's rows leave out.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.define.helper_columns import helper
-from tidemark.store.rows import Rows
+from tidemark.store.rows import INSTANT, Rows
 
 _TOLD = {
     "reason": "STRING",
@@ -56,6 +58,45 @@ def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
     told = {"reason": reason, "bytes": content, **record}
     fields = [told.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
     return F.when(reason.isNotNull(), F.struct(*fields)).alias(DEAD)
+
+
+_LETTER = pa.struct(
+    {
+        "reason": pa.string(),
+        "bytes": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": INSTANT,
+        "timestamp_type": pa.string(),
+        "key": pa.binary(),
+        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    }
+)
+
+
+def dead_letters_of(
+    rows: int, reasons: Mapping[int, str], record: Mapping[str, "pa.ChunkedArray[Any]"]
+) -> "pa.ChunkedArray[Any]":
+    """Return the dead letters among so many rows; null for the others.
+
+    Args:
+        reasons: by the number of a row, why it is one.
+        record: columns of all rows, by the names in `DEAD_LETTER_COLUMNS`.
+    """
+    numbers = sorted(reasons)
+    dead = {name: column.take(pa.array(numbers, pa.int64())) for name, column in record.items()}
+    dead["reason"] = pa.chunked_array([pa.array([reasons[n] for n in numbers], pa.string())])
+    parts = [
+        dead[f.name].cast(f.type).combine_chunks()
+        if f.name in dead
+        else pa.nulls(len(numbers), f.type)
+        for f in _LETTER
+    ]
+    letters = pa.StructArray.from_arrays(parts, fields=list(_LETTER))
+    places = np.full(rows, -1)
+    places[numbers] = range(len(numbers))
+    return pa.chunked_array([letters.take(pa.array(places, mask=places < 0))])
 
 
 def is_dead(columns: Collection[str]) -> Column:

@@ -4,7 +4,7 @@ Who commits is decided once, by where the warehouse is (`committers`). A table i
 engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, TypeVar
@@ -269,6 +269,11 @@ class Warehouse:
     def transaction(self, table: str, app: str) -> int:
         """The newest version that an application has committed to a table; -1 before the first."""
         return -1 if self.head(table) is None else self.committer.transaction(table, app)
+
+    def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
+        """Write rows in memory, of one table or more, into a folder of the database, for the engine
+        to read."""
+        return self.committer.spill(self.path(folder), tables)
 
     def aside(self, rows: DataFrame, folder: str, most: int) -> Rows:
         """Rows, computed once and in full into a folder of the database, for the engine to read

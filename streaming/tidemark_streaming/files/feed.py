@@ -5,25 +5,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark.store.dead_letters import dead_letter
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk, processing_time
-from tidemark_streaming.files import folder, reading
-from tidemark_streaming.guarded import BLOCK, FILE, ROW, check, guarded
-from tidemark_streaming.payloads.text import Text
+from tidemark_streaming.files import folder, parquet, reading
+from tidemark_streaming.guarded import FILE, ROW, check, guarded
+from tidemark_streaming.payloads import Json
+from tidemark_streaming.payloads.csv_text import Csv
 
 
 @checked_class
@@ -50,8 +51,9 @@ class FileFeed:
         path: the folder, which the engine must see under the same path.
         format: csv (the source's columns in this order; a header may end sooner, with files of
             before the source gained columns), json (one object a line) or parquet.
-        options: the engine's reader options, such as `header` or `nullValue`; `timeZone`, by
-            default UTC, is the zone of times that don't say theirs.
+        options: of CSV `header`, `sep` and `nullValue`; of CSV and JSON `timestampFormat` and
+            `dateFormat`. `Csv` and `Json` describe them. `timeZone`, by default UTC, is the zone of
+            times that don't say theirs.
         accept_change: take rows as dead letters also where all of a file's fail on one column.
     """
 
@@ -64,6 +66,8 @@ class FileFeed:
 
     def __post_init__(self) -> None:
         check(self.source, f"The feed of source '{self.source.name}'")
+        # An unknown option is refused here, and not when files come.
+        _ = self._format
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         positions = (json.loads(arrival.position) for arrival in timeline)
@@ -84,23 +88,20 @@ class FileFeed:
                     clock = later
         return chunks
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
         names = [json.loads(c.position)["file"] for c in chunks]
+        if not isinstance(self._format, str):
+            return self._read_text(names, self._format)
         # Beyond this number of paths the engine lists them by a job, ten times as slow for files.
         spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
         # The engine removes `..` from paths, and rows are matched to files by their paths.
         root = self.path.resolve()
         files = [root / name for name in names]
-        if self.format == "parquet":
-            rows = reading.parquet(spark, files, self.source, self.options)
-        else:
-            rows = reading.text(spark, files, self.source, self._format)
-        rows = reading.placed(rows, files, names)
+        rows = parquet.rows_of(spark, files, self.source, self.options)
+        rows = parquet.placed(rows, files, names)
         if self.source.protect:
             return guarded(rows, self.source)
-        order = Window.partitionBy(CHUNK).orderBy(BLOCK, ROW)
-        place = F.col(ROW) if self.format == "parquet" else F.row_number().over(order) - 1
-        rows = rows.withColumn("position", place.cast("bigint"))
+        rows = rows.withColumn("position", F.col(ROW).cast("bigint"))
         return rows.select(
             *(F.col(f"`{c}`") for c in self.source.columns),
             CHUNK,
@@ -109,8 +110,12 @@ class FileFeed:
             DEAD,
         )
 
-    def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
-        if self.format == "parquet":
+    def _read_text(self, names: Sequence[str], form: Csv | Json) -> Iterator[pa.Table]:
+        for chunk, name in enumerate(names):
+            yield from reading.read_text(self.path, name, chunk, self.source, form)
+
+    def decode(self, letters: pa.Table) -> pa.Table:
+        if isinstance(self._format, str):
             raise DataError(
                 f"Source '{self.source.name}' comes as Parquet, which is read in whole files: its "
                 "dead letters are of another format, whose feed alone can decode them."
@@ -120,18 +125,7 @@ class FileFeed:
                 f"Source '{self.source.name}' has protected columns and comes as files: put mended "
                 "rows in a new file."
             )
-        rows = self._format.decode(frame(spark, letters), F.col("bytes").cast("string"))
-        return rows.select(
-            *(
-                F.when(F.isnull("reason"), F.col(f"event.`{field}`")).alias(column)
-                for column, field in zip(self.source.columns, self.source.fields, strict=True)
-            ),
-            CHUNK,
-            "position",
-            "read_from",
-            "correlation_id",
-            dead_letter(F.col("reason"), F.col("bytes")),
-        )
+        return reading.decode_letters(letters, self.source, self._format)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """What is wrong with a file, when that is what the engine complains of."""
@@ -142,9 +136,7 @@ class FileFeed:
         path = re.sub("^file:/+", "/", path)
         path = unquote(path) if condition.startswith("FAILED") else path
         reason = f"it is damaged, or no {self.format}"
-        if "CSV header" in str(error):
-            reason = f"its header must name the columns {', '.join(self.source.fields)}"
-        elif condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
+        if condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
             reason = str(error).partition("Parquet column ")[2].partition(". SQLSTATE")[0]
             reason = f"column {reason}"
         elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
@@ -179,6 +171,10 @@ class FileFeed:
                 f"ingested ({how}): put new rows in a new file."
             )
 
-    @property
-    def _format(self) -> Text:
-        return Text("json" if self.format == "json" else "csv", self.source.fields, self.options)
+    @cached_property
+    def _format(self) -> Csv | Json | Literal["parquet"]:
+        if self.format == "parquet":
+            return "parquet"
+        if self.format == "csv":
+            return Csv(self.options)
+        return Json({name: str(value) for name, value in self.options.items()})

@@ -1,18 +1,20 @@
 """What becomes of a record: a source's columns, from its value and from what Kafka says of it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.protection import Drop, Tokenise
-from tidemark.define.source import Source
-from tidemark.store.dead_letters import dead_letter
+from tidemark.define.source import CORRELATION, Source
+from tidemark.store.dead_letters import DEAD, dead_letters_of
+from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import BYTES, CHUNK
-from tidemark_streaming.payloads import InMemory, Payload
-from tidemark_streaming.payloads.payload import decoded as decoded_here
+from tidemark_streaming.payloads import Payload
+from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.payload import decode_protected, lost, without
+from tidemark_streaming.payloads.text_values import texts_of
 
 RECORD = {
     "kafka_topic": "STRING",
@@ -41,6 +43,10 @@ PLACES: Mapping[str, Callable[[str, int], str]] = {
 KEPT = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers")
 """What a dead letter keeps of a record, beside its value."""
 
+_WRITTEN = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
+"""Columns that may be null though the record has what the other tells: a key that is not UTF-8, a
+timestamp beyond the years 1 to 9999."""
+
 
 def check(source: Source, what: str) -> None:
     """Refuse a source whose columns are not what `RECORD` says.
@@ -68,12 +74,8 @@ def check(source: Source, what: str) -> None:
 
 
 def decoded(
-    spark: SparkSession,
-    records: pa.Table,
-    source: Source,
-    payload: Payload,
-    correlation: str | None,
-) -> DataFrame:
+    records: pa.Table, source: Source, payload: Payload, correlation: str | None
+) -> pa.Table:
     """Records, as `records.SCHEMA` has them, as the rows that a feed reads.
 
     A value that is not what the source's columns say is a dead letter, with its bytes as they came;
@@ -82,64 +84,81 @@ def decoded(
     Args:
         payload: the format of the values.
         correlation: the header that holds an event's correlation id.
+
+    Raises:
+        DataError: what is needed to decode can't be had at the moment.
+        DefinitionError: the key of tokens is not there.
     """
-    fields = payload_fields(source)
-    ways = {source.field_of(column): way for column, way in source.protect.items()}
-    rows = (
-        decoded_here(spark, records, fields, payload.event, ways)
-        if isinstance(payload, InMemory)
-        else payload.decode(spark, records, fields)
-    )
-    place = F.concat_ws("-", "topic", "partition", "offset")
+    own = {n: t for n, t in source.columns.items() if n not in RECORD}
+    events = decode_protected(records["value"], own, source, payload)
+    columns, reasons = {**events.columns, **_record(records, source)}, dict(events.reasons)
+    for name, written in _WRITTEN.items():
+        if name in columns:
+            for row in lost(records[written], columns[name]):
+                reasons.setdefault(row, f"The field '{name}' is no {source.columns[name].upper()}.")
+    place = _joined(records, "topic", "partition", "offset")
+    told = _header(records, correlation)
+    rows: dict[str, Any] = {
+        name: columns[name] if name in columns else pa.nulls(len(records), arrow_type(kind))
+        for name, kind in source.columns.items()
+    }
+    if reasons:
+        rows = {name: without(column, reasons) for name, column in rows.items()}
+    rows |= {CHUNK: records["chunk"], "position": records["position"]}
+    rows["read_from"] = place
+    rows[CORRELATION] = place if told is None else pc.coalesce(told, place)
+    rows[BYTES] = _sizes(records)
+    if reasons:
+        rows[DEAD] = _letters(records, reasons, source)
+    return pa.table(rows)
+
+
+def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
+    """What Kafka says of the records, by the columns that the source has."""
+    found = dict[str, Any]()
+    for name in RECORD.keys() & source.columns.keys():
+        if isinstance(source.protect.get(name), Drop):
+            continue
+        if name == "kafka_topic_partition":
+            found[name] = _joined(records, "topic", "partition")
+            continue
+        found[name] = records[name.removeprefix("kafka_")]
+        if name == "kafka_key" and _plain(source.columns[name]) == "STRING":
+            found[name] = texts_of(found[name])
+    return found
+
+
+def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
+    """The first value of a header, as text; null if a record has none, or its headers can't be
+    read."""
+    if name is None or not pc.any(pc.greater(pc.list_value_length(records["headers"]), 0)).as_py():
+        return None
+    values = [
+        next((h["value"] for h in headers or () if h["key"] == name), None)
+        for headers in records["headers"].to_pylist()
+    ]
+    return texts_of(pa.chunked_array([pa.array(values, pa.binary())]))
+
+
+def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
+    """The dead letters of records, null for the others."""
     kept = [name for name in KEPT if not source.protect or name not in ("key", "headers")]
-    content = F.lit(None) if source.protect else F.col("value")
-    return rows.select(
-        *(
-            F.when(F.isnull("reason"), column(n, t, source)).alias(n)
-            for n, t in source.columns.items()
-        ),
-        F.col("chunk").alias(CHUNK),
-        "position",
-        place.alias("read_from"),
-        F.coalesce(header(correlation), place).alias("correlation_id"),
-        _sizes(records.column_names).alias(BYTES),
-        dead_letter(F.col("reason"), content, **{c: F.col(c) for c in kept}),
-    )
+    told = {name: records[name] for name in kept}
+    if not source.protect:
+        told["bytes"] = records["value"]
+    return dead_letters_of(len(records), reasons, told)
 
 
-def payload_fields(source: Source) -> dict[str, str]:
-    """Return the fields of a value and their types: those of all columns that `RECORD` does not
-    fill."""
-    return {source.field_of(n): t for n, t in source.columns.items() if n not in RECORD}
+def _joined(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
+    return pc.binary_join_element_wise(*(pc.cast(records[n], pa.string()) for n in names), "-")
 
 
-def column(name: str, kind: str, source: Source) -> Column:
-    """A column of a source, of rows that a payload has decoded."""
-    if isinstance(source.protect.get(name), Drop):
-        return F.lit(None).cast(kind)
-    if name not in RECORD:
-        return F.col(f"event.`{source.field_of(name)}`")
-    if name == "kafka_topic_partition":
-        return F.concat_ws("-", "topic", "partition")
-    return F.col(name.removeprefix("kafka_")).cast(kind)
-
-
-def header(name: str | None) -> Column:
-    """The first value of a header, as text; null without the name of one, and where the headers
-    can't be read."""
-    if name is None:
-        return F.lit(None).cast("string")
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(1))["value"].cast("string")
-
-
-def _sizes(names: Sequence[str]) -> Column:
-    """The bytes of a record, as it came; without asking the engine which columns there are."""
-    return F.col("size") if "size" in names else _size("key") + _size("value")
-
-
-def _size(name: str) -> Column:
-    return F.coalesce(F.length(name), F.lit(0)).cast("bigint")
+def _sizes(records: pa.Table) -> "pa.ChunkedArray[Any]":
+    """The bytes of a record, as it came."""
+    if "size" in records.column_names:
+        return records["size"]
+    lengths = [pc.fill_null(pc.binary_length(records[n]), 0) for n in ("key", "value")]
+    return pc.cast(pc.add(*lengths), pa.int64())
 
 
 def _plain(kind: str) -> str:

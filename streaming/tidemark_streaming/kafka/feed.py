@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
@@ -18,19 +18,18 @@ from tidemark.base.secret import Secret
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.arrival import Arrival
-from tidemark.store.rows import Rows
 from tidemark_streaming.accepted import Acceptance, recorded
-from tidemark_streaming.feed import Chunk, processing_time
-from tidemark_streaming.kafka import losses, plain, position
+from tidemark_streaming.feed import CHUNK, Chunk, processing_time
+from tidemark_streaming.kafka import losses, position
 from tidemark_streaming.kafka.ahead import Ahead
 from tidemark_streaming.kafka.client import Properties, check_secrets
 from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
-from tidemark_streaming.kafka.decode import PLACES, check, decoded
-from tidemark_streaming.kafka.intake import PlainIntake
+from tidemark_streaming.kafka.decode import PLACES, check
+from tidemark_streaming.kafka.intake import Intake
 from tidemark_streaming.kafka.position import Position, Topic
-from tidemark_streaming.kafka.protected import protected
 from tidemark_streaming.kafka.records import SCHEMA, Reader
-from tidemark_streaming.payloads import InMemory, Json, Payload, undeclared
+from tidemark_streaming.payloads import Json, Payload
+from tidemark_streaming.payloads.undeclared import Fields
 
 BYTES = 16 << 20
 """The size of an arrival, about: its records are in memory once."""
@@ -76,7 +75,7 @@ class KafkaFeed:
             instant (ISO 8601), from whose first record on they are read.
         servers: `host:port`, several separated by commas; by default the setting kafka_servers.
         format: of the values: json, objects with the source's columns; or `Avro`, `Protobuf`.
-        options: the engine's options of JSON, such as `timestampFormat`.
+        options: of JSON: `timestampFormat`, `dateFormat` (`Json` describes them).
         correlation: the header that holds an event's correlation id. Without it, or where a record
             does not have it or its headers can't be read, that is `topic-partition-offset`.
         client: more properties of Kafka's client, as librdkafka names them. A password is a
@@ -120,11 +119,8 @@ class KafkaFeed:
             instant(self.start)
         check_secrets(self.client, what)
         check(self.source, what)
-        if self.source.protect and not isinstance(self._payload, Json | InMemory):
-            raise DefinitionError(
-                f"{what} has columns to protect: that can be done in values that are JSON, Avro or "
-                "Protobuf alone."
-            )
+        # An unknown option is refused here, and not when records come.
+        _ = self._payload
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
@@ -150,12 +146,11 @@ class KafkaFeed:
     def ahead(self, chunks: Sequence[Chunk]) -> None:
         self._ahead.begin([c.position for c in chunks])
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
-        records, rows = self._ahead.take([c.position for c in chunks])
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
+        rows, fields = self._ahead.take([c.position for c in chunks])
         self._noticed.clear()
-        if isinstance(self._payload, Json):
-            self._noticed.update(undeclared.fields(records, self.source.fields))
-        return self._decoded(spark, records) if rows is None else rows
+        self._noticed.update(fields)
+        return rows
 
     def undeclared(self) -> Mapping[int, tuple[str, ...]]:
         return self._noticed
@@ -185,31 +180,21 @@ class KafkaFeed:
         """By topic and partition, how many offsets are there that were not brought in: of `lag`."""
         return {**self.lag(stands, patience).waiting}
 
-    def decode(self, spark: SparkSession, letters: pa.Table) -> DataFrame:
-        values = {f.name: letters["bytes" if f.name == "value" else f.name] for f in SCHEMA}
+    def decode(self, letters: pa.Table) -> pa.Table:
+        names = {"value": "bytes", "chunk": CHUNK}
+        values = {f.name: letters[names.get(f.name, f.name)] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
-        return self._decoded(spark, self._protected(records))
+        return self._intake.decoded(records)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Nothing: what does not fit the columns is a dead letter."""
         return None
 
-    def _in_memory(
-        self, positions: Sequence[str], enough: Event
-    ) -> tuple[pa.Table, pa.Table | None]:
-        """The records that positions tell, and their rows, where the engine is not needed; then
-        the records may be left out."""
-        pieces = [position.read(p) for p in positions]
-        if self._payload == Json() and not self.source.protect:
-            found = self._intake.read(positions, enough)
-            self._demand(pieces)
-            return found
-        records = pa.concat_tables([SCHEMA.empty_table(), *self._reader.read(pieces, enough)])
-        self._demand(pieces)
-        records = self._protected(records)
-        if self._payload != Json():
-            return records, None
-        return records, plain.decoded(records, self.source, self.correlation)
+    def _in_memory(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, Fields]:
+        """The rows that positions tell, and fields that the source does not declare."""
+        found = self._intake.read(positions, enough)
+        self._demand([position.read(p) for p in positions])
+        return found
 
     def _demand(self, pieces: Sequence[Position]) -> None:
         """Refuse what was read of topics that were made anew since the look. A look at the end
@@ -222,15 +207,6 @@ class KafkaFeed:
                 f"Records of source '{self.source.name}' went while they were read: topic "
                 f"'{anew[0]}' was made anew. Begin the ingest again: it says which are gone."
             )
-
-    def _protected(self, records: pa.Table) -> pa.Table:
-        if not self.source.protect:
-            return records
-        is_json = isinstance(self._payload, Json)
-        return protected(records, self.source, self.correlation, is_json=is_json)
-
-    def _decoded(self, spark: SparkSession, records: pa.Table) -> DataFrame:
-        return decoded(spark, records, self.source, self._payload, self.correlation)
 
     def _lost(self, at: Position | None, there: Position) -> list[str]:
         """What is gone, in words, and accepted to be.
@@ -318,12 +294,12 @@ class KafkaFeed:
         return Acceptance(given=self.accept_loss)
 
     @cached_property
-    def _ahead(self) -> Ahead[tuple[pa.Table, pa.Table | None]]:
+    def _ahead(self) -> Ahead[tuple[pa.Table, Fields]]:
         return Ahead(self._in_memory)
 
     @cached_property
-    def _intake(self) -> PlainIntake:
-        return PlainIntake(self._reader, self.source, self.correlation)
+    def _intake(self) -> Intake:
+        return Intake(self._reader, self.source, self._payload, self.correlation)
 
     @cached_property
     def _reader(self) -> Reader:

@@ -1,10 +1,9 @@
-"""Intake: records of Kafka come into memory, and are decoded there where their values are plain.
+"""Intake: records of Kafka come into memory, and are decoded there.
 
 To ask the client for all that there is to a record takes longer than all else that is done with it.
-Plain values need little of it, and are decoded some thousands at a time: of a backlog no more than
-its rows is in memory. Where it turns out that the engine has to decode the values, of which some
-may become dead letters, their records are read once more and whole; and so are those after them,
-until they are plain again.
+Events need little of it, and are decoded some thousands at a time: of a backlog no more than its
+rows is in memory. If some become dead letters, which have everything that Kafka says of a record,
+the records are read once more and whole; and so are those after them, until all are events again.
 """
 
 from collections.abc import Sequence
@@ -13,9 +12,14 @@ from threading import Event
 import pyarrow as pa
 
 from tidemark.define.source import Source
-from tidemark_streaming.kafka import plain, position
+from tidemark.store.dead_letters import DEAD
+from tidemark_streaming.kafka import position
+from tidemark_streaming.kafka.decode import decoded
 from tidemark_streaming.kafka.position import Position
+from tidemark_streaming.kafka.protected import protected
 from tidemark_streaming.kafka.records import SCHEMA, Reader
+from tidemark_streaming.payloads import Json, Payload, undeclared
+from tidemark_streaming.payloads.undeclared import Fields
 
 _COSTLY = {
     "kafka_timestamp": "timestamp",
@@ -25,47 +29,57 @@ _COSTLY = {
 """Columns of a source for which records are asked for more than their keys and values."""
 
 
-class PlainIntake:
-    """Takes in records of a source whose values may be plain.
+class Intake:
+    """Takes in records of a source.
 
     Args:
+        payload: the format of their values.
         correlation: the header that holds an event's correlation id.
     """
 
-    def __init__(self, reader: Reader, source: Source, correlation: str | None) -> None:
+    def __init__(
+        self, reader: Reader, source: Source, payload: Payload, correlation: str | None
+    ) -> None:
         self._reader = reader
         self._source = source
+        self._payload = payload
         self._correlation = correlation
         costly = {told for name, told in _COSTLY.items() if name in source.columns}
         costly |= {"headers"} if correlation is not None else set()
         self._wanted = [n for n in SCHEMA.names if n not in _COSTLY.values() or n in costly]
-        self._plain = True
+        self._little = True
 
-    def read(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, pa.Table | None]:
-        """The records that positions tell, and the rows that they are, if they are plain; then
-        nobody needs the records, and there may be none of them.
+    def read(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, Fields]:
+        """Return the rows that the records of these positions are; and by chunk, fields of JSON
+        that the source does not declare.
 
         Args:
-            enough: where it is set, reading is given up.
+            enough: once it is set, reading is given up.
         """
         pieces = [position.read(p) for p in positions]
-        if self._plain and (rows := self._rows(pieces, enough)) is not None:
-            return SCHEMA.empty_table(), rows
-        records = pa.concat_tables([SCHEMA.empty_table(), *self._reader.read(pieces, enough)])
-        rows = self._decoded(records)
-        self._plain = rows is not None
-        return records, rows
+        if self._little and (found := self._rows(pieces, enough, self._wanted)) is not None:
+            return found
+        found = self._rows(pieces, enough, None)
+        assert found is not None
+        self._little = DEAD not in found[0].column_names
+        return found
 
-    def _rows(self, pieces: Sequence[Position], enough: Event) -> pa.Table | None:
-        found = list[pa.Table]()
-        for records in self._reader.read(pieces, enough, self._wanted):
-            if not records.num_rows:
-                continue
-            rows = self._decoded(records)
-            if rows is None:
+    def _rows(
+        self, pieces: Sequence[Position], enough: Event, wanted: Sequence[str] | None
+    ) -> tuple[pa.Table, Fields] | None:
+        """The same; None if there are dead letters, and not all of the records is wanted."""
+        rows, fields = list[pa.Table](), list[Fields]()
+        names = SCHEMA.names if wanted is None else wanted
+        for records in (SCHEMA.empty_table(), *self._reader.read(pieces, enough, names)):
+            if isinstance(self._payload, Json) and not self._source.protect:
+                fields.append(undeclared.fields(records, self._source.fields))
+            rows.append(self.decoded(records))
+            if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
-            found.append(rows)
-        return pa.concat_tables(found) if found else None
+        return pa.concat_tables(rows, promote_options="default"), undeclared.merged(fields)
 
-    def _decoded(self, records: pa.Table) -> pa.Table | None:
-        return plain.decoded(records, self._source, self._correlation)
+    def decoded(self, records: pa.Table) -> pa.Table:
+        """Return records as the rows that they are, protected."""
+        if self._source.protect:
+            records = protected(records, self._source, self._correlation)
+        return decoded(records, self._source, self._payload, self._correlation)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidemark.base.errors import DataError
 from tidemark.define.source import Source
@@ -54,7 +55,7 @@ class Played:
         found = self.feed.pending(timeline) or [Chunk(position.written(stands), 0)]
         return [replace(chunk, arrived_at=self.clock) for chunk in found]
 
-    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         return self.feed.read(spark, chunks)
 
     def explain(self, error: PySparkException) -> DataError | None:

@@ -21,6 +21,7 @@ from confluent_kafka import (
 )
 
 from tidemark.base.errors import DataError
+from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT, compute
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
@@ -257,9 +258,17 @@ def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
     kinds, at = zip(*(m.timestamp() for m in found), strict=True) if found else ((), ())
     names = pa.array([_TYPES.get(n) for n in range(max(_TYPES) + 1)], pa.string())
     types = names.take(pa.array(kinds, pa.int64()))
-    micros = compute.multiply(pa.array(at, pa.int64()), 1000)
-    known = compute.if_else(compute.is_valid(types), micros, None)
-    return {"timestamp": known.cast(INSTANT), "timestamp_type": types}
+    millis = pa.array(at, pa.int64())
+    held = compute.and_(
+        compute.greater_equal(millis, BEGINNING // 1000),
+        compute.less_equal(millis, INFINITY // 1000),
+    )
+    # What a producer wrote may be any number: one beyond the years 1 to 9999 is no time.
+    known = compute.if_else(compute.and_(compute.is_valid(types), held), millis, None)
+    return {
+        "timestamp": compute.multiply(known, 1000).cast(INSTANT),
+        "timestamp_type": types,
+    }
 
 
 def _headers(found: Sequence[_Record]) -> "list[Any]":

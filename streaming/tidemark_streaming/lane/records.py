@@ -10,9 +10,10 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.helper_columns import helper
 from tidemark.define.protection import MASKED, Drop, Mask, Protection
 from tidemark.define.source import ARRIVAL_COLUMNS, CORRELATION
-from tidemark_streaming.kafka.decode import RECORD, column, header, payload_fields
+from tidemark_streaming.kafka.decode import RECORD
+from tidemark_streaming.lane import json_columns
 from tidemark_streaming.lane.definition import OTHERS, Lane
-from tidemark_streaming.payloads.text import Text
+from tidemark_streaming.lane.json_columns import column, header
 
 READ_FROM, REASON = "read_from", "reason"
 _VALUE = helper("value")
@@ -30,11 +31,11 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
         records: with their headers.
     """
     source, feed = lane.source, lane.feed
-    fields = payload_fields(source)
+    fields = {source.field_of(n): t for n, t in source.columns.items() if n not in RECORD}
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
-    rows = Text("json", fields, feed.options).decode(rows, F.col("value").cast("string"))
+    rows = json_columns.decoded(rows, F.col("value").cast("string"), fields, feed.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
     told = F.coalesce(header(feed.correlation), place)
     columns = {n: _protected(column(n, t, source), t, lane, n) for n, t in source.columns.items()}

@@ -1,7 +1,6 @@
 """Events in Avro: by a schema that is given, or by the one whose id each record names."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -11,12 +10,11 @@ import pyarrow as pa
 from fastavro import _read_py, parse_schema, schemaless_reader
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException, UnknownType
-from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself, too_deep
-from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
+from tidemark_streaming.payloads.payload import Columns, Decoded, Event, UndecodableError, decoded
 from tidemark_streaming.payloads.registry import Registry, Schema, split
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
@@ -65,10 +63,8 @@ class Avro:
             object.__setattr__(self, "_reader", _given(self.schema))
             object.__setattr__(self, "_writer", _Writer.of(self._reader))
 
-    def decode(
-        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
-    ) -> DataFrame:
-        return decoded(spark, records, columns, self.event)
+    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+        return decoded(values, columns, self.event)
 
     def event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id

@@ -1,45 +1,77 @@
 """What a format does: it makes a source's columns of the bytes of records."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.compute.protect import protect
-from tidemark.define.protection import Drop, Protection
-from tidemark.engine.requests import as_fetched
-from tidemark.store.rows import SENT, frame
+from tidemark.define.protection import Drop
+from tidemark.define.source import Source
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.payloads.column_types import arrow_type
 
 T = TypeVar("T")
 
-TASKS = 8
-"""In how many pieces the engine works on many records."""
+
+Columns = Mapping[str, str | None]
+"""Columns with their Spark DDL types; of one with None, the values are not read."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Events.
+
+    Args:
+        columns: their columns, by name. Those of an event that is not decoded are null.
+        reasons: by their numbers, why events are not decoded, in a sentence.
+    """
+
+    columns: Mapping[str, pa.ChunkedArray]
+    reasons: Mapping[int, str]
+    rows: int
+
+    @classmethod
+    def joined(cls, parts: Sequence["Decoded"]) -> "Decoded":
+        """One after the other; of one or more."""
+        reasons, rows = dict[int, str](), 0
+        for part in parts:
+            reasons |= {rows + n: reason for n, reason in part.reasons.items()}
+            rows += part.rows
+        columns = {
+            name: pa.chunked_array(
+                [c for part in parts for c in part.columns[name].chunks], like.type
+            )
+            for name, like in parts[0].columns.items()
+        }
+        return cls(columns, reasons, rows)
 
 
 class Payload(Protocol):
     """A format."""
 
-    def decode(
-        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
-    ) -> DataFrame:
-        """Records, and of each what its `value`, bytes, says.
-
-        With `event`, a struct of the columns that are null without a value, if there are any
-        columns; and `reason`, why the value is not decoded, in a sentence, else null.
+    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+        """Decode the bytes of records; the columns of one without a value are null.
 
         Args:
-            columns: of the source, those that its payload has, with their Spark DDL types.
+            columns: those of the source that its payload has.
 
         Raises:
             DataError: what is needed to decode can't be had at the moment.
         """
         ...
+
+
+def read(columns: Columns) -> dict[str, str]:
+    """Return the columns whose values are read."""
+    return {name: kind for name, kind in columns.items() if kind is not None}
 
 
 class UndecodableError(Exception):
@@ -50,99 +82,116 @@ Event = Mapping[str, Any]
 """An event's fields, by their names."""
 
 
-@runtime_checkable
-class InMemory(Protocol):
-    """A format that is decoded in this process, so that events can be protected before anything of
-    them is sent."""
+class Findings:
+    """Collects what was found in some records."""
 
-    def event(self, value: bytes) -> Event:
-        """The fields of a value.
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._columns = dict[str, pa.ChunkedArray]()
+        self._reasons = dict[int, str]()
 
-        Raises:
-            UndecodableError: it has none.
-            DataError: what is needed to decode can't be had at the moment.
-        """
-        ...
+    def refuse(self, row: int, reason: str) -> None:
+        """Note why a record is not decoded; the first reason stays."""
+        self._reasons.setdefault(row, reason)
+
+    def misfit(self, rows: Sequence[int], name: str, kind: str) -> None:
+        """Note in which rows a field is not of its column's type."""
+        for row in rows:
+            self.refuse(row, f"The field '{name}' is no {kind.upper()}.")
+
+    def add(self, name: str, column: "pa.Array[Any] | pa.ChunkedArray[Any]") -> None:
+        """Add a column."""
+        whole = isinstance(column, pa.ChunkedArray)
+        self._columns[name] = column if whole else pa.chunked_array([column])
+
+    def decoded(self) -> Decoded:
+        """Return the events."""
+        if not self._reasons:
+            return Decoded(self._columns, {}, self._rows)
+        columns = {name: without(column, self._reasons) for name, column in self._columns.items()}
+        return Decoded(columns, dict(sorted(self._reasons.items())), self._rows)
 
 
-_AS_IT_COMES: Mapping[str, Protection] = MappingProxyType({})
+def without(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an array of any)
+    """Return a column that is null in these rows."""
+    if not len(column):
+        return column
+    kept = np.arange(len(column))
+    return column.take(pa.array(kept, mask=np.isin(kept, list(rows))))
 
 
-def given(spark: SparkSession, records: pa.Table) -> DataFrame:
-    """Records, for the engine to work on with all its cores."""
-    rows = frame(spark, records)
-    # Rows that were sent would otherwise be worked on where plans are made, by one thread.
-    return rows.repartition(TASKS) if records.num_rows > SENT else rows
+def lost(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]:
+    """Return in which rows something was written that was not read."""
+    return pc.indices_nonzero(pc.and_(pc.is_valid(written), pc.is_null(read))).to_pylist()
 
 
-def decoded(
-    spark: SparkSession,
-    records: pa.Table,
-    columns: Mapping[str, str],
-    decode: Callable[[bytes], Event],
-    ways: Mapping[str, Protection] = _AS_IT_COMES,
-) -> DataFrame:
-    """The same as `Payload.decode`, of a format that is decoded in this process.
+def decode_protected(
+    values: pa.ChunkedArray, columns: Mapping[str, str], source: Source, payload: Payload
+) -> Decoded:
+    """Decode records, and protect their columns as a source declares. A column that is dropped is
+    not decoded.
 
     Args:
-        decode: the fields of a value, as `InMemory.event`.
-        ways: how columns are protected. If any is, the engine is sent no value as it came.
+        columns: those of the source that the records have.
 
     Raises:
         DataError: what is needed to decode can't be had at the moment.
         DefinitionError: the key of tokens is not there.
     """
-    events, reasons = list[Event](), list[str | None]()
-    for value in records["value"].to_pylist():
-        event, reason = dict[str, Any](), None
+    dropped = {name for name, way in source.protect.items() if isinstance(way, Drop)}
+    fields = {name: source.field_of(name) for name in columns}
+    wanted = {fields[n]: None if n in dropped else kind for n, kind in columns.items()}
+    events = payload.decode(values, wanted)
+    found = dict[str, pa.ChunkedArray]()
+    for name, kind in columns.items():
+        if name in dropped:
+            found[name] = pa.chunked_array([pa.nulls(len(values), arrow_type(kind))])
+            continue
+        found[name] = events.columns[fields[name]]
+        if way := source.protect.get(name):
+            found[name] = pa.chunked_array([protect(found[name], way)])
+    return Decoded(found, events.reasons, events.rows)
+
+
+def decoded(values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes], Event]) -> Decoded:
+    """Decode records one by one.
+
+    Args:
+        decode: gives the fields of a value; it raises UndecodableError if there are none.
+
+    Raises:
+        DataError: what is needed to decode can't be had at the moment.
+    """
+    found, events = Findings(len(values)), list[Event]()
+    for row, value in enumerate(values.to_pylist()):
+        event = dict[str, Any]()
         if value is not None:
             try:
                 event = decode(value)
             except UndecodableError as error:
-                reason = str(error)
+                found.refuse(row, str(error))
         events.append(event)
-        reasons.append(reason)
-    if columns:
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-        schema = as_fetched(spark.createDataFrame([], ddl).schema)
-        arrays = [_protected(events, f, columns[f.name], reasons, ways.get(f.name)) for f in schema]
-        struct = pa.StructArray.from_arrays(arrays, fields=list(schema))
-        records = records.append_column("event", struct)
-    if ways:
-        values = records.column_names.index("value")
-        records = records.set_column(values, "value", pa.nulls(len(records), pa.binary()))
-    return given(spark, records.append_column("reason", pa.array(reasons, pa.string())))
+    for name, kind in read(columns).items():
+        _add(found, [event.get(name) for event in events], name, kind)
+    return found.decoded()
 
 
-def _protected(
-    events: Sequence[Event],
-    field: pa.Field,
-    kind: str,
-    reasons: list[str | None],
-    way: Protection | None,
-) -> pa.Array:
-    """The values of a column, protected; of one that is dropped nobody asks whether they fit."""
-    if isinstance(way, Drop):
-        return pa.nulls(len(events), field.type)
-    values = _column(events, field, kind, reasons)
-    return values if way is None else protect(values, way)
-
-
-def _column(
-    events: Sequence[Event], field: pa.Field, kind: str, reasons: list[str | None]
-) -> pa.Array:
-    """The values of a column; where one does not fit, null and its event's reason."""
-    values = [event.get(field.name) for event in events]
+def _add(found: Findings, values: list[Any], name: str, kind: str) -> None:
+    """Add a column of these values; one that does not fit is null there, and noted."""
+    wanted = arrow_type(kind)
     try:
-        return _array(values, field.type)
+        column = _array(values, wanted)
     except _MISFIT:
-        for n, value in enumerate(values):
+        odd = list[int]()
+        for row, value in enumerate(values):
             try:
-                _array([value], field.type)
+                _array([value], wanted)
             except _MISFIT:
-                values[n] = None
-                reasons[n] = f"The field '{field.name}' is no {kind.upper()}."
-        return _array(values, field.type)
+                values[row] = None
+                odd.append(row)
+        found.misfit(odd, name, kind)
+        column = _array(values, wanted)
+    found.add(name, column)
 
 
 _MISFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -168,9 +217,18 @@ def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats 
         return {f.name: _plain(fields.get(f.name), f.type) for f in kind}
     if pa.types.is_list(kind):
         return [_plain(v, kind.value_type) for v in _of(value, list)]
-    if type(value) in _mistaken(kind):
+    if type(value) in _mistaken(kind) or _is_lost(value, kind):
         raise TypeError
     return str(value) if type(value) is UUID else value
+
+
+def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
+    """Whether a number would become zero or infinite, which it is not."""
+    if not pa.types.is_float32(kind) or not isinstance(value, int | float) or not value:
+        return False
+    with np.errstate(over="ignore", under="ignore"):
+        held = np.float32(value)
+    return bool(held == 0 or (np.isinf(held) and not math.isinf(value)))
 
 
 def _of(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)

@@ -1,6 +1,5 @@
 """Events in Protobuf: messages of a descriptor set, as `protoc --descriptor_set_out` writes it."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,10 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
-from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.payloads.payload import Event, UndecodableError, decoded
+from tidemark_streaming.payloads.payload import Columns, Decoded, Event, UndecodableError, decoded
 from tidemark_streaming.payloads.registry import split
 
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -48,10 +46,8 @@ class Protobuf:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_class", _message(Path(self.descriptors), self.message))
 
-    def decode(
-        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
-    ) -> DataFrame:
-        return decoded(spark, records, columns, self.event)
+    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+        return decoded(values, columns, self.event)
 
     def event(self, value: bytes) -> Event:
         content = _after_place(split(value)[1]) if self.by_id else value
@@ -123,5 +119,7 @@ def _one(value: Any, of: Any) -> Any:  # noqa: ANN401 (as above)
     if of.message_type is None:
         return value
     if of.message_type.full_name == _TIMESTAMP:
+        if value.nanos % 1000:
+            raise UndecodableError(f"The field '{of.name}' has a time finer than microseconds.")
         return Timestamp(seconds=value.seconds, nanos=value.nanos).ToDatetime()
     return _fields(value)

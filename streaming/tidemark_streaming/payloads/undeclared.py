@@ -18,7 +18,20 @@ NAMED = 20
 """Fields of an arrival that are named: objects whose fields are data have any number."""
 
 
-def fields(records: pa.Table, declared: Iterable[str]) -> Mapping[int, tuple[str, ...]]:
+Fields = Mapping[int, tuple[str, ...]]
+"""Undeclared fields, by `chunk`."""
+
+
+def merged(found: Iterable[Fields]) -> Fields:
+    """Return what several looks have found."""
+    names = dict[int, set[str]]()
+    for each in found:
+        for chunk, some in each.items():
+            names.setdefault(chunk, set()).update(some)
+    return {chunk: tuple(sorted(some)[:NAMED]) for chunk, some in names.items()}
+
+
+def fields(records: pa.Table, declared: Iterable[str]) -> Fields:
     """By `chunk`, the fields beside the declared ones of the objects in `value`."""
     known, found = frozenset(declared), dict[int, tuple[str, ...]]()
     numbers = records["chunk"].to_numpy()

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 
 from landing import HEADER, SOURCE, T0, feed, land
 from tidemark.base.errors import DataError
 from tidemark.store.arrival import Arrival
+from tidemark.store.rows import fetched
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk
-from tidemark_streaming.files import FileFeed
+from tidemark_streaming.files import FileFeed, reading
 
 MICROS = 1_000_000
 
@@ -38,13 +38,23 @@ def done(chunks: Sequence[Chunk]) -> list[Arrival]:
     ]
 
 
+def rows_of(spark: SparkSession, source_feed: FileFeed) -> pa.Table:
+    rows = source_feed.read(spark, source_feed.pending([]))
+    if not isinstance(rows, pa.Table | DataFrame):
+        return pa.concat_tables(rows)
+    return fetched(rows).sort_by([(CHUNK, "ascending"), ("position", "ascending")])
+
+
 def read(spark: SparkSession, source_feed: FileFeed) -> list[tuple[Any, ...]]:
     """All rows; where one is a dead letter, with its text."""
-    rows = source_feed.read(spark, source_feed.pending([])).orderBy(CHUNK, "position")
-    seconds = (F.unix_micros("at") / MICROS).cast("bigint")
-    text = F.col(f"{DEAD}.bytes").cast("string")
-    columns = ("sensor", "value", CHUNK, "position", "read_from", text)
-    return [tuple(r) for r in rows.select(seconds, *columns).collect()]
+    found = list[tuple[Any, ...]]()
+    for row in rows_of(spark, source_feed).to_pylist():
+        at, letter = row["at"], row[DEAD]
+        seconds = None if at is None else int(at.timestamp())
+        text = None if letter is None else letter["bytes"].decode()
+        columns = (row[name] for name in ("sensor", "value", CHUNK, "position", "read_from"))
+        found.append((seconds, *columns, text))
+    return found
 
 
 def test_files_arrive_in_the_order_of_modification_then_name(tmp_path: Path) -> None:
@@ -138,24 +148,15 @@ def test_csv_rows_keep_their_place_and_bad_ones_their_text(
     ]
 
 
-def test_what_does_not_fit_does_not_depend_on_the_columns_asked_for(
-    spark: SparkSession, tmp_path: Path
+def test_positions_hold_where_a_file_is_read_in_pieces(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    land(tmp_path, "a.csv", HEADER + "2023-11-14,a,1.5\n2023-11-14,a,1,9\n", 1)
-    rows = feed(tmp_path).read(spark, feed(tmp_path).pending([]))
-    assert [r[0] for r in rows.select("at").collect()] == [None, None]
-
-
-def test_positions_hold_when_a_file_is_read_in_pieces(spark: SparkSession, tmp_path: Path) -> None:
-    land(tmp_path, "a.csv", HEADER + "".join(f"2023-11-14,a,{n}\n" for n in range(5000)), 1)
-    setting = "spark.sql.files.maxPartitionBytes"
-    spark.conf.set(setting, "9000")
-    try:
-        rows = feed(tmp_path).read(spark, feed(tmp_path).pending([]))
-        assert rows.where("position != value").count() == 0
-        assert rows.count() == 5000
-    finally:
-        spark.conf.unset(setting)
+    monkeypatch.setattr(reading, "BLOCK", 9000)
+    lines = "".join(f'2023-11-14,"a\n{n}",{n}\n' for n in range(5000))
+    land(tmp_path, "a.csv", HEADER + lines, 1)
+    rows = rows_of(spark, feed(tmp_path))
+    assert rows["position"].to_pylist() == rows["value"].to_pylist() == list(range(5000))
+    assert rows["sensor"].to_pylist() == [f"a\n{n}" for n in range(5000)]
 
 
 def test_an_earlier_shorter_header_is_read_in_compressed_files_too(
@@ -210,9 +211,10 @@ def test_parquet_of_other_kinds_of_time(spark: SparkSession, tmp_path: Path) -> 
             table = pa.table({"position": at, "sensor": [f"{unit} {zone}"] * 4})
             pq.write_table(table, tmp_path / f"{unit}{zone}.parquet")
     source_feed = FileFeed(renamed, tmp_path, "parquet", options={"timeZone": "Asia/Tokyo"})
-    rows = source_feed.read(spark, source_feed.pending([])).orderBy("sensor", "position")
+    rows = rows_of(spark, source_feed)
     found: dict[str, list[int | None]] = {}
-    for sensor, at in rows.select("sensor", F.unix_micros("at")).collect():
+    times = rows["at"].cast(pa.int64()).to_pylist()
+    for sensor, at in zip(rows["sensor"].to_pylist(), times, strict=True):
         found.setdefault(sensor, []).append(at)
     for kind, times in found.items():
         step, earlier = 1000 if "ms" in kind else 1, 9 * 3600 * MICROS if "None" in kind else 0
@@ -267,11 +269,11 @@ def test_a_file_is_picked_up_when_it_is_whole(
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("a.csv.gz", WHOLE["a.csv.gz"][:-200], r"a\.csv\.gz' .* it is damaged, or no csv; mend"),
-        ("a.json.gz", WHOLE["a.json.gz"][:-200], r"a\.json\.gz' .* it is damaged, or no json;"),
+        ("a.csv.gz", WHOLE["a.csv.gz"][:-200], r"a\.csv\.gz' .* it is damaged; fix"),
+        ("a.json.gz", WHOLE["a.json.gz"][:-200], r"a\.json\.gz' .* it is damaged;"),
         ("a.parquet", WHOLE["a.parquet"][:-200], r"a\.parquet' .* it is damaged, or no parquet;"),
         ("a.parquet", b"nonsense", r"a\.parquet' .* can't be read: it is damaged, or no parquet;"),
-        ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged, or no csv;"),
+        ("a.csv.gz", b"nonsense", r"a\.csv\.gz' .* can't be read: it is damaged;"),
         ("a.csv", b"sensor,at,value\n", r"its header must name the columns at, sensor, value;"),
         ("a.csv", b"at,value\n2023-11-14,1\n", r"its header must name the columns at, sensor,"),
     ],
@@ -283,10 +285,11 @@ def test_a_file_that_cannot_be_read_is_one_sentence(
     broken = feed(tmp_path)
     if (form := file.split(".")[1]) != "csv":
         broken = replace(broken, format=form, options={})
-    with pytest.raises(PySparkException) as caught:
+    with pytest.raises((DataError, PySparkException)) as caught:
         read(spark, broken)
+    error = caught.value
     with pytest.raises(DataError, match=message) as explained:
-        raise broken.explain(caught.value) or caught.value
+        raise broken.explain(error) or error if isinstance(error, PySparkException) else error
     assert "\n" not in str(explained.value)
 
 
@@ -332,3 +335,15 @@ def test_any_name_works(
     looks = replace(feed(folder), path=folder / "nothing" / "..")
     (folder / "nothing").mkdir()
     assert {row[5] for row in read(spark, looks)} == {f"{name}#0" for name in landed}
+
+
+def test_a_time_finer_than_microseconds_is_a_dead_letter(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    nanos = pa.array([1_000, 1_001, -1, None], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"at": nanos, "sensor": ["a"] * 4}), tmp_path / "a.parquet")
+    rows = rows_of(spark, FileFeed(SOURCE, tmp_path, "parquet"))
+    assert rows["at"].cast(pa.int64()).to_pylist() == [1, None, None, None]
+    assert rows["sensor"].to_pylist() == ["a", None, None, "a"]
+    reasons = [letter and letter["reason"] for letter in rows[DEAD].to_pylist()]
+    assert reasons == [None, *["The field 'at' is no TIMESTAMP."] * 2, None]

@@ -6,12 +6,10 @@ from threading import Event
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
 from headed import send_headed
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.engine.requests import fetch
 from tidemark.source import Drop
 from tidemark_streaming.kafka import RECORD, KafkaFeed
 from tidemark_streaming.kafka.cluster import Cluster
@@ -66,14 +64,14 @@ def test_a_record_comes_without_headers_that_nobody_can_read(servers: str) -> No
 
 
 def test_headers_that_nobody_can_read_stay_so_where_they_are_protected(servers: str) -> None:
-    found = protected(records(servers), DROPPED, "trace", is_json=True)
+    found = protected(records(servers), DROPPED, "trace")
     assert found["headers"].to_pylist() == [[{**KNOWN, "value": None}], *NONE, []]
 
 
 def test_an_event_without_readable_headers_is_told_by_its_place(
-    servers: str, spark: SparkSession
+    servers: str,
 ) -> None:
-    rows = fetch(decoded(spark, records(servers), NOTES, Json(), "trace")).sort_by("position")
+    rows = decoded(records(servers), NOTES, Json(), "trace").sort_by("position")
     assert rows["kafka_headers"].to_pylist() == [[KNOWN], *NONE, []]
     places = [f"notes-0-{n}" for n in range(1, LAST + 1)]
     assert rows["correlation_id"].to_pylist() == ["t", *places]
@@ -82,12 +80,10 @@ def test_an_event_without_readable_headers_is_told_by_its_place(
 def test_plain_values_need_no_headers_that_can_be_read(
     servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all that headers are for is the id, the engine is not asked."""
     # This broker can't be asked for topics' ids.
     monkeypatch.setattr(Cluster, "ids", lambda *_: {})
     source = Source("notes", {"at": "TIMESTAMP", "n": "INT"}, "at", NOTES.watermark)
     feed = KafkaFeed(source, ["notes"], servers=servers, correlation="trace")
     asked = written({"notes": Topic("any", {0: (1, LAST + 1)})})
-    _, rows = feed._in_memory([asked], Event())
-    assert rows is not None
+    rows, _ = feed._in_memory([asked], Event())
     assert rows["correlation_id"].to_pylist() == [f"notes-0-{n}" for n in range(1, LAST + 1)]

@@ -1,4 +1,4 @@
-"""Plain records are taken in by little of what there is to them, and others whole."""
+"""Records that become events are taken in by little of what there is to them, others whole."""
 
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -6,12 +6,11 @@ from threading import Event
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.engine.requests import fetch
-from tidemark_streaming.feed import CHUNK, DEAD
+from tidemark_streaming.feed import CHUNK
 from tidemark_streaming.kafka import position, records
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.decode import decoded
@@ -64,7 +63,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
 
 
 @pytest.mark.parametrize("source", [PLAIN, TIMED], ids=["little", "timed"])
-def test_plain_records_are_what_the_engine_makes_of_them(
+def test_little_is_asked_of_records_that_become_events(
     spark: SparkSession, topics: Topics, asked: list[Collection[str]], source: Source
 ) -> None:
     names = [topics.create(partitions=2), topics.create()]
@@ -75,18 +74,16 @@ def test_plain_records_are_what_the_engine_makes_of_them(
     chunks = feed.pending([])
     assert len(chunks) == 6
     rows = feed.read(spark, chunks)
-    assert not isinstance(rows, DataFrame)
     assert len(asked) == 1
     assert ("timestamp" in asked[0], "headers" in asked[0]) == (source is TIMED, False)
     pieces = [position.read(c.position) for c in chunks]
     whole = pa.concat_tables(feed._reader.read(pieces, Event()))
-    engines = fetch(decoded(spark, whole, source, Json(), None)).drop_columns([DEAD])
-    assert ordered(rows) == ordered(engines)
+    assert ordered(rows) == ordered(decoded(whole, source, Json(), None))
     assert len(rows) == 60
 
 
-def test_where_one_is_not_plain_all_are_read_whole_until_they_are_again(
-    spark: SparkSession, topics: Topics, asked: list[Collection[str]]
+def test_where_one_is_a_dead_letter_all_are_read_whole_until_they_are_events_again(
+    topics: Topics, asked: list[Collection[str]]
 ) -> None:
     name = topics.create()
     feed, start = topics.feed(name, source=PLAIN), 0
@@ -99,9 +96,9 @@ def test_where_one_is_not_plain_all_are_read_whole_until_they_are_again(
         topics.send(name, values)
         begun = {name: position.Topic(known, {0: (start, start + len(values))})}
         start += len(values)
-        taken, rows = feed._in_memory([position.written(begun)], Event())
-        assert len(values) == len(taken if rows is None else rows)
-        return [wanted == () for wanted in asked]
+        rows, _ = feed._in_memory([position.written(begun)], Event())
+        assert len(values) == len(rows)
+        return [wanted == SCHEMA.names for wanted in asked]
 
     assert whole(clicks(*range(20))) == [False]
     assert whole([*clicks(*range(20)), b"no JSON"]) == [False, True]

@@ -1,7 +1,7 @@
 """Values of protected columns are in no file: not of the log, a table, a checkpoint or a log."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -343,17 +343,6 @@ class Plain:
         return None
 
 
-class Lines:
-    """A format of somebody's own, of which this process does not see the events."""
-
-    def decode(
-        self, spark: SparkSession, records: pa.Table, columns: Mapping[str, str]
-    ) -> DataFrame:
-        raise AssertionError("It is not asked.")
-
-
-def test_what_protects_nothing_brings_nothing(warehouse: Warehouse, topics: Topics) -> None:
+def test_what_protects_nothing_brings_nothing(warehouse: Warehouse) -> None:
     with pytest.raises(DefinitionError, match="and Plain does not protect them: Tidemark's own"):
         list(ingest(warehouse, Plain()))
-    with pytest.raises(DefinitionError, match="in values that are JSON, Avro or Protobuf alone"):
-        feed(topics, "orders", format=Lines())

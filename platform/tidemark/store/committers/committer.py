@@ -1,6 +1,6 @@
 """What is asked of a committer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -148,6 +148,10 @@ class Committer(Protocol):
     def known(self, table: str) -> int | None:
         """Return the newest version of a table that this thread has seen, without a look at the
         table; None if it has seen none."""
+        ...
+
+    def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
+        """Write rows in memory into a folder, for the engine to read; of one table or more."""
         ...
 
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:

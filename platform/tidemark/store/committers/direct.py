@@ -10,7 +10,7 @@ refused.
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -30,10 +30,19 @@ from tidemark.store.committers.folding import fold
 from tidemark.store.committers.leftovers import shorten, vacuum, written
 from tidemark.store.committers.merging import for_datafusion, merged
 from tidemark.store.committers.opened import OpenTables
-from tidemark.store.committers.staged import Staged, file_system, stage
+from tidemark.store.committers.staged import Staged, file_system, spill, stage
 from tidemark.store.conditions import Condition
 from tidemark.store.refusals import history_gone, translated
-from tidemark.store.rows import FEW, Rows, arrow_schema, delta_schema, fetched, fitted, frame
+from tidemark.store.rows import (
+    FEW,
+    Rows,
+    arrow_schema,
+    delta_schema,
+    fetched,
+    fitted,
+    frame,
+    spark_schema,
+)
 
 _ATTEMPTS = 20
 _FOLD_ATTEMPTS = 4
@@ -132,6 +141,11 @@ class Direct:
 
     def known(self, table: str) -> int | None:
         return self._tables.known(table)
+
+    def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
+        with translated("compute rows"):
+            place, schema = spill(tables, folder)
+            return self._spark.read.schema(spark_schema(delta_schema(schema))).parquet(place)
 
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         with translated("compute rows"):

@@ -6,7 +6,7 @@ session, so every merge is made in a session of its own that nothing else uses.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, cast
 from uuid import uuid4
@@ -130,6 +130,15 @@ class Engine:
 
     def known(self, table: str) -> int | None:
         return None
+
+    def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
+        path, schema = f"{folder}/part-{uuid4().hex}", None
+        with translated("compute rows"):
+            for table in tables:
+                frame(self._spark, table).write.mode("append").parquet(path)
+                schema = spark_schema(delta_schema(table.schema))
+            assert schema is not None
+            return self._spark.read.schema(schema).parquet(path)
 
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
         path = f"{folder}/part-{uuid4().hex}"

@@ -4,9 +4,10 @@ A file that no commit names is no part of the table: what a killed run leaves is
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Literal
 from uuid import uuid4
@@ -130,6 +131,25 @@ def stage(rows: DataFrame, table: str) -> Staged:
     found = sorted(info.base_name for info in listed if info.path.endswith(".parquet"))
     files = [File.there(system, folder, f"{name}/{each}") for each in found]
     return Staged(table, name, [file for file in files if file.footer.num_rows])
+
+
+def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
+    """Write rows in memory into a folder below a table's own.
+
+    Args:
+        tables: one or more, of the same columns.
+
+    Returns:
+        The folder, and the columns.
+    """
+    system, folder = file_system(table)
+    name, rest = _named(), iter(tables)
+    first = next(rest)
+    system.create_dir(f"{folder}/{name}")
+    with pq.ParquetWriter(f"{folder}/{name}/rows.parquet", first.schema, filesystem=system) as file:
+        for part in chain([first], rest):
+            file.write_table(part.cast(first.schema))
+    return f"{table}/{name}", first.schema
 
 
 def _named() -> str:

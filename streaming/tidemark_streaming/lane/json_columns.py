@@ -1,0 +1,100 @@
+"""JSON as Spark's expressions read it, which is all that its real-time mode has.
+
+Spark's parser accepts texts that do not say what it makes of them. So a result is taken only if the
+text is one that can be proved to say it; every other record is a dead letter. What is taken has the
+value that an ingest gives it. An ingest takes more: numbers of any length with an exponent, and
+objects of any names.
+"""
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.define.protection import Drop
+from tidemark.define.source import Source
+from tidemark_streaming.kafka.decode import RECORD
+
+_CORRUPT = "_corrupt"
+"""The column with the text that does not fit."""
+
+_DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,6})?)?"
+_OFFSET = r"(Z|[+-](0[0-9]|1[0-7])(:[0-5][0-9])?)"
+_NO_NUMBER = r"^(NaN|[+-]?(Infinity|INF))$"
+
+
+def decoded(
+    rows: DataFrame, text: Column, columns: Mapping[str, str], options: Mapping[str, str]
+) -> DataFrame:
+    """Rows with `event`, the columns in a struct; and `reason`, why a text is not decoded, else
+    null.
+
+    Args:
+        text: null where there is none.
+        columns: their names and Spark DDL types.
+        options: Spark's, of JSON.
+    """
+    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = F.from_json(text, _ddl({**columns, _CORRUPT: "STRING"}), told)
+    plain = F.from_json(text, _ddl(dict.fromkeys(columns, "STRING")), told)
+    # Of several values in a row the parser reads the first alone; this finds one, or none.
+    whole = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), "ARRAY<STRING>")) == 1
+    rows = rows.withColumn("event", parsed)
+    misfits = [
+        F.when(
+            plain[name].isNotNull()
+            & ~F.coalesce(_says(plain[name], name, kind, options), F.lit(False)),
+            F.lit(f"The field '{name}' is no {kind.upper()}."),
+        )
+        for name, kind in columns.items()
+    ]
+    whole = F.is_valid_utf8(text) & F.coalesce(whole, F.lit(False))
+    is_object = F.isnotnull("event") & F.isnull(f"event.{_CORRUPT}")
+    refused = F.when(~whole, F.lit("It is no JSON object."))
+    no_object = F.when(~is_object, F.lit("It is no JSON object."))
+    reason = F.coalesce(refused, *misfits, no_object)
+    return rows.withColumn("reason", F.when(text.isNotNull(), reason))
+
+
+def _says(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Column:
+    """Whether a text is proved to say the column's value."""
+    value, kind = F.col(f"event.`{name}`"), kind.replace(" ", "").upper()
+    found = F.isnotnull(value)
+    if kind.startswith("TIMESTAMP") and "timestampFormat" not in options:
+        offset = "" if kind == "TIMESTAMP_NTZ" else f"{_OFFSET}?"
+        return found & plain.rlike(f"^{_DAY}([T ]{_TIME}{offset})?$")
+    if kind == "DATE" and "dateFormat" not in options:
+        return found & plain.rlike(f"^{_DAY}$")
+    if kind.startswith("DECIMAL"):
+        _, _, scale = kind.rstrip(")").partition(",")
+        return found & plain.rlike(rf"^[+-]?[0-9]+([.][0-9]{{0,{int(scale or 0)}}}0*)?$")
+    if kind in ("DOUBLE", "FLOAT"):
+        number = F.abs(value) < float("inf")
+        zero = (value != 0) | plain.rlike("^-?[0.]+([eE].*)?$")
+        return found & ((number & zero) | plain.rlike(_NO_NUMBER))
+    return found
+
+
+def column(name: str, kind: str, source: Source) -> Column:
+    """A column of a source, of rows that were decoded."""
+    if isinstance(source.protect.get(name), Drop):
+        return F.lit(None).cast(kind)
+    if name not in RECORD:
+        return F.col(f"event.`{source.field_of(name)}`")
+    if name == "kafka_topic_partition":
+        return F.concat_ws("-", "topic", "partition")
+    return F.col(name.removeprefix("kafka_")).cast(kind)
+
+
+def header(name: str | None) -> Column:
+    """The first value of a header, as text; null without the name of one, and where the headers
+    can't be read."""
+    if name is None:
+        return F.lit(None).cast("string")
+    found = F.filter("headers", lambda header: header["key"] == name)
+    return F.try_element_at(found, F.lit(1))["value"].cast("string")
+
+
+def _ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())

@@ -1,0 +1,280 @@
+"""Events as CSV: one record each, by RFC 4180, whose fields are the columns in their order.
+
+Arrow reads records that are regular, some thousands at once. Every other one is read in Python,
+which determines what is a dead letter.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+from pyarrow import csv
+
+from tidemark.base.errors import DefinitionError
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.payload import Columns, Decoded, Findings, UndecodableError, lost
+from tidemark_streaming.payloads.text_values import TIME_OPTIONS, TimeFormats, text_values, texts_of
+
+LONGEST = 1 << 20
+"""Bytes within which a quoted field has to end; else its first line is a record."""
+
+_BLOCK = 1 << 20
+"""Bytes that one thread of Arrow's reads at once."""
+_SINGLY = 64
+"""Records of which some are not regular: of fewer, each is read in Python."""
+_OPTIONS = ("header", "sep", "nullValue", *TIME_OPTIONS)
+
+
+@dataclass(frozen=True)
+class Csv:
+    """CSV, one record in each value.
+
+    A field is quoted as a whole or not at all; a quote within quotes is doubled. A field without
+    quotes that is empty, or `nullValue`, is null. In quotes it is that text; in a column of another
+    type than STRING an empty one is null all the same.
+
+    Args:
+        options: `header`, whether files begin with the columns' names; `sep`, what is between two
+            fields, by default a comma; `nullValue`; `timestampFormat` and `dateFormat`, how
+            times and days are written, as `TimeFormats` describes it; by default as ISO 8601 has
+            them.
+
+    Raises:
+        DefinitionError: another option, or a value that is not understood.
+    """
+
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.options) - set(_OPTIONS)):
+            raise DefinitionError(
+                f"CSV has no option '{unknown[0]}': the options are {', '.join(_OPTIONS)}."
+            )
+        if len(self.sep) != 1 or self.sep in '"\r\n' or not self.sep.isascii():
+            raise DefinitionError(
+                f"The option 'sep' must be one character of ASCII, not {self.sep!r}."
+            )
+        if str(self.options.get("header", False)).lower() not in ("true", "false"):
+            raise DefinitionError(
+                f"The option 'header' must be true or false, not {self.options['header']!r}."
+            )
+        _ = self.formats
+
+    @property
+    def sep(self) -> str:
+        return str(self.options.get("sep", ","))
+
+    @property
+    def header(self) -> bool:
+        """Whether files begin with the names of the columns."""
+        return str(self.options.get("header", False)).lower() == "true"
+
+    @cached_property
+    def formats(self) -> TimeFormats:
+        return TimeFormats.of(self.options)
+
+    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
+        """Return the records of some bytes of a file, and what is left: the beginning of one.
+
+        Args:
+            last: whether no more bytes follow.
+        """
+        return self._splitter.split(content, last=last)
+
+    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+        parts = list(self._parts(values, columns)) or [self._singly([], columns)]
+        return parts[0] if len(parts) == 1 else Decoded.joined(parts)
+
+    def fields(self, record: bytes) -> list[str | None]:
+        """Return the fields of a record; None for one that is null.
+
+        Raises:
+            UndecodableError: it is not a record, or not UTF-8.
+        """
+        return [
+            None if text in self._null and not quoted else text
+            for text, quoted in self._split(record)
+        ]
+
+    def _parts(self, values: pa.ChunkedArray, columns: Columns) -> Iterator[Decoded]:
+        """The records in pieces, in their order."""
+        if not len(values):
+            return
+        if (found := self._regular(values, columns)) is not None:
+            yield found
+        elif len(values) <= _SINGLY:
+            yield self._singly(values.to_pylist(), columns)
+        else:
+            half = len(values) // 2
+            yield from self._parts(values[:half], columns)
+            yield from self._parts(values[half:], columns)
+
+    def _regular(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
+        """What Arrow makes of the records; None if one of them is not regular."""
+        texts = texts_of(values)
+        regular = pc.match_substring_regex(texts, self._record)
+        empty = pc.equal(pc.binary_length(texts), 0)
+        if texts.null_count or not pc.all(regular).as_py() or pc.any(empty).as_py():
+            return None
+        # Arrow takes an empty field for a quoted one if the file ends with it.
+        flat = pa.concat_arrays([*texts.chunks, pa.array([""], pa.string())])
+        every = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
+        told = pc.binary_join(every, "\n")[0].as_buffer()
+        names = list(columns)
+        try:
+            rows = csv.read_csv(
+                pa.BufferReader(told),
+                csv.ReadOptions(
+                    column_names=names,
+                    block_size=max(_BLOCK, 2 * pc.max(pc.binary_length(texts)).as_py()),
+                ),
+                csv.ParseOptions(
+                    delimiter=self.sep, newlines_in_values=True, ignore_empty_lines=False
+                ),
+                csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=sorted(self._null),
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowException:
+            return None
+        if rows.num_rows != len(values):
+            return None
+        return self._typed(Findings(len(values)), rows.columns, columns)
+
+    def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
+        """The records, each read in Python."""
+        found, rows = Findings(len(values)), list[list[str | None]]()
+        for row, value in enumerate(values):
+            fields: list[str | None] = [None] * len(columns)
+            try:
+                told = fields if value is None else self.fields(value)
+                if len(told) != len(columns):
+                    raise UndecodableError(f"It is no line of {len(columns)} fields.")
+                fields = told
+            except UndecodableError as error:
+                found.refuse(row, str(error))
+            rows.append(fields)
+        texts = [pa.chunked_array([pa.array(t, pa.string())]) for t in zip(*rows, strict=True)]
+        texts = texts or [pa.chunked_array([pa.array([], pa.string())]) for _ in columns]
+        return self._typed(found, texts, columns)
+
+    def _typed(
+        self, found: Findings, texts: Sequence[pa.ChunkedArray], columns: Columns
+    ) -> Decoded:
+        for (name, kind), column in zip(columns.items(), texts, strict=True):
+            if kind is None:
+                continue
+            wanted = arrow_type(kind)
+            if pa.types.is_nested(wanted):
+                raise DefinitionError(f"CSV has no values of the type {kind.upper()}, of '{name}'.")
+            if not pa.types.is_string(wanted):
+                empty = pc.equal(pc.binary_length(column), 0)
+                column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
+            values = text_values(column, wanted, self.formats)
+            found.add(name, values)
+            found.misfit(lost(column, values), name, kind)
+        return found.decoded()
+
+    def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
+        """The fields of a record, each with whether it is quoted."""
+        try:
+            text, at = record.decode(), 0
+        except UnicodeDecodeError:
+            raise UndecodableError("It is no UTF-8.") from None
+        while True:
+            part = self._field.match(text, at)
+            end = at if part is None else part.end()
+            if part is None or text[end : end + 1] not in ("", self.sep):
+                raise UndecodableError("It is no record of CSV: a quote or a line break is amiss.")
+            quoted = part[1] is not None
+            yield (part[1].replace('""', '"') if quoted else part[2]), quoted
+            if end == len(text):
+                return
+            at = end + 1
+
+    @cached_property
+    def _splitter(self) -> "_Splitter":
+        return _Splitter(self._record, self._open)
+
+    @cached_property
+    def _null(self) -> frozenset[str]:
+        return frozenset({"", str(self.options.get("nullValue", ""))})
+
+    @cached_property
+    def _field(self) -> re.Pattern[str]:
+        sep = re.escape(self.sep)
+        return re.compile(rf'"((?:[^"]|"")*)"|((?:[^"{sep}\r\n][^{sep}\r\n]*)?)')
+
+    @cached_property
+    def _record(self) -> str:
+        """Matches a whole record."""
+        sep = re.escape(self.sep)
+        one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
+        return rf"^{one}(?:{sep}{one})*$"
+
+    @cached_property
+    def _open(self) -> str:
+        """Matches the beginning of a record that ends within quotes."""
+        sep = re.escape(self.sep)
+        one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
+        return rf'^(?:{one}{sep})*"(?:[^"]|"")*$'
+
+
+class _Splitter:
+    """Splits bytes into records: a line, or several if a field has line breaks within quotes.
+
+    Args:
+        record: matches a whole record.
+        beginning: matches what ends within quotes.
+    """
+
+    def __init__(self, record: str, beginning: str) -> None:
+        self._record = record
+        self._whole = re.compile(record.encode("ascii"))
+        self._beginning = re.compile(beginning.encode("ascii"))
+
+    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
+        *lines, rest = content.split(b"\n")
+        if last and rest:
+            lines, rest = [*lines, rest], b""
+        if b'"' not in content:
+            return [line for line in map(_without_return, lines) if line], rest
+        found, at = list[bytes](), 0
+        while at < len(lines):
+            line = _without_return(lines[at])
+            if b'"' not in line or self._whole.search(line) or not self._beginning.search(line):
+                if line:
+                    found.append(line)
+                at += 1
+                continue
+            end = self._end(lines, at)
+            if end is None and not last and sum(map(len, lines[at:])) <= LONGEST:
+                return found, b"\n".join([*lines[at:], rest])
+            end = at + 1 if end is None else end
+            found.append(_without_return(b"\n".join(lines[at:end])))
+            at = end
+        return found, rest
+
+    def _end(self, lines: Sequence[bytes], at: int) -> int | None:
+        """Where the record ends that begins with a line, within quotes; None if it does not."""
+        size = len(lines[at])
+        for number in range(at + 1, len(lines)):
+            size += 1 + len(lines[number])
+            if size > LONGEST:
+                return None
+            # Without a quote it goes on.
+            if b'"' in lines[number]:
+                begun = b"\n".join(lines[at : number + 1])
+                if not self._beginning.search(_without_return(begun)):
+                    return number + 1
+        return None
+
+
+def _without_return(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") else line

@@ -1,0 +1,218 @@
+"""Events as JSON: one object in each value.
+
+Two readers give the same result. Arrow's is fast; it takes values that are regular, some thousands
+at once. Every other value is read by the one in Python, which follows RFC 8259 to the letter and
+determines what is a dead letter.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import json
+
+from tidemark.base.errors import DefinitionError
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.json_values import object_members, reader
+from tidemark_streaming.payloads.nested import DEEPEST
+from tidemark_streaming.payloads.payload import (
+    Columns,
+    Decoded,
+    Findings,
+    UndecodableError,
+    lost,
+    read,
+)
+from tidemark_streaming.payloads.text_values import (
+    TIME_OPTIONS,
+    TimeFormats,
+    base64_values,
+    text_values,
+)
+
+_AT_ONCE = 1 << 28
+"""Bytes of values that Arrow reads at once, at most."""
+_BLOCK = 1 << 20
+"""Bytes that one thread of Arrow's reads at once."""
+_SINGLY = 64
+"""Values of which some are not regular: of fewer, each is read in Python."""
+_TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"
+"""A number that may be too small for its type, which makes it zero."""
+_CONSTANT = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
+"""A value that Arrow accepts in undeclared members too, and that is not JSON."""
+_SPACE = b" \t\r"
+
+
+@dataclass(frozen=True)
+class Json:
+    """JSON, one object in each value, whose members are the columns of their names.
+
+    Args:
+        options: `timestampFormat` and `dateFormat`, how times and days are written, as
+            `TimeFormats` describes it; by default as ISO 8601 has them.
+
+    Raises:
+        DefinitionError: another option, or a pattern that is not understood.
+    """
+
+    options: Mapping[str, str] = field(default_factory=dict)
+    formats: TimeFormats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.options) - set(TIME_OPTIONS)):
+            raise DefinitionError(
+                f"JSON has no option '{unknown[0]}': the options are {', '.join(TIME_OPTIONS)}."
+            )
+        object.__setattr__(self, "formats", TimeFormats.of(self.options))
+
+    def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
+        wanted = read(columns)
+        parts = list(self._parts(values, wanted)) or [self._singly([], wanted)]
+        return parts[0] if len(parts) == 1 else Decoded.joined(parts)
+
+    def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
+        """Return the lines of some bytes of a file that have more than space, and what is left.
+
+        Args:
+            last: whether no more bytes follow.
+        """
+        *lines, rest = content.split(b"\n")
+        if last:
+            lines, rest = [*lines, rest], b""
+        return [line for line in (line.strip(_SPACE) for line in lines) if line], rest
+
+    def _parts(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Iterator[Decoded]:
+        """The values in pieces, in their order."""
+        if not len(values):
+            return
+        if values.nbytes <= _AT_ONCE and (found := self._regular(values, columns)) is not None:
+            yield found
+        elif len(values) <= _SINGLY:
+            yield self._singly(values.to_pylist(), columns)
+        else:
+            half = len(values) // 2
+            yield from self._parts(values[:half], columns)
+            yield from self._parts(values[half:], columns)
+
+    def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
+        """What Arrow makes of the values; None if one of them is not regular."""
+        kinds = {name: arrow_type(kind) for name, kind in columns.items()}
+        if not kinds or not all(map(_is_regular, kinds.values())):
+            return None
+        lines = _lines(values)
+        if lines is None:
+            return None
+        schema = pa.schema({name: self._written(kind) for name, kind in kinds.items()})
+        options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+        longest = pc.max(pc.binary_length(values)).as_py()
+        blocks = json.ReadOptions(block_size=max(_BLOCK, 2 * longest))
+        try:
+            rows = json.read_json(pa.BufferReader(lines), blocks, options)
+            # One value may hold two objects.
+            if rows.num_rows != len(values):
+                return None
+            rows.validate(full=True)
+        except pa.ArrowException:
+            return None
+        if any(_has_odd_numbers(rows[name], values) for name in kinds):
+            return None
+        found = Findings(len(values))
+        for name, kind in kinds.items():
+            if not _is_text(kind):
+                found.add(name, rows[name])
+                continue
+            column = self._read(rows[name], kind)
+            found.add(name, column)
+            found.misfit(lost(rows[name], column), name, columns[name])
+        return found.decoded()
+
+    def _written(self, kind: pa.DataType) -> pa.DataType:
+        """The type by which values of another one are written."""
+        if pa.types.is_timestamp(kind) and self.formats.counts:
+            return pa.int64()
+        return pa.string() if _is_text(kind) else kind
+
+    def _read(self, written: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+        if pa.types.is_binary(kind):
+            return pa.chunked_array([base64_values(written)])
+        if pa.types.is_integer(written.type):
+            return self.formats.counted(written, kind)
+        return text_values(written, kind, self.formats)
+
+    def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
+        """The values, each read in Python."""
+        readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
+        found = Findings(len(values))
+        for row, value in enumerate(values):
+            told = dict[str, str]()
+            try:
+                told = {} if value is None else object_members(value, columns)
+            except UndecodableError as error:
+                found.refuse(row, str(error))
+            for name, each in readers.items():
+                each.add(told.get(name), row)
+        for name, each in readers.items():
+            found.add(name, each.finish())
+            found.misfit(sorted(each.misfits), name, columns[name])
+        return found.decoded()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether JSON has no values of this type but texts, or numbers, that say them."""
+    return pa.types.is_temporal(kind) or pa.types.is_binary(kind)
+
+
+def _is_regular(kind: pa.DataType, *, within: bool = False) -> bool:
+    """Whether Arrow reads values of this type as they are meant."""
+    if pa.types.is_map(kind) or (within and _is_text(kind)):
+        return False
+    return all(_is_regular(part, within=True) for part in _inner(kind))
+
+
+def _inner(kind: pa.DataType) -> list[pa.DataType]:
+    if pa.types.is_struct(kind):
+        return [part.type for part in kind]
+    return [kind.value_type] if pa.types.is_list(kind) else []
+
+
+def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
+    """The values, each on a line; None if one is not an object on one line, in UTF-8 and flat
+    enough."""
+    if values.null_count:
+        return None
+    whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
+    if not pc.all(whole).as_py() or pc.any(pc.match_substring(values, b"\n")).as_py():
+        return None
+    if pc.any(pc.match_substring_regex(values, _CONSTANT)).as_py():
+        return None
+    begins = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
+    if pc.max(begins).as_py() > DEEPEST:
+        return None
+    try:
+        texts = pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        return None
+    flat = pa.concat_arrays(texts.chunks)
+    every = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
+    return pc.binary_join(every, "\n")[0].as_buffer()
+
+
+def _has_odd_numbers(column: Any, values: pa.ChunkedArray) -> bool:  # noqa: ANN401 (Arrow's)
+    """Whether a number is not finite, or is zero and may not have been written so."""
+    kind = column.type
+    if pa.types.is_list(kind):
+        return _has_odd_numbers(pc.list_flatten(column), values)
+    if pa.types.is_struct(kind):
+        parts = (pc.struct_field(column, [n]) for n in range(kind.num_fields))
+        return any(_has_odd_numbers(part, values) for part in parts)
+    if not pa.types.is_floating(kind):
+        return False
+    if pc.all(pc.is_finite(column)).as_py() is False:
+        return True
+    zero = pc.fill_null(pc.equal(column, 0), fill_value=False)
+    if not pc.any(zero).as_py():
+        return False
+    suspects = values.filter(zero) if len(zero) == len(values) else values
+    return pc.any(pc.match_substring_regex(suspects, _TINY)).as_py()

@@ -1,0 +1,307 @@
+"""Values in JSON, read in Python to the letter of RFC 8259, as a column's type demands.
+
+A text is taken apart only as far as the types of the columns go; what is not taken apart stays the
+text that it is. So a STRING that is a number, a boolean, an array or an object in JSON has it as it
+is written there.
+"""
+
+import re
+from collections.abc import Collection, Iterator
+from json import JSONDecoder
+from typing import Any, NoReturn, Protocol
+
+import pyarrow as pa
+
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.payloads.nested import DEEPEST
+from tidemark_streaming.payloads.payload import UndecodableError
+from tidemark_streaming.payloads.text_values import TimeFormats, base64_values, text_values
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_NUMBER = frozenset("-0123456789")
+_NO_NUMBER = re.compile(r'"(?:nan|[+-]?inf(?:inity)?)"', re.IGNORECASE)
+
+
+def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
+    """Return the members of a JSON object by their names, each as it is written.
+
+    Args:
+        names: those that are asked for.
+
+    Raises:
+        UndecodableError: the value is not a JSON object, or has one of these members twice.
+    """
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise UndecodableError("It is no UTF-8.") from None
+    if _is_too_deep(text):
+        raise UndecodableError(f"It has more than {DEEPEST} objects and arrays within one another.")
+    found = dict[str, str]()
+    try:
+        start = _past(text, 0)
+        for name, member in _members(text[start:] if start else text):
+            if name in found and name in names:
+                raise UndecodableError(f"The field '{name}' is there twice.")
+            found[name] = member
+    except ValueError:
+        raise UndecodableError("It is no JSON object.") from None
+    return found
+
+
+class Reader(Protocol):
+    """Collects the values of a column, and makes the column of them at the end.
+
+    Args:
+        misfits: the rows of which a value is not of the column's type.
+    """
+
+    misfits: set[int]
+
+    def add(self, text: str | None, row: int) -> None:
+        """Add a value, as it is written; without one, or with null, it is null."""
+        ...
+
+    def finish(self) -> "pa.Array[Any]":
+        """Return the column. Null is what is not of its type, too."""
+        ...
+
+
+def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
+    """Create what reads a column of this type.
+
+    Args:
+        formats: how times are written.
+    """
+    if pa.types.is_map(kind):
+        return _Map(kind, formats)
+    if pa.types.is_struct(kind):
+        return _Struct(kind, formats)
+    return _List(kind, formats) if pa.types.is_list(kind) else _Leaf(kind, formats)
+
+
+class _Leaf:
+    """A column whose type has no parts."""
+
+    def __init__(self, kind: pa.DataType, formats: TimeFormats) -> None:
+        self.misfits = set[int]()
+        self._kind, self._formats = kind, formats
+        self._texts, self._rows = list[str | None](), list[int]()
+        counts = formats.counts and pa.types.is_timestamp(kind)
+        numbers = counts or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        self._numbers = numbers or pa.types.is_decimal(kind)
+        self._texts_too = not numbers and not pa.types.is_boolean(kind)
+
+    def add(self, text: str | None, row: int) -> None:
+        if text is not None:
+            text = None if text == "null" else self._text(text, row)
+        self._texts.append(text)
+        self._rows.append(row)
+
+    def _text(self, text: str, row: int) -> str | None:
+        """The text that says a value; None if it is not of a kind that can."""
+        kind, is_text = self._kind, text[0] == '"'
+        if is_text and self._texts_too:
+            found, _ = _value(text, 0)
+            if _is_unicode(found):
+                return found
+        if is_text and pa.types.is_floating(kind) and _NO_NUMBER.fullmatch(text):
+            return text[1:-1]
+        if not is_text and pa.types.is_string(kind):
+            return text
+        if self._numbers and text[0] in _NUMBER:
+            return text
+        if pa.types.is_boolean(kind) and text in ("true", "false"):
+            return text
+        self.misfits.add(row)
+        return None
+
+    def finish(self) -> "pa.Array[Any]":
+        texts = pa.array(self._texts, pa.string())
+        if pa.types.is_binary(self._kind):
+            found = base64_values(texts)
+        else:
+            found = _whole(text_values(texts, self._kind, self._formats))
+        odd = pc.and_(pc.is_valid(texts), pc.is_null(found))
+        self.misfits |= {self._rows[n] for n in pc.indices_nonzero(odd).to_pylist()}
+        return found
+
+
+class _List:
+    """A column of arrays."""
+
+    def __init__(self, kind: pa.ListType, formats: TimeFormats) -> None:
+        self.misfits = set[int]()
+        self._kind, self._inner = kind, reader(kind.value_type, formats)
+        self._offsets, self._count = list[int | None](), 0
+
+    def add(self, text: str | None, row: int) -> None:
+        if text is None or text[0] != "[":
+            self._offsets.append(None)
+            if text not in (None, "null"):
+                self.misfits.add(row)
+            return
+        self._offsets.append(self._count)
+        for element in _elements(text):
+            self._inner.add(element, row)
+            self._count += 1
+
+    def finish(self) -> "pa.Array[Any]":
+        inner = self._inner.finish()
+        self.misfits |= self._inner.misfits
+        offsets = pa.array([*self._offsets, self._count], pa.int32())
+        return pa.ListArray.from_arrays(offsets, inner, self._kind)
+
+
+class _Struct:
+    """A column of objects with members of given names."""
+
+    def __init__(self, kind: pa.StructType, formats: TimeFormats) -> None:
+        self.misfits = set[int]()
+        self._kind, self._there = kind, list[bool]()
+        self._inner = {part.name: reader(part.type, formats) for part in kind}
+
+    def add(self, text: str | None, row: int) -> None:
+        is_there = text is not None and text[0] == "{"
+        members = dict[str, str]()
+        for name, member in _members(text) if text is not None and is_there else ():
+            if name in members and name in self._inner:
+                self.misfits.add(row)
+            members[name] = member
+        if not is_there and text not in (None, "null"):
+            self.misfits.add(row)
+        self._there.append(is_there)
+        for name, inner in self._inner.items():
+            inner.add(members.get(name), row)
+
+    def finish(self) -> "pa.Array[Any]":
+        parts = [inner.finish() for inner in self._inner.values()]
+        self.misfits.update(*(inner.misfits for inner in self._inner.values()))
+        missing = pc.invert(pa.array(self._there, pa.bool_()))
+        return pa.StructArray.from_arrays(parts, fields=list(self._kind), mask=missing)
+
+
+class _Map:
+    """A column of objects with members of any names."""
+
+    def __init__(self, kind: pa.MapType, formats: TimeFormats) -> None:
+        self.misfits = set[int]()
+        self._kind, self._inner = kind, reader(kind.item_type, formats)
+        self._offsets, self._keys = list[int | None](), list[Any]()
+
+    def add(self, text: str | None, row: int) -> None:
+        if text is None or text[0] != "{":
+            self._offsets.append(None)
+            if text not in (None, "null"):
+                self.misfits.add(row)
+            return
+        self._offsets.append(len(self._keys))
+        names = set[str]()
+        for name, member in _members(text):
+            key = self._key(name)
+            if key is None or name in names:
+                self.misfits.add(row)
+                continue
+            names.add(name)
+            self._keys.append(key)
+            self._inner.add(member, row)
+
+    def _key(self, name: str) -> object:
+        """The key that a name says; None if it says none."""
+        kind = self._kind.key_type
+        if pa.types.is_string(kind):
+            return name if _is_unicode(name) else None
+        return text_values(pa.array([name], pa.string()), kind, TimeFormats())[0].as_py()
+
+    def finish(self) -> "pa.Array[Any]":
+        items = self._inner.finish()
+        self.misfits |= self._inner.misfits
+        keys = pa.array(self._keys, self._kind.key_type)
+        offsets = pa.array([*self._offsets, len(keys)], pa.int32())
+        return pa.MapArray.from_arrays(offsets, keys, items, self._kind)
+
+
+def _whole(column: pa.ChunkedArray) -> "pa.Array[Any]":
+    return pa.concat_arrays(column.chunks) if column.chunks else pa.nulls(0, column.type)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text has characters alone, and no half of one."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_value = JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_constant).raw_decode
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """The members of an object that a text is, and nothing else; each as it is written.
+
+    Raises:
+        ValueError: the text is not one.
+    """
+    at = _expect(text, 0, "{")
+    if text[at : at + 1] == "}":
+        at += 1
+    else:
+        while True:
+            if text[at : at + 1] != '"':
+                raise ValueError("a member without a name")
+            name, at = _value(text, at)
+            start = _expect(text, _past(text, at), ":")
+            _, end = _value(text, start)
+            yield name, text[start:end]
+            at = _past(text, end)
+            if text[at : at + 1] != ",":
+                break
+            at = _past(text, at + 1)
+        at = _expect(text, at, "}")
+    if _past(text, at) != len(text):
+        raise ValueError("more than an object")
+
+
+def _elements(text: str) -> Iterator[str]:
+    """The elements of an array that a text is, each as it is written."""
+    at = _expect(text, 0, "[")
+    while text[at] != "]":
+        _, end = _value(text, at)
+        yield text[at:end]
+        at = _past(text, end)
+        if text[at] == ",":
+            at = _past(text, at + 1)
+
+
+def _expect(text: str, at: int, sign: str) -> int:
+    """Where the text goes on after a sign and space."""
+    if text[at : at + 1] != sign:
+        raise ValueError(f"no {sign}")
+    return _past(text, at + 1)
+
+
+def _past(text: str, at: int) -> int:
+    """Where the text goes on after space."""
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _is_too_deep(text: str) -> bool:
+    """Whether more than `DEEPEST` objects and arrays are within one another."""
+    if text.count("{") + text.count("[") <= DEEPEST:
+        return False
+    depth = 0
+    for sign in _NESTING.findall(text):
+        depth += (sign in "[{") - (sign in "]}")
+        if depth > DEEPEST:
+            return True
+    return False

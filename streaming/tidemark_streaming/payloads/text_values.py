@@ -1,0 +1,342 @@
+"""Values that are written as text: what a text says exactly, or nothing.
+
+A text is read as a whole, by the rule of its column's type. A value is never cut, rounded or
+wrapped around to fit. A DOUBLE or FLOAT is the nearest to what is written; it is neither zero nor
+infinite unless that is written.
+"""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact, InvalidOperation
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+from tidemark.base.errors import DefinitionError
+from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.store.rows import INSTANT
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.local_times import in_utc, zone_of
+
+Texts = Any
+"""An Arrow array or chunked array of STRING."""
+
+_DAY = r"(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
+_TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
+_OFFSET = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
+_INSTANT = f"^{_DAY}[T ]{_TIME}{_OFFSET}$"
+_LOCAL = f"^{_DAY}(?:[T ]{_TIME})?$"
+_FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
+"""A time with zeros beyond microseconds, which say nothing."""
+
+_WHOLE = r"^[+-]?0*\d{1,18}$"
+_LONGER = r"^[+-]?0*\d{19}$"
+_NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
+_NO_NUMBER = r"^(?i:nan|[+-]?inf(?:inity)?)$"
+_INFINITE = r"^(?i:[+-]?inf(?:inity)?)$"
+_ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
+
+
+def text_values(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
+    """Return the values of these texts; null if a text says no value of this type.
+
+    Args:
+        kind: a type without parts.
+        formats: how times are written.
+    """
+    texts = pa.chunked_array([texts], pa.string()) if isinstance(texts, pa.Array) else texts
+    if pa.types.is_string(kind):
+        return texts
+    if pa.types.is_binary(kind):
+        return pc.cast(texts, kind)
+    if pa.types.is_boolean(kind):
+        is_true = pc.match_substring_regex(texts, "^(?i:true)$")
+        is_false = pc.match_substring_regex(texts, "^(?i:false)$")
+        return pc.if_else(pc.or_(is_true, is_false), is_true, None)
+    if pa.types.is_integer(kind):
+        return _integers(texts, kind)
+    if pa.types.is_floating(kind):
+        return _floats(texts, kind)
+    if pa.types.is_decimal(kind):
+        return _decimals(texts, kind)
+    if pa.types.is_date(kind):
+        return _in_calendar(_cast(_matching(formats.as_iso(texts, kind), f"^{_DAY}$"), kind))
+    if formats.counts:
+        return formats.counted(_integers(texts, pa.int64()), kind)
+    return _times(formats.as_iso(texts, kind), kind, zone_of(formats.zone, "The option 'timeZone'"))
+
+
+def texts_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the texts that these bytes are in UTF-8; null if they are not."""
+    try:
+        return pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        return pa.chunked_array([pa.array(map(_text, values.to_pylist()), pa.string())])
+
+
+def base64_values(texts: Texts) -> "pa.Array[Any]":
+    """Return the bytes that these texts encode; null if one is not base64."""
+    return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
+
+
+TIME_OPTIONS = {"timestampFormat": "timestamp", "dateFormat": "date", "timeZone": "zone"}
+"""Options of formats of text, each with the argument of `TimeFormats` that it is."""
+
+
+@dataclass(frozen=True)
+class TimeFormats:
+    """How times are written: as in ISO 8601, by a pattern, or as a count since 1970.
+
+    A pattern has the letters of Spark's: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS` (1 to 9),
+    `M`, `d` and `H` for one or two digits, `XXX` or `XX` for an offset, and text in quotes. More
+    than six `S` declare that what is beyond microseconds is dropped.
+
+    Args:
+        timestamp: the pattern of TIMESTAMP and TIMESTAMP_NTZ; or `epochSeconds`, `epochMillis`,
+            `epochMicros` or `epochNanos`, for whole numbers.
+        date: the pattern of DATE.
+        zone: the time zone of a TIMESTAMP that does not say its offset.
+
+    Raises:
+        DefinitionError: a pattern with other letters, or one that does not say a day; an unknown
+            time zone.
+    """
+
+    timestamp: str | None = None
+    date: str | None = None
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        zone_of(self.zone, "The option 'timeZone'")
+        for pattern in (self.timestamp, self.date):
+            if pattern is not None and not (pattern == self.timestamp and self.counts):
+                _Pattern(pattern)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
+        """Return what the options of a format declare."""
+        given = {n: str(options[o]) for o, n in TIME_OPTIONS.items() if o in options}
+        return cls(**given)
+
+    @property
+    def counts(self) -> bool:
+        """Whether timestamps are whole numbers."""
+        return self.timestamp in _NANOS
+
+    def counted(self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+        """Return the timestamps of these counts; null if one is finer than microseconds, or not of
+        the years 1 to 9999."""
+        nanos = _NANOS[self.timestamp or ""]
+        least = max(BEGINNING * 1000 // nanos, -(2**63))
+        most = min(INFINITY * 1000 // nanos, 2**63 - 1)
+        held = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+        numbers = pc.if_else(held, numbers, None)
+        if nanos >= _NANOS["epochMicros"]:
+            micros = pc.multiply(numbers, nanos // 1000)
+        else:
+            micros = pc.divide(numbers, 1000)
+            micros = pc.if_else(pc.equal(pc.multiply(micros, 1000), numbers), micros, None)
+        return pc.cast(micros, kind)
+
+    def as_iso(self, texts: Texts, kind: pa.DataType) -> Texts:
+        """Return texts as ISO 8601 has them; null if one does not follow the pattern."""
+        pattern = self.date if pa.types.is_date(kind) else self.timestamp
+        return texts if pattern is None else _Pattern(pattern).as_iso(texts)
+
+
+_NANOS = {
+    "epochSeconds": 1_000_000_000,
+    "epochMillis": 1_000_000,
+    "epochMicros": 1_000,
+    "epochNanos": 1,
+}
+_PARTS = {
+    "yyyy": r"\d{4}",
+    "MM": r"\d{2}",
+    "M": r"\d{1,2}",
+    "dd": r"\d{2}",
+    "d": r"\d{1,2}",
+    "HH": r"\d{2}",
+    "H": r"\d{1,2}",
+    "mm": r"\d{2}",
+    "ss": r"\d{2}",
+    "XXX": r"Z|[+-]\d{2}:\d{2}",
+    "XX": r"Z|[+-]\d{4}",
+    "Z": r"[+-]\d{4}",
+}
+_MICROS = 6
+_LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
+
+
+class _Pattern:
+    """A pattern of times, as an expression and as what ISO 8601 makes of its groups."""
+
+    def __init__(self, pattern: str) -> None:
+        groups, expression, at = dict[str, int](), "", 0
+        while at < len(pattern):
+            part = _LETTERS.match(pattern, at)
+            if part is None:
+                raise _refused(pattern)
+            at = part.end()
+            if part[1] is not None or part[3] is not None:
+                text = part[3] if part[1] is None else part[1].replace("''", "'") or "'"
+                expression += re.escape(text)
+                continue
+            letters = part[0]
+            is_fraction = set(letters) == {"S"} and len(letters) <= 9
+            if letters not in _PARTS and not is_fraction:
+                raise _refused(pattern)
+            name = "X" if letters[0] in "XZ" else letters[0]
+            if name in groups:
+                raise _refused(pattern)
+            groups[name] = len(groups) + 1
+            if not is_fraction:
+                expression += f"({_PARTS[letters]})"
+            elif len(letters) <= _MICROS:
+                expression += rf"(\d{{{len(letters)}}})"
+            else:
+                expression += rf"(\d{{{_MICROS}}})\d{{{len(letters) - _MICROS}}}"
+        if not {"y", "M", "d"} <= groups.keys():
+            raise _refused(pattern)
+        parts = [("", "y"), ("-", "M"), ("-", "d")]
+        if groups.keys() - {"y", "M", "d"}:
+            parts += [("T", "H"), (":", "m"), (":", "s")]
+        iso = "".join(s + (rf"\{groups[n]}" if n in groups else "00") for s, n in parts)
+        iso += rf".\{groups['S']}" if "S" in groups else ""
+        iso += rf"\{groups['X']}" if "X" in groups else ""
+        self._expression, self._iso = f"^{expression}$", iso
+
+    def as_iso(self, texts: Texts) -> Texts:
+        found = _matching(texts, self._expression)
+        iso = pc.replace_substring_regex(found, self._expression, self._iso)
+        # A month, a day or an hour may have one digit.
+        for before, after in (("-", "-"), ("-", "T"), ("-", "$"), ("T", ":")):
+            shown = "" if after == "$" else after
+            iso = pc.replace_substring_regex(
+                iso, rf"{before}(\d){after}", rf"{before}0\1{shown}", max_replacements=1
+            )
+        return iso
+
+
+def _refused(pattern: str) -> DefinitionError:
+    return DefinitionError(
+        f"The pattern '{pattern}' of times is not understood: it needs yyyy, MM and dd, and may "
+        "have HH, mm, ss, S to SSSSSSSSS, XXX or XX, each once, and text in single quotes."
+    )
+
+
+def _matching(texts: Texts, expression: str) -> Texts:
+    """The texts that match; null for the others."""
+    matches = pc.match_substring_regex(texts, expression)
+    return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
+
+
+def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
+    """Times that say their offset; or, if they don't, of a zone or of none."""
+    with_zone = kind == INSTANT
+    if with_zone and pc.all(pc.match_substring_regex(texts, _INSTANT)).as_py() is not False:
+        return _in_calendar(_cast(texts, kind))
+    if pc.any(pc.match_substring_regex(texts, _FINER)).as_py():
+        texts = pc.replace_substring_regex(texts, _FINER, r"\1\2")
+    local = _in_calendar(_cast(_matching(texts, _LOCAL), pa.timestamp("us")))
+    if not with_zone:
+        return local
+    zoned = _in_calendar(_cast(_matching(texts, _INSTANT), kind))
+    return pc.coalesce(zoned, in_utc(local, zone))
+
+
+def _in_calendar(times: Texts) -> "pa.ChunkedArray[Any]":
+    """Times and days of the years 1 to 9999; null for the others."""
+    micros = pc.cast(pc.cast(times, pa.timestamp("us")), pa.int64())
+    held = pc.and_(pc.greater_equal(micros, BEGINNING), pc.less_equal(micros, INFINITY))
+    return times if pc.all(held).as_py() is not False else pc.if_else(held, times, None)
+
+
+def _integers(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+    if pc.any(pc.starts_with(texts, "+")).as_py():
+        texts = pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
+    found = pc.cast(_matching(texts, _WHOLE), pa.int64())
+    longer = pc.match_substring_regex(texts, _LONGER)
+    if pc.any(longer).as_py():
+        found = pc.coalesce(found, _cast(pc.if_else(longer, texts, None), pa.int64()))
+    if kind == pa.int64():
+        return found
+    most = 2 ** (kind.bit_width - 1)
+    fits = pc.and_(pc.greater_equal(found, -most), pc.less(found, most))
+    return pc.cast(pc.if_else(fits, found, None), kind)
+
+
+def _floats(texts: Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
+    numbers = pc.cast(_matching(texts, _NUMBER), kind)
+    lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, _ZERO)))
+    fits = pc.and_(pc.is_finite(numbers), pc.invert(lost))
+    found = pc.if_else(fits, numbers, None)
+    others = pc.match_substring_regex(texts, _NO_NUMBER)
+    if not pc.any(others).as_py():
+        return found
+    return pc.coalesce(found, pc.cast(pc.if_else(others, texts, None), kind))
+
+
+def _decimals(texts: Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
+    numbers = _matching(texts, _NUMBER)
+    fits = rf"^[+-]?0*\d{{0,{kind.precision - kind.scale}}}(?:\.\d{{0,{kind.scale}}})?$"
+    easy = pc.match_substring_regex(numbers, fits)
+    if pc.all(easy).as_py() is not False:
+        return _cast(numbers, kind, partial(_decimal, kind=kind))
+    found = _cast(pc.if_else(easy, numbers, None), kind, partial(_decimal, kind=kind))
+    others = pc.if_else(easy, None, numbers).to_pylist()
+    told = [None if text is None else _decimal(text, kind) for text in others]
+    return pc.coalesce(found, pa.chunked_array([pa.array(told, kind)]))
+
+
+def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
+    """The number that a text says, if the type can hold it as it is."""
+    context = Context(kind.precision, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact])
+    context.traps[InvalidOperation] = True
+    try:
+        return Decimal(text).quantize(Decimal((0, (1,), -kind.scale)), context=context)
+    except ArithmeticError:
+        return None
+
+
+def _cast(
+    texts: Texts,
+    kind: pa.DataType,
+    alone: "Callable[[str], Any] | None" = None,
+) -> "pa.ChunkedArray[Any]":
+    """Texts as Arrow reads them; null if it can't, as for 30 February.
+
+    Args:
+        alone: what reads a text that Arrow can't.
+    """
+    try:
+        return pc.cast(texts, kind)
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            text = texts[0].as_py()
+            return pa.chunked_array([pa.array([None if alone is None else alone(text)], kind)])
+        half = len(texts) // 2
+        parts = [_cast(part, kind, alone) for part in (texts[:half], texts[half:])]
+        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], kind)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        found = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    # What is not the one way to write these bytes may say something else.
+    return found if base64.b64encode(found).decode() == text else None
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
