@@ -24,7 +24,7 @@ from tidemark_streaming.feed import CHUNK, DEAD, Chunk, processing_time
 from tidemark_streaming.files import folder, parquet, reading
 from tidemark_streaming.guarded import FILE, ROW, check, guarded
 from tidemark_streaming.payloads import Json
-from tidemark_streaming.payloads.csv_text import Csv
+from tidemark_streaming.payloads.csv_records import Csv
 
 
 @checked_class

@@ -13,7 +13,7 @@ from tidemark.store.dead_letters import DEAD, dead_letters_of
 from tidemark_streaming.feed import CHUNK
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.csv_text import Csv
+from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
 
 BLOCK = 8 << 20

@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from landing import HEADER, SOURCE, T0, feed, land
+from landing import HEADER, SOURCE, T0, feed, land, log_rows
 from tidemark.base.errors import DataError
+from tidemark.compute import held
 from tidemark.store.arrival import Arrival
 from tidemark.store.rows import fetched
+from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import CHUNK, DEAD, Chunk
 from tidemark_streaming.files import FileFeed, reading
+from tidemark_streaming.ingest import ingest
 
 MICROS = 1_000_000
 
@@ -347,3 +350,18 @@ def test_a_time_finer_than_microseconds_is_a_dead_letter(
     assert rows["sensor"].to_pylist() == ["a", None, None, "a"]
     reasons = [letter and letter["reason"] for letter in rows[DEAD].to_pylist()]
     assert reasons == [None, *["The field 'at' is no TIMESTAMP."] * 2, None]
+
+
+def test_rows_that_are_too_many_for_memory_are_in_the_log_all_the_same(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "GATHERED_BYTES", 2_000)
+    monkeypatch.setattr(reading, "BLOCK", 1_000)
+    lines = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(300))
+    land(tmp_path, "a.csv", HEADER + lines + "2023-11-14,a,x\n", 1)
+    land(tmp_path, "b.csv", HEADER + lines, 2)
+    (commit,) = ingest(warehouse, feed(tmp_path), batch=None)
+    assert [(a.rows, a.dead_letters) for a in commit.arrivals] == [(300, 1), (300, 0)]
+    rows = log_rows(warehouse)
+    assert [row[2] for row in rows] == [*range(300)] * 2
+    assert {row[0] for row in rows} == {T0 * MICROS}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark_streaming.payloads import Json
-from tidemark_streaming.payloads.csv_text import LONGEST, Csv
+from tidemark_streaming.payloads.csv_records import LONGEST, Csv
 from tidemark_streaming.payloads.text_values import TimeFormats
 
 REFUSED = object()
