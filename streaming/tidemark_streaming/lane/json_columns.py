@@ -1,9 +1,9 @@
 """JSON as Spark's expressions read it, which is all that its real-time mode has.
 
 Spark's parser accepts texts that do not say what it makes of them. So a result is taken only if the
-text is one that can be proved to say it; every other record is a dead letter. What is taken has the
-value that an ingest gives it. An ingest takes more: numbers of any length with an exponent, and
-objects of any names.
+text is one that can be shown to say it; every other record is a dead letter. An ingest, which has a
+decoder of its own, accepts more: numbers with an exponent in a DECIMAL, times with an offset but
+without seconds, names and numbers of any length.
 """
 
 from collections.abc import Mapping

@@ -478,7 +478,7 @@ BAD = {
     b'"text"': "It is no JSON object.",
     b"[1]": "It is no JSON object.",
     b"": "It is no JSON object.",
-    b"\xff\x00{}": "It is no JSON object.",
+    b"\xff\x00{}": "It is no UTF-8.",
     b'{"at": "yesterday", "n": 1}': "The field 'at' is no TIMESTAMP.",
     b'{"n": "x"}': "The field 'n' is no INT.",
 }
@@ -631,8 +631,8 @@ def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> Non
     ("given", "sentence"),
     [
         ({"topics": []}, "reads a list of topics, not []"),
-        ({"topics": "clicks"}, "reads a list of topics, not 'clicks'"),
-        ({"format": "xml"}, "can't read 'xml': the format is json, Avro(…) or"),
+        ({"topics": "clicks"}, "topics must be a list of texts (got 'clicks')"),
+        ({"format": "xml"}, "format must be one of 'json' or a Payload (got 'xml')"),
         ({"rows": 0}, "takes 1 or more rows at once, not 0"),
         ({"start": "soon"}, "'soon' is not a date or time"),
     ],
