@@ -44,8 +44,13 @@ def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
     ("many", "asset"),
-    # Up to how many partials, of so many events, are merged in one piece.
-    [(0, PLAIN), (50_000, JUDGED), (0, SLIDING), (50_000, SESSIONS)],
+    # Up to how many partials, of so many events, are merged in one piece. Each makes ten runs.
+    [
+        (0, PLAIN),
+        pytest.param(50_000, JUDGED, marks=pytest.mark.slow),
+        pytest.param(0, SLIDING, marks=pytest.mark.slow),
+        pytest.param(50_000, SESSIONS, marks=pytest.mark.slow),
+    ],
     ids=lambda given: getattr(given, "name", f"{given}"),
     indirect=["many"],
 )

@@ -32,6 +32,8 @@ def interruptible() -> Iterator[None]:
         yield
 
 
+# Interrupts a command at many moments, and waits for each.
+@pytest.mark.slow
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("asks", [True, False], ids=["the engine asked", "the tables read"])
 def test_a_stream_that_is_watched_ends(

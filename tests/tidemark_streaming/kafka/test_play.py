@@ -37,6 +37,8 @@ def events(warehouse: Warehouse) -> DataFrame:
     return warehouse.read(flights.log_table).select(*columns)
 
 
+# Plays a recording twice, and fails it on the way.
+@pytest.mark.slow
 def test_the_log_is_that_of_the_files_whatever_is_killed(
     shared: Warehouse,
     warehouse: Warehouse,

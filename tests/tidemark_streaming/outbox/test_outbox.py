@@ -152,6 +152,8 @@ def test_discarding_panes_hold_the_events_of_their_firing_alone(
     assert all(pane["run"] == runs[pane["seq"]] for pane in before)
 
 
+# Once for each fail point.
+@pytest.mark.slow
 def test_killed_anywhere_the_next_one_goes_on(
     played: Played, topics: Topics, tmp_path: Path
 ) -> None:
