@@ -9,6 +9,7 @@ commit leaves it. So it is the same for a commit that a killed run left behind.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -39,7 +40,7 @@ from tidemark.store.asset import HELD, Asset
 from tidemark.store.conditions import started
 from tidemark.store.marker import Marker
 from tidemark.store.ranges import NOWHERE, Ranges, joined
-from tidemark.store.rows import Rows, frame
+from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import by_verdict, numbered
 
 _SOME = 500_000
@@ -147,7 +148,7 @@ def finish(
         if any(a.overflowed for a in transform.aggregates.values()):
             watched = changed.observe(seen, F.max(F.size(OVERFLOWED)).alias("overflowed"))
         windows = scratch.hold(_stamped(watched, transform, marker, marked), few=few)
-        overflowed = watched is not changed and seen.get.get("overflowed", 0) != 0
+        overflowed = watched is not changed and _overflows(changed, windows, seen.get)
         if overflowed and not marked:
             windows = scratch.hold(_stamped(changed, transform, marker, marked=True), few=few)
     outputs: list[Output] = []
@@ -179,6 +180,16 @@ def finish(
     open_from = None if opened is None else sessions.first_open(transform, marker, opened.get)
     reach = _reach(asset, marker)
     return Computed(new, counts, windows, reach, outputs, open_from, overflowed)
+
+
+def _overflows(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]) -> bool:
+    """Whether some window has a value that its type can't hold."""
+    if is_empty(windows):
+        return False
+    if "overflowed" in seen:
+        return bool(seen["overflowed"])
+    # The engine passed the observation over, as it does if it finds a simpler plan on the way.
+    return not changed.where(F.size(OVERFLOWED) > 0).isEmpty()
 
 
 def needs_slack(transform: Definition) -> bool:
