@@ -56,9 +56,9 @@ archive: setup
 docs: setup
 	$(PYTHON) -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/site
 
-# The package, into `dist/`.
-wheel: setup
-	$(PYTHON) -m hatchling build -t wheel
+# The package, into `dist/`; it takes nothing of the developers' environment.
+wheel:
+	@tools/wheel
 
 up: setup
 	@.venv/bin/tidemark up
@@ -72,6 +72,7 @@ LOCK = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --gene
 lock: setup
 	$(LOCK) --upgrade --extra dev -o requirements.lock pyproject.toml
 	echo uv | $(LOCK) --upgrade --no-annotate -o tools/bootstrap.lock -
+	echo hatchling | $(LOCK) --upgrade --no-annotate -o tools/wheel.lock -
 
 clean: down
 	rm -rf .venv .engine build .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -144,8 +144,7 @@ class Installed:
 
     def _build(self) -> Path:
         dist = self.folder / "dist"
-        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist]
-        subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+        subprocess.run([ROOT / "tools/wheel", "-d", dist], check=True, capture_output=True)
         (wheel,) = dist.iterdir()
         return wheel
 

@@ -1,5 +1,6 @@
 """Exceptions in code of the user's, as one sentence with the file and the line."""
 
+import re
 import sysconfig
 from pathlib import Path
 from traceback import extract_tb, format_exception_only
@@ -9,6 +10,7 @@ _LIBRARIES = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "pur
 _PACKAGES = [
     str(_TIDEMARK / name) for name in ("platform/tidemark", "streaming/tidemark_streaming")
 ]
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
 
 
@@ -35,3 +37,21 @@ def _at(file: str, line: int | None) -> str:
     path, here = Path(file), Path.cwd()
     shown = path.relative_to(here) if path.is_relative_to(here) else path
     return f"{shown}, line {line}" if line is not None else str(shown)
+
+
+def in_text(text: str) -> str | None:
+    """Return what a traceback in a text says of the user's code: the place and the last line.
+
+    The engine's workers raise their exceptions as text. None if there is no traceback in it.
+    """
+    _, found, trace = text.rpartition("Traceback (most recent call last):\n")
+    if not found:
+        return None
+    where: str | None = None
+    for line in trace.splitlines():
+        if (frame := _FRAME.match(line)) is not None:
+            if not frame["file"].startswith(_NOT_THEIRS):
+                where = _at(frame["file"], int(frame["line"]))
+        elif line.strip() and not line.startswith(" "):
+            return f"{f'at {where}' if where else 'in a library'}: {line.strip().rstrip('.')}"
+    return None

@@ -42,6 +42,11 @@ def place(root: Path, environ: Mapping[str, str]) -> Path:
     return (caches if caches.is_absolute() else Path("~/.cache").expanduser()) / "tidemark"
 
 
+def in_checkout() -> bool:
+    """Return whether this Tidemark runs from a checkout, and not from an installed package."""
+    return is_checkout(_ROOT)
+
+
 def is_checkout(root: Path) -> bool:
     """Whether a folder is a checkout, which `tools/setup` sets up."""
     return (root / "tools" / "setup").is_file()

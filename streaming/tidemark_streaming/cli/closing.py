@@ -51,15 +51,18 @@ def show(
 
 def guide(settings: Settings) -> None:
     """Say what there is to see on the platform, and how to go on."""
+    from tidemark.engine import cache
     from tidemark_streaming import services
 
     url = services.url(settings)
+    # In a checkout the command is not on the path; the package brings no Makefile.
+    program = "make" if cache.in_checkout() else "tidemark"
     out().print("\n[bold]Worth a look[/]")
     for what, page in PAGES.items():
         out().print(f"  {what}: {url}/{page}", soft_wrap=True)
     out().print(
-        "\nWhat the stream did appears there within a minute. [bold]make demo[/] streams the next "
-        "days; [bold]make down[/] stops everything, the engine too.",
+        f"\nWhat the stream did appears there within a minute. [bold]{program} demo[/] streams the "
+        f"next days; [bold]{program} down[/] stops everything, the engine too.",
         soft_wrap=True,
     )
 

@@ -21,6 +21,7 @@ from tidemark_streaming.cli.context import (
 )
 
 if TYPE_CHECKING:
+    from tidemark.define.definition import Definition
     from tidemark.store.ledger import RunFacts
 
 _INSTANTS = ("window_from", "window_to", "started_at", "ended_at", "watermark")
@@ -74,9 +75,10 @@ def run(
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
-        work.note = f"{done.events:,} events" if done else "nothing new"
+        events = None if done is None else events_of(settings, transform, done)
+        work.note = "nothing new" if events is None else f"{events:,} events"
     if done is not None:
-        show(done, json)
+        show(done, json, events)
         if (ahead := find(Glance(settings), transform.source)) is not None:
             warn(str(ahead))
         if done.limited_by is not None and not json:
@@ -118,18 +120,40 @@ def backfill(
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)
         done = runs.backfill(store, transform, start, stop, answer=answer.replace("-", "_"))
-        work.note = f"{done.events:,} events"
-    show(done, json)
+        events = events_of(settings, transform, done)
+        work.note = f"{events:,} events"
+    show(done, json, events)
 
 
-def show(done: "RunFacts", json: bool = False) -> None:
-    """Say what a run did."""
+def events_of(settings: Settings, transform: "Definition", done: "RunFacts") -> int:
+    """Return how many events a run counted, each of them once.
+
+    Its facts count an event once for each of its windows, so if windows overlap the arrivals tell.
+    """
+    from tidemark.define.windows import Cumulating, Sliding
+    from tidemark_streaming.glance import Glance
+
+    overlap = isinstance(transform.window, Cumulating | Sliding)
+    if not overlap or done.window_from is not None:
+        return done.events
+    timeline = Glance(settings).timeline(transform.source.name)
+    return sum(a.rows for a in timeline if done.from_arrival < a.arrival <= done.through_arrival)
+
+
+def show(done: "RunFacts", json: bool = False, events: int | None = None) -> None:
+    """Say what a run did.
+
+    Args:
+        events: how many it counted, if an event may be in more than one window.
+    """
     if json:
-        emit(plain(done))
+        emit({**plain(done), **({} if events is None else {"events": events})})
         return
+    counted = done.events if events is None else events
     rows: dict[str, object] = {
         "arrivals": f"{done.from_arrival + 1:,} to {done.through_arrival:,}",
-        "events": f"{done.events:,}",
+        "events": f"{counted:,}",
+        **({} if counted == done.events else {"in windows": f"{done.events:,}, of which"}),
         "on time": f"{done.on_time:,}",
         "late, admitted": f"{done.late:,}",
         "too late": f"{done.too_late:,}",

@@ -113,6 +113,9 @@ def command(
     if sample is not None:
         told = f"{choices.value} by {choices.key} and hour of {choices.time}"
         lines.append(f"windows: {told}; --value, --key and --time choose other columns")
+        if sample.misfits:
+            odd = ", ".join(sample.misfits)
+            lines.append(f"{like} has {odd}: `tidemark ingest` makes dead letters of them")
     lines += ["", f"cd {place.name}", begin]
     out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
 

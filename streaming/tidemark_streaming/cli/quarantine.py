@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
@@ -64,11 +65,14 @@ def list_(
     for name in ("window start", *transform.keys, "events", "failed", "status"):
         table.add_column(name)
     for row in rows:
-        failed = "\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row))
-        keys = [NONE if row[k] is None else str(row[k]) for k in transform.keys]
+        # What comes from events may look like rich's markup.
+        failed = escape("\n".join(f"{f['expectation']}: {f['observed']}" for f in _errors(row)))
+        keys = [NONE if row[k] is None else escape(str(row[k])) for k in transform.keys]
         start = f"{row['window_start']:%Y-%m-%d %H:%M:%S}"
         table.add_row(start, *keys, f"{row['events']:,}", failed, row["status"])
     out().print(table)
+    if len(rows) > 1:
+        out().print(_summary(rows))
 
 
 @app.command("show")
@@ -188,6 +192,22 @@ def keys(given: list[str] | None) -> dict[str, str]:
             raise DefinitionError(f"'{text}' names no key: write --key NAME=VALUE.")
         found[name] = value
     return found
+
+
+def _summary(rows: list[dict[str, Any]]) -> Table:
+    """Return how many windows failed each expectation, the most frequent first."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        for name in dict.fromkeys(f["expectation"] for f in _errors(row)):
+            found.setdefault(name, []).append(row)
+    table = Table(title="by expectation", title_justify="left")
+    for name in ("failed", "windows", "events", "from", "to"):
+        table.add_column(name)
+    for name, failing in sorted(found.items(), key=lambda item: -len(item[1])):
+        starts = [f"{row['window_start']:%Y-%m-%d %H:%M:%S}" for row in failing]
+        events = sum(row["events"] for row in failing)
+        table.add_row(escape(name), f"{len(failing):,}", f"{events:,}", min(starts), max(starts))
+    return table
 
 
 def _errors(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -102,6 +102,23 @@ def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
     assert (house / "landing/readings/own.csv").read_text() == OWN
 
 
+def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> None:
+    good = "".join(f"{n},2026-01-{n:02}T09:00:00Z,york,{n}.5\n" for n in range(10, 30))
+    bad = '30,2026-01-30T09:00:00Z,york,much\n31,yesterday,york,1.5\n32,york\n33,a,b,c,d,e\n'
+    (here / "own.csv").write_text(f"order_id,at,city,amount\n{good}{bad}")
+    result = call("new", "house", "--like", "own.csv")
+    assert result.exit_code == 0, result.stderr
+    assert (
+        "own.csv has another number of fields in 2 lines, no TIMESTAMP in 1 rows of 'at', no "
+        "DOUBLE in 1 rows of 'amount': `tidemark ingest` makes dead letters of them"
+    ) in result.stdout
+    sources = (here / "house/house/sources.py").read_text()
+    assert '"at": "TIMESTAMP"' in sources
+    assert '"amount": "DOUBLE"' in sources
+    assert 'start_date="2026-01-10"' in (here / "house/house/definitions.py").read_text()
+    assert (here / "house/landing/orders/own.csv").read_text().endswith(bad)
+
+
 ODD = (
     *("order id", 'say "hi"', "a.b", "it's", "€/kg", "\\1", "back\\", "{x}", "#", "\N{SNOWMAN}"),
     '": "STRING"}, event_time="", watermark=__import__("os").abort()) #',

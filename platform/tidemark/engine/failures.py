@@ -1,0 +1,54 @@
+"""Failures of the engine that a definition or its data causes, as one sentence."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from tidemark.base import user_code
+from tidemark.base.errors import DataError
+
+_CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_OURS = ("22", "42")
+"""The SQL states of data that does not fit an expression, and of an expression that is wrong."""
+
+
+@contextmanager
+def explained(asset: str) -> Iterator[None]:
+    """Raise such a failure as a `DataError` that names the asset.
+
+    Raises:
+        DataError: what a function or an expression of the asset's definition refused.
+    """
+    try:
+        yield
+    except PySparkException as error:
+        found = cause(error)
+        if found is None:
+            raise
+        raise DataError(f"Asset '{asset}': {found}") from error
+
+
+def cause(error: PySparkException) -> str | None:
+    """Return what a definition or its data did to make the engine fail; None if it is not known."""
+    raised = user_code.in_text(str(error))
+    if raised is not None:
+        return f"a Python function failed {raised}."
+    if (error.getSqlState() or "")[:2] not in _OURS:
+        return None
+    lines = str(error).strip().splitlines() or [""]
+    reason = _CLASS.sub("", lines[0]).split(" SQLSTATE:")[0].rstrip(". ")
+    return f"the engine refuses {_expression(error)}: {reason}."
+
+
+def _expression(error: PySparkException) -> str:
+    """Return the SQL that a failure is about, as it was written."""
+    for context in error.getQueryContext():
+        try:
+            fragment = " ".join(context.fragment().split())
+        except Exception:
+            continue
+        if fragment:
+            return f'"{fragment}"'
+    return "an expression"
