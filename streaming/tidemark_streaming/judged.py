@@ -9,6 +9,7 @@ from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.quality.quarantine import Choice
 from tidemark.quality.results import TABLE, CheckResult
+from tidemark.store.rows import told
 from tidemark_streaming.glance import Glance
 
 
@@ -32,7 +33,7 @@ def withheld(
     chosen = choice or Choice()
     chosen.check(transform)
     table = glance.read(transform.quarantine_table, None)
-    rows: list[dict[str, Any]] = [] if table is None else table.to_pylist()
+    rows: list[dict[str, Any]] = [] if table is None else told(table)
 
     def wanted(row: Mapping[str, Any]) -> bool:
         start = instant(row["window_start"])

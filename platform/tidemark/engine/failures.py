@@ -35,20 +35,21 @@ def cause(error: PySparkException) -> str | None:
     raised = user_code.in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."
-    if (error.getSqlState() or "")[:2] not in _OURS:
+    expression = _expression(error)
+    if (error.getSqlState() or "")[:2] not in _OURS or expression is None:
         return None
     lines = str(error).strip().splitlines() or [""]
     reason = _CLASS.sub("", lines[0]).split(" SQLSTATE:")[0].rstrip(". ")
-    return f"the engine refuses {_expression(error)}: {reason}."
+    return f'the engine refuses "{expression}": {reason}.'
 
 
-def _expression(error: PySparkException) -> str:
-    """Return the SQL that a failure is about, as it was written."""
-    for context in error.getQueryContext():
+def _expression(error: PySparkException) -> str | None:
+    """Return the SQL that a failure is about, as it was written; None if that is not known."""
+    for context in error.getQueryContext() or ():
         try:
             fragment = " ".join(context.fragment().split())
         except Exception:
             continue
         if fragment:
-            return f'"{fragment}"'
-    return "an expression"
+            return fragment
+    return None

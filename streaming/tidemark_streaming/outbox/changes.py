@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.store.rows import told
+
 Row = dict[str, Any]
 T = TypeVar("T")
 
@@ -43,6 +45,8 @@ def versions(feed: pa.Table) -> Iterator[pa.Table]:
 def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
     """The changes of one version: first the windows that left, then those that came or stay.
 
+    An instant beyond the year 9999, which Python can't hold, is a text.
+
     What replaced a row by the very same one is no change.
 
     Args:
@@ -52,12 +56,12 @@ def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
     windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in by), strict=True)]
     old = {w: n for n, w in enumerate(windows) if kinds[n] in _OLD}
     new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
-    told = rows.drop_columns(["_change_type", "_commit_version"])
+    own = rows.drop_columns(["_change_type", "_commit_version"])
     for some in _pieces([n for w, n in old.items() if w not in new]):
-        yield from (Change(row, None) for row in _taken(told, some))
+        yield from (Change(row, None) for row in _taken(own, some))
     for some in _pieces(list(new.items())):
-        befores = iter(_taken(told, [old[w] for w, _ in some if w in old]))
-        afters = _taken(told, [n for _, n in some])
+        befores = iter(_taken(own, [old[w] for w, _ in some if w in old]))
+        afters = _taken(own, [n for _, n in some])
         for (window, _), after in zip(some, afters, strict=True):
             before = next(befores) if window in old else None
             if before != after:
@@ -68,7 +72,7 @@ def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
 def present(rows: pa.Table) -> Iterator[Change]:
     """All rows of a table, as windows that come."""
     for batch in rows.to_batches(max_chunksize=_AT_ONCE):
-        yield from (Change(None, row) for row in batch.to_pylist())
+        yield from (Change(None, row) for row in told(pa.Table.from_batches([batch])))
 
 
 def _pieces(whole: list[T]) -> Iterator[list[T]]:
@@ -77,7 +81,7 @@ def _pieces(whole: list[T]) -> Iterator[list[T]]:
 
 def _taken(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
     # Without a type, Arrow takes an empty list for one of nulls, by which nothing can be taken.
-    return rows.take(pa.array(numbers, pa.int64())).to_pylist()
+    return told(rows.take(pa.array(numbers, pa.int64())))
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

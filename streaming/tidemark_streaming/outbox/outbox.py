@@ -40,6 +40,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.committers import Head
 from tidemark.store.conditions import Within
 from tidemark.store.marker import Mode
+from tidemark.store.rows import told as in_python
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.position import Topic
@@ -291,7 +292,7 @@ class Outbox:
         if not self._warehouse.exists(table):
             return {}
         bound = Within("seq", tuple((n, n + 1) for n in numbers), instants=False)
-        return fired(self._transform, self._warehouse.take(table, bound).to_pylist())
+        return fired(self._transform, in_python(self._warehouse.take(table, bound)))
 
 
 def channel(transform: Definition, warehouse: Warehouse) -> Channel:

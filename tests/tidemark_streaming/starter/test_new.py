@@ -104,7 +104,7 @@ def test_a_file_of_ones_own_gives_columns_days_and_events(here: Path) -> None:
 
 def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> None:
     good = "".join(f"{n},2026-01-{n:02}T09:00:00Z,york,{n}.5\n" for n in range(10, 30))
-    bad = '30,2026-01-30T09:00:00Z,york,much\n31,yesterday,york,1.5\n32,york\n33,a,b,c,d,e\n'
+    bad = "30,2026-01-30T09:00:00Z,york,much\n31,yesterday,york,1.5\n32,york\n33,a,b,c,d,e\n"
     (here / "own.csv").write_text(f"order_id,at,city,amount\n{good}{bad}")
     result = call("new", "house", "--like", "own.csv")
     assert result.exit_code == 0, result.stderr
