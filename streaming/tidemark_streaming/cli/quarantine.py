@@ -72,7 +72,7 @@ def list_(
         table.add_row(start, *keys, f"{row['events']:,}", failed, row["status"])
     out().print(table)
     if len(rows) > 1:
-        out().print(_summary(rows))
+        out().print(summary(rows))
 
 
 @app.command("show")
@@ -194,7 +194,7 @@ def keys(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _summary(rows: list[dict[str, Any]]) -> Table:
+def summary(rows: list[dict[str, Any]]) -> Table:
     """Return how many windows failed each expectation, the most frequent first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:

