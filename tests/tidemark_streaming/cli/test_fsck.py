@@ -1,0 +1,47 @@
+"""`tidemark fsck`: damage is named with the way back, which `--repair` goes, without an engine."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from tidemark.define.tables import LEDGER
+from tidemark.store.integrity import entries
+from tidemark.store.warehouse import Warehouse
+from tidemark_streaming.cli import app
+
+ROWS = pa.table({"n": pa.array([1], pa.int64())})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The ledger of a home, with three commits of which the last one is cut off."""
+    monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
+    store = Warehouse(cast("Any", None), str(tmp_path / "warehouse"), registered=False)
+    store.create(LEDGER, ROWS)
+    for _ in range(2):
+        store.append(ROWS, LEDGER)
+    place = Path(store.path(LEDGER))
+    newest = entries(str(place))[-1]
+    newest.write_bytes(newest.read_bytes()[:20])
+    return place
+
+
+def test_damage_is_named_and_repaired(ledger: Path) -> None:
+    found = CliRunner().invoke(app, ["fsck", "--json"])
+    assert found.exit_code == 1
+    (damage,) = json.loads(found.stdout)
+    assert damage["table"] == ledger.name
+    assert damage["problem"] == "has a newest commit, version 2, that is cut off or empty"
+    status = CliRunner().invoke(app, ["status"])
+    assert status.exit_code == 2
+    assert "Table 'runs' has a newest commit, version 2" in status.stderr
+    assert "`tidemark fsck --repair`" in status.stderr
+    repaired = CliRunner().invoke(app, ["fsck", "--repair"])
+    assert repaired.exit_code == 0
+    assert "Table 'runs' is back at version 1" in repaired.stdout
+    assert CliRunner().invoke(app, ["fsck"]).exit_code == 0
+    assert [int(entry.stem) for entry in entries(str(ledger))] == [0, 1]
