@@ -60,7 +60,7 @@ def main() -> None:
     """Make the archive, unless it is there."""
     try:
         java = find_java()
-        paths = jars.ensure(java, repository=Settings().maven_repository)
+        paths = jars.class_path(java, Settings().maven_repository)
         if archive.make(java, paths, _rehearse):
             _say("made: engines that start from now on use it")
     except TidemarkError as error:

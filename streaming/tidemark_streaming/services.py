@@ -125,7 +125,7 @@ def make_archive(settings: Settings) -> bool:
     if not settings.engine_archive:
         return False
     java = find_java()
-    if archive.options(java, jars.ensure(java, repository=settings.maven_repository)):
+    if archive.options(java, jars.class_path(java, settings.maven_repository)):
         return False
     process = service(settings, "archive")
     if process.running() is None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from strangers import USER, as_stranger, needs_a_stranger
 from tidemark.base.errors import DefinitionError
 from tidemark.base.private import TRUSTED, make_folder, open_lock
 from tidemark.base.project import python_path
@@ -19,27 +20,11 @@ from tidemark.engine.alone import alone
 from tidemark.engine.server import stop
 from tidemark_streaming import foreground, lease, orchestrator, sole, wishes
 
-NOBODY = 65534
 LOCK = "import fcntl, sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="not root: no other user was tried")
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def as_nobody(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["/usr/bin/env", "python3", "-I", "-c", code, *arguments],
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -73,7 +58,7 @@ def test_a_home_and_its_locks_are_their_owner_s_alone(used: Settings) -> None:
     )
 
 
-@as_root
+@needs_a_stranger
 def test_another_user_can_hold_no_lock(used: Settings) -> None:
     """Not even where the home was opened for others."""
     for folder in (used.home.parent, used.home, *used.home.rglob("*/")):
@@ -83,7 +68,7 @@ def test_another_user_can_hold_no_lock(used: Settings) -> None:
         for path in closed:
             path.chmod(0o711)
         for lock in used.home.rglob("*.lock"):
-            assert "PermissionError" in as_nobody(LOCK, lock).stderr
+            assert "PermissionError" in as_stranger(LOCK, lock).stderr
     finally:
         for path, before in closed.items():
             path.chmod(before)
@@ -117,7 +102,7 @@ def test_the_lock_of_an_object_store_follows_no_link_in_a_temporary_folder(
         assert lock.parent.name == "some", "each database has its own"
 
 
-@as_root
+@needs_a_stranger
 @pytest.mark.parametrize("owned", ["file", "folder"])
 def test_the_settings_of_another_user_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owned: str
@@ -126,7 +111,7 @@ def test_the_settings_of_another_user_are_refused(
     file.write_text('domains = "theirs"\n')
     monkeypatch.chdir(tmp_path)
     assert Settings().domains == ("theirs",)
-    os.chown(file if owned == "file" else tmp_path, NOBODY, NOBODY)
+    os.chown(file if owned == "file" else tmp_path, USER, USER)
     with pytest.raises(
         DefinitionError, match=f"belongs to the user 'nobody'.*{TRUSTED}={tmp_path}"
     ):
@@ -138,11 +123,11 @@ def test_the_settings_of_another_user_are_refused(
     assert python_path() == {"PYTHONPATH": str(tmp_path)}
 
 
-@as_root
+@needs_a_stranger
 def test_a_command_in_a_project_of_another_user_runs_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('domains = "theirs"\n')
     (tmp_path / "theirs.py").write_text("open('ran', 'w')")
-    os.chown(tmp_path / FILE, NOBODY, NOBODY)
+    os.chown(tmp_path / FILE, USER, USER)
     command = [Path(sys.executable).with_name("tidemark"), "status"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -30,7 +30,7 @@ def test_it_is_made_by_a_process_of_its_own_which_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else may have made it meanwhile: then that process has nothing to do."""
-    if not archive.options(find_java(), jars.ensure(find_java())):
+    if not archive.options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
     monkeypatch.setattr(archive, "options", lambda *_: [])
     settings = Settings(home=tmp_path, engine_archive=True)

@@ -16,7 +16,7 @@ from xml.sax.saxutils import quoteattr
 
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
-from tidemark.engine import cache
+from tidemark.engine import cache, file_server
 from tidemark.engine.alone import alone
 from tidemark.engine.java import Java, find_java
 
@@ -122,6 +122,18 @@ def ensure(
     return [folder / jar.file for jar in jars]
 
 
+def class_path(java: Java, repository: str | None = None) -> list[Path]:
+    """Return the jars that the engine takes before Spark's own, in their order.
+
+    Raises:
+        EngineError: one could not be fetched or made.
+    """
+    import pyspark
+
+    closed = file_server.closed_jar(Path(pyspark.__file__).parent / "jars")
+    return [closed, *ensure(java, repository=repository)]
+
+
 def more(paths: Sequence[Path]) -> list[Path]:
     """The jars that a user gives the engine besides.
 
@@ -139,11 +151,11 @@ def more(paths: Sequence[Path]) -> list[Path]:
 
 
 def main() -> None:
-    """The last step of set-up: say which Java runs the engine, and fetch the jars."""
+    """The last step of set-up: say which Java runs the engine, and fetch and make the jars."""
     try:
         java = find_java()
         sys.stderr.write(f"setup: Java {java.version} of {java.origin} runs the engine\n")
-        ensure(java, repository=Settings().maven_repository)
+        class_path(java, Settings().maven_repository)
     except TidemarkError as error:
         sys.exit(f"setup: {error}")
 

@@ -38,6 +38,17 @@ _LOCAL_FILES = {
 }
 
 
+# Spark's own ports ask for a secret that Spark draws at its start and keeps in its memory, as all
+# tasks run there (`file_server` closes what is served without it). Blocks that do not fit in the
+# memory are encrypted on the disk.
+_CLOSED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.io.encryption.enabled": "true",
+}
+
+
 def command(
     settings: Settings,
     java: Java,
@@ -116,6 +127,7 @@ def _conf(
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths),
         "spark.local.dir": scratch,
         "spark.log.level": "WARN",
+        **_CLOSED,
         **_shown(settings),
         "spark.sql.ansi.enabled": "true",
         EXCLUDED_RULES: UNSAFE_RULE,

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from tidemark.base.errors import EngineError
 
+_TITLES = {"webserver": "Dagster", "watch": "live page", "kafka": "Kafka broker"}
+"""Processes that people know by another name."""
+
 _TRIES = 100
 _ANY = random.SystemRandom()
 """Others may go by a seed, and would all choose the same ones."""
@@ -26,8 +29,8 @@ def check_free(port: int, setting: str) -> None:
     """
     if listening(port):
         raise EngineError(
-            f"Port {port} on 127.0.0.1 is in use by another program: stop that program, or set "
-            f"{setting} (TIDEMARK_{setting.upper()}) to a free port."
+            f"Port {port} on 127.0.0.1 is in use by {_holder(port)}, or set {setting} "
+            f"(TIDEMARK_{setting.upper()}) to a free port."
         )
 
 
@@ -36,6 +39,26 @@ def listening(port: int) -> bool:
     with socket.socket() as client:
         client.settimeout(1)
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _holder(port: int) -> str:
+    """Return which program listens on a port, and how to stop it."""
+    import psutil
+
+    from tidemark.engine.process import STARTED_AS
+
+    for connection in psutil.net_connections("tcp"):
+        if connection.status != psutil.CONN_LISTEN or connection.laddr[1:] != (port,):
+            continue
+        with suppress(psutil.Error, KeyError, TypeError):
+            record = Path(psutil.Process(connection.pid).environ()[STARTED_AS])
+            home, name = record.parents[1], record.stem
+            stopper = "tidemark kafka down" if name == "kafka" else "tidemark down"
+            return (
+                f"Tidemark's own {_TITLES.get(name, name)} of the home {home}: stop it with "
+                f"`TIDEMARK_HOME={home} {stopper}`"
+            )
+    return "another program: stop that program"
 
 
 def _given() -> int:

@@ -21,6 +21,9 @@ from tidemark.base.errors import EngineError
 from tidemark.base.private import make_folder
 from tidemark.engine import masking
 
+STARTED_AS = "TIDEMARK_STARTED_AS"
+"""A variable of each process that is started here: its record, by which others know what it is."""
+
 _STARTED = 19
 """The place of a process's start, in ticks since the machine's, in what follows its name."""
 
@@ -91,7 +94,7 @@ class Managed:
             shell = subprocess.Popen(
                 ["/bin/sh", "-c", script, str(self.log), *command],
                 stdout=subprocess.PIPE,
-                env=dict(env),
+                env={**env, STARTED_AS: str(self._file.resolve())},
                 cwd=folder,
                 start_new_session=True,
             )

@@ -161,7 +161,7 @@ def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None)
     if settings.engine_ui_port is not None:
         check_free(settings.engine_ui_port, "engine_ui_port")
     more = jars.more(settings.engine_jars)
-    paths = jars.ensure(java, repository=settings.maven_repository)
+    paths = jars.class_path(java, settings.maven_repository)
     scratch = settings.home / "scratch"
     # What a killed server left behind: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from clocks import shift_clock
 from ending import left
 from tidemark.base.errors import EngineError
+from tidemark.engine.ports import check_free, free_port, listening
 from tidemark.engine.process import Managed, Record
 
 SLEEP = ("sleep", "60")
@@ -162,3 +164,21 @@ def test_a_program_that_is_not_there_is_in_the_last_words(managed: Managed, tmp_
         start(managed, ("/nowhere/program",), tmp_path)
     wait_for(lambda: managed.running() is None)
     assert "/nowhere/program: not found" in managed.last_words()
+
+
+def test_a_port_that_another_home_has_is_told_by_that_home(tmp_path: Path) -> None:
+    """Not as some other program: who has tried the demo does not know what that is."""
+    port, home = free_port(), tmp_path / "demo"
+    engine = Managed(home, "engine")
+    serving = ("-m", "http.server", str(port), "--bind", "127.0.0.1")
+    engine.start((sys.executable, *serving), port, os.environ, tmp_path)
+    try:
+        wait_for(lambda: listening(port))
+        with pytest.raises(EngineError, match="Tidemark's own engine of the home") as told:
+            check_free(port, "engine_port")
+    finally:
+        engine.stop(deadline=0)
+    assert f"home {home}: stop it with `TIDEMARK_HOME={home} tidemark down`" in str(told.value)
+    other = pytest.raises(EngineError, match="another program: stop that program, or set engine")
+    with socket.create_server(("127.0.0.1", port)), other:
+        check_free(port, "engine_port")

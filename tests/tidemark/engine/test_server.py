@@ -101,7 +101,7 @@ def test_two_that_ask_at_once_get_one_server(started: tuple[Settings, list[str]]
 
 
 def test_its_classes_come_from_the_archive_where_one_was_made(own: Settings) -> None:
-    if not archive.options(find_java(), jars.ensure(find_java())):
+    if not archive.options(find_java(), jars.class_path(find_java())):
         pytest.skip("no archive of the engine's classes was made here: `make archive`")
     loaded = (own.home / "classes.log").read_text().splitlines()
     taken = [line for line in loaded if line.endswith("source: shared objects file (top)")]

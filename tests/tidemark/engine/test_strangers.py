@@ -1,0 +1,89 @@
+"""What other users of this machine get from the engine: nothing of its ports, and nothing of the
+rows that it has put aside on the disk."""
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+import pytest
+from pyspark import StorageLevel
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from searched import found
+from strangers import as_stranger, needs_a_stranger
+from tidemark.base.errors import DefinitionError, EngineError
+from tidemark.base.settings import Settings
+from tidemark.engine import file_server
+from tidemark.engine.launch import pyspark_home
+from tidemark.engine.server import managed_of
+
+INTRUDER = (Path(__file__).parents[2] / "intruder.py").read_text()
+BLOCKS = [f"broadcast_{n}_piece0" for n in range(40)]
+
+
+def listening(settings: Settings) -> dict[int, str]:
+    """The ports on which the engine and its workers listen, each with the address."""
+    record = managed_of(settings).running()
+    assert record is not None
+    engine = psutil.Process(record.pid)
+    processes = (engine, *engine.children(recursive=True))
+    known = [connection for process in processes for connection in process.net_connections()]
+    return {c.laddr.port: c.laddr.ip for c in known if c.status == psutil.CONN_LISTEN}
+
+
+@needs_a_stranger
+def test_no_port_of_the_engine_tells_another_user_anything(
+    engine: Settings, spark: SparkSession
+) -> None:
+    few = spark.range(100).withColumn("value", F.lit(uuid4().hex))
+    assert spark.range(1000).join(F.broadcast(few), "id").count() == 100
+    echo = F.udf(lambda value: value)
+    assert len(spark.range(3).select(echo("id")).collect()) == 3
+    ports = listening(engine)
+    # The driver, its blocks, the Connect server and the daemon of Python's workers, at least.
+    assert len(ports) >= 4
+    assert {address.removeprefix("::ffff:") for address in ports.values()} == {"127.0.0.1"}
+    secret = str(engine.home / "token").lstrip("/")
+    for port in ports:
+        done = as_stranger(INTRUDER, port, secret, "etc/passwd", *BLOCKS)
+        got = json.loads(done.stdout or "null")
+        assert got is not None, done.stderr
+        assert {name: size for name, size in got.items() if size} == {}, port
+
+
+def test_rows_that_are_put_aside_on_the_disk_are_encrypted(
+    engine: Settings, spark: SparkSession
+) -> None:
+    """As cached blocks, and as rows that are shuffled; what a task gives back goes the way of the
+    former if the memory is short."""
+    mark = uuid4().hex
+    rows = spark.range(5000).withColumn("value", F.concat(F.lit(mark), F.col("id").cast("string")))
+    kept = rows.repartition(3, "value").persist(StorageLevel.DISK_ONLY)
+    try:
+        assert kept.count() == 5000
+        scratch = engine.home / "scratch"
+        aside = [file for file in scratch.glob("blockmgr-*/*/*") if file.stat().st_size]
+        assert {file.name.partition("_")[0] for file in aside} >= {"rdd", "shuffle"}
+        assert found(scratch, mark) == []
+        assert scratch.stat().st_mode & 0o077 == 0
+    finally:
+        kept.unpersist()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled"],
+)
+def test_no_setting_opens_them(name: str) -> None:
+    with pytest.raises(DefinitionError, match="on which Tidemark itself stands"):
+        Settings(engine_conf={name: "false"})
+
+
+def test_a_file_server_that_is_not_known_starts_no_engine(tmp_path: Path) -> None:
+    made = file_server.closed_jar(pyspark_home() / "jars", tmp_path)
+    assert file_server.closed_jar(pyspark_home() / "jars", tmp_path) == made
+    made.rename(tmp_path / "spark-core_2.13-9.jar")
+    with pytest.raises(EngineError, match="install the version of pyspark"):
+        file_server.closed_jar(tmp_path, tmp_path)
