@@ -1,0 +1,74 @@
+"""Results of tasks that the engine puts aside on the disk as its memory is short: encrypted.
+
+They are looked for while they are there, as they go with the request.
+"""
+
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from conftest import SHORT_LIVED
+from tidemark import engine as spark_engine
+from tidemark.base.settings import Settings
+from tidemark.engine import launch
+from tidemark.engine.ports import free_port
+
+# Starts an engine of its own, twice.
+pytestmark = pytest.mark.slow
+
+MARK = "rawvalue"
+ROWS = 100_000
+"""In eight tasks, each of which gives more than the megabyte that it may give at once."""
+
+
+class Watch(threading.Thread):
+    """Reads each file of a task's result below a folder, for as long as it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self.seen, self.plain = set[str](), set[str]()
+        self.ended = threading.Event()
+        self._folder = folder
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            for file in self._folder.glob("blockmgr-*/*/taskresult_*"):
+                try:
+                    content = file.read_bytes()
+                except FileNotFoundError:
+                    continue
+                if content:
+                    self.seen.add(file.name)
+                if MARK.encode() in content:
+                    self.plain.add(file.name)
+
+
+@pytest.mark.parametrize("encrypted", ["true", "false"])
+def test_results_of_tasks_are_on_the_disk_only_encrypted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: str
+) -> None:
+    # Without encryption, the search finds them.
+    monkeypatch.setitem(launch._CLOSED, "spark.io.encryption.enabled", encrypted)
+    settings = Settings(
+        home=tmp_path / "home",
+        engine_port=free_port(),
+        engine_memory="700m",
+        engine_java_options=SHORT_LIVED,
+        engine_conf={"spark.memory.fraction": "0.03"},
+    )
+    watch = Watch(settings.home / "scratch")
+    try:
+        spark = spark_engine.session(settings)
+        value = F.concat(F.lit(MARK), F.sha2(F.col("id").cast("string"), 512))
+        rows = spark.range(0, ROWS, 1, 8).select(value.alias("value"))
+        watch.start()
+        for _ in range(3):
+            assert rows.toArrow().num_rows == ROWS
+        spark.stop()
+    finally:
+        watch.ended.set()
+        spark_engine.stop(settings)
+    assert watch.seen, "no result was put aside: this shows nothing"
+    assert bool(watch.plain) is (encrypted == "false")
