@@ -32,6 +32,7 @@ _OWN = (
     *("spark.sql.streaming.checkpointFileManagerClass", "spark.hadoop.fs.file.impl"),
     *("spark.hadoop.hive.exec.scratchdir", "spark.delta.logStore.file.impl"),
     *("spark.authenticate", "spark.authenticate.", "spark.network.crypto.", "spark.io.encryption."),
+    "spark.task.maxDirectResultSize",
     *("spark.databricks.delta.schema.autoMerge.enabled", "spark.ui.killEnabled"),
 )
 """Tidemark's own; one that ends with a dot stands for all below it."""

@@ -39,13 +39,14 @@ _LOCAL_FILES = {
 
 
 # Spark's own ports ask for a secret that Spark draws at its start and keeps in its memory, as all
-# tasks run there (`file_server` closes what is served without it). Blocks that do not fit in the
-# memory are encrypted on the disk.
+# tasks run there (`file_server` closes what is served without it). What a task gives back stays in
+# the memory: beyond a megabyte, the default, it could be put aside on the disk, with the raw values
+# of masked columns. Not by `spark.io.encryption`: with it, sessions can't send many rows.
 _CLOSED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.saslFallback": "false",
-    "spark.io.encryption.enabled": "true",
+    "spark.task.maxDirectResultSize": "128m",
 }
 
 

@@ -1,6 +1,6 @@
-"""Results of tasks that the engine puts aside on the disk as its memory is short: encrypted.
+"""Results of tasks while the engine's memory is short: none is put aside on the disk.
 
-They are looked for while they are there, as they go with the request.
+They are looked for while they would be there, as they go with the request.
 """
 
 import threading
@@ -45,12 +45,13 @@ class Watch(threading.Thread):
                     self.plain.add(file.name)
 
 
-@pytest.mark.parametrize("encrypted", ["true", "false"])
-def test_results_of_tasks_are_on_the_disk_only_encrypted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: str
+@pytest.mark.parametrize("aside", [True, False])
+def test_no_result_of_a_task_is_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, aside: bool
 ) -> None:
-    # Without encryption, the search finds them.
-    monkeypatch.setitem(launch._CLOSED, "spark.io.encryption.enabled", encrypted)
+    if aside:
+        # As Spark has it by default: so the search finds them.
+        monkeypatch.setitem(launch._CLOSED, "spark.task.maxDirectResultSize", "1m")
     settings = Settings(
         home=tmp_path / "home",
         engine_port=free_port(),
@@ -70,5 +71,4 @@ def test_results_of_tasks_are_on_the_disk_only_encrypted(
     finally:
         watch.ended.set()
         spark_engine.stop(settings)
-    assert watch.seen, "no result was put aside: this shows nothing"
-    assert bool(watch.plain) is (encrypted == "false")
+    assert bool(watch.plain) is aside
