@@ -31,7 +31,10 @@ SUMS = replace(
 )
 KINDS = [
     SUMS,
-    replace(SUMS, expectations=(q.not_null("n"), q.between("average", most=8e18))),
+    pytest.param(
+        replace(SUMS, expectations=(q.not_null("n"), q.between("average", most=8e18))),
+        marks=pytest.mark.slow,
+    ),
     pytest.param(replace(SUMS, window=Session("20 seconds")), marks=pytest.mark.slow),
 ]
 
