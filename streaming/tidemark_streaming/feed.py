@@ -222,7 +222,7 @@ class Span:
     """What arrived in a span of processing time: the `number`th of `total`, counted from 1.
 
     Args:
-        records: the source's columns, in the order in which they arrived; instants are text.
+        records: the source's fields, in the order in which they arrived; instants are text.
         ends: when the span ends, in microseconds.
     """
 

@@ -55,7 +55,7 @@ class Recording:
             DataError: the folder can't be written, or holds files of another span.
         """
         step, due = duration(excerpt.span), time.monotonic()
-        header = ",".join(self.source.columns) + "\n"
+        header = ",".join(self.source.fields) + "\n"
         for span in self.spans(excerpt):
             if span.number == 1:
                 self._check_folder(landing, step)
@@ -97,11 +97,12 @@ class Recording:
         return FileFeed(self.source, landing, format="csv", options={"header": True})
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
-        """The source's columns, the event time as text: none where there is none."""
+        """Return the source's fields, the event time as text, or None if there is none."""
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
         text = np.datetime_as_string(happened, unit="s", timezone="UTC").astype(object)
         text[np.isnat(happened)] = None
-        return records.assign(**{self.source.event_time: text})[list(self.source.columns)]
+        columns = records.assign(**{self.source.event_time: text})[list(self.source.columns)]
+        return columns.set_axis(list(self.source.fields), axis="columns")
 
     def _name(self, opens: int, step: int) -> str:
         return f"{self.source.name}_{as_datetime(opens):%Y%m%dT%H%M%S}{_suffix(step)}"

@@ -266,7 +266,7 @@ def _sources(settings: Settings) -> list[dict[str, Any]]:
             "undeclared": {
                 field: last
                 for field, last in glance.undeclared(name).items()
-                if field not in inlets[name].source.columns
+                if field not in inlets[name].source.fields
             },
         }
         for s in found

@@ -290,7 +290,7 @@ class Watcher:
             dead_letters=None if dead is None else dead.rows,
             backlog=None if feed is None else self._backlogs.backlog(feed, arrivals.position),
             waited=() if feed is None else self._backlogs.past(name),
-            undeclared=len(arrivals.undeclared - source.columns.keys()),
+            undeclared=len(arrivals.undeclared - source.fields.keys()),
             warning=self._warning(source, arrivals),
         )
 
