@@ -57,7 +57,7 @@ def replayed(
         *early,
         *late,
     )
-    part = F.struct(facts.alias("facts"), *names)
+    part = F.struct(facts.alias("_facts"), *names)
     clusters = counted.groupBy(*transform.keys, FROM).agg(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
@@ -69,7 +69,7 @@ def replayed(
         *transform.keys,
         "_parts",
         F.explode(
-            plan(F.transform("_parts", lambda p: p["facts"]), at.arrival, at.watermark)
+            plan(F.transform("_parts", lambda p: p["_facts"]), at.arrival, at.watermark)
         ).alias("_f"),
     )
 
