@@ -29,10 +29,10 @@ from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import PartitionsOf
 from tidemark_assets.steps import Failures, of_assets
 from tidemark_assets.tables import as_table
-from tidemark_streaming import wishes
+from tidemark_streaming import polls, wishes
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.glance import Glance
-from tidemark_streaming.orchestrator import ENGINE_POOL
+from tidemark_streaming.orchestrator import ENGINE_POOL, catch_up
 from tidemark_streaming.standstill import refusal
 
 EVERY = 30
@@ -67,6 +67,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     )
     def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tidemark = names.tidemark(context)
+        polls.note(tidemark.settings, name)
         try:
             glance = tidemark.glance()
             timeline = glance.timeline(name)
@@ -105,9 +106,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
 
     ingest = dg.define_asset_job(
         job,
-        selection=dg.AssetSelection.assets(
-            *map(names.key, (source.log_table, source.dead_letters_table, source.timeline_table))
-        ),
+        selection=dg.AssetSelection.assets(names.key(source.log_table)),
         description=f"Brings what has landed for {name} into its log.",
     )
     return dg.Definitions(sensors=[sensor], jobs=[ingest])
@@ -120,7 +119,7 @@ def arrivals(
     names: Names = PLAIN,
 ) -> dg.Definitions:
     """Arrivals that assets have not taken in launch one incremental run of all these assets."""
-    job, increments = names.own(f"{domain}_catch_up"), names.own(f"{domain}_increments")
+    job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
 
     @dg.sensor(
         name=names.own(f"{domain}_arrivals"),

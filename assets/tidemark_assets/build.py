@@ -1,10 +1,10 @@
 """Dagster assets, built from definitions that know nothing of Dagster.
 
-A windowed transform gives its published windows, its late events and their late loss, which one
-step computes for any range of partitions in a single run; what a source gives is in `inflow`. What
-a definition says becomes metadata of the assets (`describe`), and what a run found becomes metadata
-of their materializations (`report`). How either is computed is the platform's business: no rule of
-it belongs here.
+A windowed transform is one asset, its published windows, which one step computes for any range of
+partitions in a single run, with its side tables (`side_tables`); the asset of a source is in
+`inflow`. What a definition says becomes metadata of the assets (`describe`), and what a run found
+becomes metadata of their materializations (`report`). How either is computed is the platform's
+business: no rule of it belongs here.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,10 +19,9 @@ from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
-from tidemark.quality import results
 from tidemark.run import runner as run
 from tidemark.store.log import Log
-from tidemark_assets import checks, describe, report
+from tidemark_assets import checks, describe, report, side_tables
 from tidemark_assets.describe import Metadata
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.parameter import WINDOWS
@@ -35,9 +34,7 @@ __all__ = ["Presentation"]
 
 KINDS = {"spark", "deltalake"}
 
-StepEvent = (
-    dg.MaterializeResult[Any] | dg.AssetCheckEvaluation | dg.AssetObservation | dg.Output[None]
-)
+StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 @dataclass(frozen=True)
@@ -82,42 +79,12 @@ class Presentation:
 def transform_assets(
     transform: WindowedTransform, group: str, show: Presentation, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
-    """What a transform publishes, panes, late events and late loss: one run for any range."""
-    name, source, partitions = transform.name, transform.source, show.partitions_of(transform.name)
-    expected = checks.specs(names, transform, partitions)
+    """Return the asset of a transform's published windows: one run computes any range of them."""
+    source, partitions = transform.source, show.partitions_of(transform.name)
+    expected = checks.specs(names, transform)
+    published = windows_of(names, transform, group, show)
 
-    def spec(table: str, description: str, metadata: Metadata) -> dg.AssetSpec:
-        return table_of(names, transform, group, show, table, description, metadata)
-
-    published = spec(
-        transform.table,
-        transform.description,
-        describe.windows(transform, names),
-    )
-    late = spec(
-        transform.late_table,
-        f"Events too late for their window of {name}, each with the window it missed and by how "
-        "much, and events without an event time.",
-        describe.late(transform),
-    )
-    loss = spec(
-        transform.late_loss_table,
-        f"Windows of {name} that lack late events: the answer as streamed beside the complete one.",
-        describe.late_loss(transform),
-    )
-
-    specs = [published, late, loss]
-    if transform.expectations:
-        specs.append(withheld_rows(names, transform, group, show))
-    if transform.accumulation is not None:
-        panes = spec(
-            transform.panes_table,
-            f"Every firing of every window of {name}, in its order.",
-            describe.panes(transform),
-        )
-        specs.append(panes)
-
-    @step(names, transform, specs, expected, partitions)
+    @step(names, transform, published, expected, partitions)
     def compute(
         context: AssetExecutionContext,
         config: BackfillConfig,
@@ -135,23 +102,15 @@ def transform_assets(
             done = spans(partitions, start, end - 1)
             begins = {span.key: span.start for span in done}
             found = report.computed(warehouse, transform, facts, begins, done[-1].end)
-            judged = (
-                results.of_commit(warehouse, name, facts.seq, facts.life)
-                if transform.expectations
-                else []
-            )
-            drawn = checks.history(warehouse, transform, facts) if judged else {}
-        for table, by_partition in found.items():
-            _tell(context, names, transform, table, by_partition, facts.run)
-            # By its version what is made of it in turn is stale, as Dagster's own goes by the log.
-            version = dg.DataVersion(facts.run)
-            yield dg.MaterializeResult(asset_key=names.key(table), data_version=version)
-        yield from checks.evaluations(names, transform, judged, begins)
-        if drawn:
-            yield dg.AssetObservation(names.key(transform.quarantine_table), metadata=drawn)
-        # What a check gave was logged by partition; its output only says that it is done.
-        for check in expected:
-            yield dg.Output(None, check.get_python_identifier())
+            # As the pictures of windows: once, with the newest partition.
+            found[done[-1].key] |= checks.history(warehouse, transform, facts)
+            stands = [*checks.standing(names, tidemark.glance(), transform)]
+        _tell(context, names, transform, found, facts.run)
+        # By its version what is made of it in turn is stale, as Dagster's own goes by the log.
+        yield dg.MaterializeResult(
+            asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
+        )
+        yield from map(checks.as_result, stands)
 
     return compute
 
@@ -159,14 +118,18 @@ def transform_assets(
 def step(
     names: Names,
     transform: Definition,
-    specs: Sequence[dg.AssetSpec],
+    published: dg.AssetSpec,
     expected: Sequence[dg.AssetCheckSpec],
     partitions: dg.TimeWindowPartitionsDefinition,
 ) -> Callable[[Callable[..., Iterator[StepEvent]]], dg.AssetsDefinition]:
-    """Makes of a function the step of a transform, which runs once for any range of partitions."""
+    """Makes of a function the step of a transform, which runs once for any range of partitions.
+
+    Its side tables are not outputs: with a single asset in the step that asset can be selected
+    alone, in jobs, on the command line and in backfills.
+    """
     return dg.multi_asset(
         name=names.own(transform.name),
-        specs=specs,
+        specs=[published],
         check_specs=expected,
         partitions_def=partitions,
         backfill_policy=dg.BackfillPolicy.single_run(),
@@ -175,66 +138,47 @@ def step(
     )
 
 
-def table_of(
+def windows_of(
     names: Names,
     transform: Definition,
     group: str,
     show: Presentation,
-    table: str,
-    description: str,
-    metadata: Metadata,
     automation: dg.AutomationCondition[dg.AssetKey] | None = None,
 ) -> dg.AssetSpec:
-    """A table of a transform.
+    """Return the asset of the windows that a transform publishes.
 
     Args:
-        automation: where the domain's presentation says none.
+        automation: the default, if the domain's presentation does not have one.
     """
-    own = show.automation.get(transform.name) if table == transform.table else None
     spec = dg.AssetSpec(
-        names.key(table),
-        deps=[*map(names.key, inputs(transform, table))],
-        description=description,
-        metadata=metadata,
+        names.key(transform.table),
+        deps=[*map(names.key, inputs(transform))],
+        description=transform.description,
+        metadata={
+            **describe.windows(transform, names),
+            **side_tables.listed(side_tables.of_transform(transform)),
+        },
         group_name=names.own(group),
         owners=show.owners,
         tags=tags_of(transform.source, show),
         kinds=KINDS,
         code_version=fingerprint(transform),
-        automation_condition=own or automation,
+        automation_condition=show.automation.get(transform.name) or automation,
     )
-    return spec.with_io_manager_key(names.own(WINDOWS)) if table == transform.table else spec
-
-
-def withheld_rows(
-    names: Names, transform: Definition, group: str, show: Presentation
-) -> dg.AssetSpec:
-    """The quarantine of a transform."""
-    return table_of(
-        names,
-        transform,
-        group,
-        show,
-        transform.quarantine_table,
-        f"Windows of {transform.name} that failed what is expected of them, instead of being "
-        f"published; the jobs {names.own('release_quarantined')} and "
-        f"{names.own('discard_quarantined')} decide about them.",
-        describe.quarantine(transform),
-    )
+    return spec.with_io_manager_key(names.own(WINDOWS))
 
 
 def _tell(
     context: AssetExecutionContext,
     names: Names,
     transform: Definition,
-    table: str,
     by_partition: Mapping[str, Metadata],
     run: str,
 ) -> None:
-    """Give a table's partitions their metadata, those too that nobody asked for."""
+    """Give the partitions their metadata, those too that nobody asked for."""
     asked = set(context.partition_keys)
-    own, made = names.key(table), fingerprint(transform)
-    tags = made_of(context, names, transform, table, made, run)
+    own, made = names.key(transform.table), fingerprint(transform)
+    tags = made_of(context, names, transform, made, run)
     for key, metadata in by_partition.items():
         if key in asked:
             context.add_asset_metadata(metadata, asset_key=own, partition_key=key)

@@ -1,28 +1,22 @@
-"""Expectations as asset checks, and quarantine as an asset with its two actions.
+"""Expectations as asset checks.
 
-Each expectation of a transform is a check of its published asset, partitioned as that is. What a
-run found is told by partition, from the results that the gate left in the table `checks`: here
-nothing is judged.
+Each expectation of a transform is a check of its published asset. After anything that may change
+its outcome, the check is reported as it stands then, from the results that the gate left in the
+table `checks`, from the quarantine and from the published windows: here nothing is judged.
 """
 
-import json
 import re
-import warnings
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
 import dagster as dg
 
-from tidemark.base.instants import instant, iso
+from tidemark.base.instants import iso
 from tidemark.charts import picture_checks
 from tidemark.charts.chart import svg
 from tidemark.define.definition import Definition
 from tidemark.quality import WARNING, Expectation, results
-from tidemark.quality.quarantine import HELD
 from tidemark.quality.results import CheckResult
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
@@ -30,12 +24,15 @@ from tidemark.verify.own_faults import OWN, VERDICT, remedy
 from tidemark_assets.names import Names
 from tidemark_assets.pictures import embedded
 from tidemark_assets.tables import as_table, literal
+from tidemark_streaming import judged
 from tidemark_streaming.glance import Glance
-from tidemark_streaming.judged import results_since, withheld
+from tidemark_streaming.judged import results_since
 
 _SHOWN = 20
 _DRAWN = 60
 """Runs in a picture of the history."""
+_RECENT = 200
+"""Runs whose warnings a check remembers; windows in quarantine fail it however old they are."""
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 
 
@@ -49,162 +46,92 @@ def check_names(transform: Definition) -> dict[str, str]:
     return found
 
 
-def specs(
-    names: Names, transform: Definition, partitions: dg.PartitionsDefinition[str]
-) -> list[dg.AssetCheckSpec]:
+def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
     """The checks of a transform's published asset."""
-    with warnings.catch_warnings():
-        # Dagster calls checks by partition a preview.
-        warnings.simplefilter("ignore")
-        return [
-            dg.AssetCheckSpec(
-                name,
-                asset=names.key(transform.table),
-                description=_description(expectation),
-                partitions_def=partitions,
-                metadata=_spoken(expectation),
-            )
-            for expectation, name in zip(
-                transform.expectations, check_names(transform).values(), strict=True
-            )
-        ]
-
-
-def evaluations(
-    names: Names,
-    transform: Definition,
-    found: Sequence[CheckResult],
-    begins: Mapping[str, int],
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """Results of one run, by partition.
-
-    Args:
-        begins: each partition's key and start, in order and without gaps.
-    """
-    keys, starts = list(begins), list(begins.values())
-    for result in found:
-        unlisted = _unlisted_from(result)
-        failing: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        for failure in result.failures:
-            place = bisect_right(starts, instant(failure["window_start"])) - 1
-            failing[keys[max(place, 0)]].append(failure)
-        for key, after in zip(keys, [*starts[1:], None], strict=True):
-            unknown = unlisted is not None and (after is None or after > unlisted)
-            yield _evaluation(names, transform, result, failing[key], key, unknown=unknown)
-
-
-def checked(
-    names: Names, glance: Glance, transform: Definition, commits: Collection[int]
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """What the runs of these commits found."""
-    if transform.expectations:
-        found = results_since(glance, transform.name, min(commits) - 1)
-        told = [r for r in found if r.seq in commits]
-        yield from streamed(names, transform, told, withheld(glance, transform))
-
-
-def streamed(
-    names: Names,
-    transform: Definition,
-    told: Sequence[CheckResult],
-    held: Sequence[Mapping[str, Any]],
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """Results of some runs of a stream, together: one for each expectation.
-
-    A check fails also while a window is withheld, as a later run judges only what changed. It is
-    told without a partition: outside a run Dagster takes one result of a partition, and no second.
-
-    Args:
-        told: of this transform, in the order of their commits.
-        held: the rows in its quarantine.
-    """
-    by_name: dict[str, list[CheckResult]] = defaultdict(list)
-    for result in told:
-        by_name[result.expectation].append(result)
-    for found in by_name.values():
-        together = _together(transform, found, held)
-        yield _evaluation(names, transform, together, together.failures)
+    return [
+        dg.AssetCheckSpec(
+            name,
+            asset=names.key(transform.table),
+            description=_description(expectation),
+            metadata=_spoken(expectation),
+        )
+        for expectation, name in zip(
+            transform.expectations, check_names(transform).values(), strict=True
+        )
+    ]
 
 
 def standing(
-    transform: Definition,
-    told: Sequence[CheckResult],
-    held: Sequence[Mapping[str, Any]],
-    start: int,
-    end: int,
-) -> Iterator[CheckResult]:
-    """The newest result of each expectation, as it stands for the windows that start in [start,
-    end): whatever run withheld them. Otherwise as `streamed`."""
-    for newest in {result.expectation: result for result in told}.values():
-        found = _together(transform, [newest], held)
-        here = [f for f in found.failures if start <= instant(f["window_start"]) < end]
-        elsewhere = bool(found.failures) and not here
-        # Beyond what a result lists nobody knows: that is not as expected.
-        unlisted = _unlisted_from(newest)
-        hidden = unlisted is not None and end > unlisted
-        success = (found.success or elsewhere) and not hidden
-        yield replace(found, failures=here, success=success)
+    names: Names, glance: Glance, transform: Definition
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """How each expectation of an asset stands now, whatever runs and decisions led to that.
+
+    So a check fails until its failures are settled, and no longer: by a run, a backfill, a
+    promotion, or a person who releases or discards a window.
+    """
+    last = glance.last_run(transform.name) if transform.expectations else None
+    if last is None:
+        return
+    results = results_since(glance, transform.name, last["seq"] - _RECENT)
+    failing = judged.standing(glance, transform, results)
+    for expectation in transform.expectations:
+        own = [r for r in results if r.expectation == expectation.name]
+        failures = {
+            place: told[expectation.name]
+            for place, told in failing.items()
+            if expectation.name in told
+        }
+        yield _evaluation(names, transform, expectation, last, failures, _whole(own, last))
 
 
-def _unlisted_from(result: CheckResult) -> int | None:
-    """From which window start on a result may have failures that it does not list, as there are
-    more windows that fail than it lists; None where there are not."""
-    listed = [instant(failure["window_start"]) for failure in result.failures]
-    if result.rows_failed <= len(listed) or len({*listed}) < results.MOST:
-        return None
-    return max(listed)
-
-
-def _together(
-    transform: Definition,
-    found: Sequence[CheckResult],
-    held: Sequence[Mapping[str, Any]],
-) -> CheckResult:
-    """Results of one expectation as one, which fails also while a window is withheld for it."""
-    failing = [
-        {"window_start": row["window_start"], "keys": _keys(transform, row), **failed}
-        for row in held
-        for failed in row["failed"]
-        if failed["expectation"] == found[-1].expectation and row["status"] == HELD
-    ]
-    failing += [failure for result in found for failure in result.failures]
-    failures = {(f["window_start"], f["keys"]): f for f in failing}
-    return replace(
-        found[-1],
-        success=not failures and all(result.success for result in found),
-        failures=[failures[place] for place in sorted(failures)],
+def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
+    """The same, as a step gives it."""
+    return dg.AssetCheckResult(
+        asset_key=evaluation.asset_key,
+        check_name=evaluation.check_name,
+        passed=evaluation.passed,
+        metadata=evaluation.metadata,
+        severity=evaluation.severity,
+        description=evaluation.description,
     )
+
+
+def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
+    """The result of the last run, if all of its rows fail together, of which it lists none."""
+    newest = own[-1] if own else None
+    if newest is None or newest.seq != last["seq"] or newest.success or newest.failures:
+        return None
+    return newest
 
 
 def _evaluation(
     names: Names,
     transform: Definition,
-    result: CheckResult,
-    failing: Sequence[Mapping[str, Any]],
-    partition: str | None = None,
-    *,
-    unknown: bool = False,
+    expectation: Expectation,
+    last: Mapping[str, Any],
+    failures: Mapping[judged.Place, str],
+    whole: CheckResult | None,
 ) -> dg.AssetCheckEvaluation:
-    # Where all rows fail together none is listed.
-    everywhere = not result.success and not result.failures
-    passed = not everywhere and not failing and not unknown
-    more = result.rows_failed > len(result.failures) > 0
-    metadata, description = _metadata(result, failing), _told(failing, more=more)
-    if everywhere:
-        description = literal(result.observed)
-    if unknown and not failing:
-        description = f"not known: {result.rows_failed:,} failed in all, more than are listed"
-    if not passed and result.expectation in OWN:
+    passed, failing = not failures and whole is None, sorted(failures.items())
+    description = literal(whole.observed) if whole is not None else _told(failing)
+    metadata: dict[str, Any] = {
+        "expected": expectation.expected,
+        "failed": len(failing) if whole is None else whole.rows_failed,
+        "through arrival": last["through_arrival"],
+        "run": last["run"],
+    }
+    if failing:
+        metadata["failures"] = _table(failing)
+    if not passed and expectation.name in OWN:
         description = f"This is {VERDICT}: {description}. {remedy(transform)}"
         metadata["what to do"] = dg.MetadataValue.md(remedy(transform))
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
-        check_name=check_names(transform)[result.expectation],
+        check_name=check_names(transform)[expectation.name],
         passed=passed,
         metadata=metadata,
-        severity=SEVERITY[result.level == WARNING],
+        severity=SEVERITY[expectation.level == WARNING],
         description=description,
-        partition=partition,
     )
 
 
@@ -218,12 +145,6 @@ def history(
         return {}
     drawn = picture_checks.history(found, title=f"What was expected of {transform.name}, by run")
     return {"history": embedded("history", svg(drawn))}
-
-
-def _keys(transform: Definition, row: Mapping[str, Any]) -> str:
-    """As a failure has them: of a window that is withheld and fails again one is told."""
-    keys = {k: row[k] for k in transform.keys}
-    return json.dumps(keys, default=str, ensure_ascii=False, separators=(",", ":"))
 
 
 def _spoken(expectation: Expectation) -> dict[str, Any]:
@@ -246,28 +167,14 @@ def _description(expectation: Expectation) -> str:
     return f"{expectation.description} {told}" if expectation.description else told
 
 
-def _metadata(result: CheckResult, failures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "expected": result.expected,
-        "failed": len(failures),
-        "through arrival": result.through_arrival,
-        "run": result.run,
-    }
-    if failures:
-        lines = [(_window(f), f["keys"], f["observed"]) for f in failures[:_SHOWN]]
-        more = [(f"… and {len(failures) - _SHOWN:,} more",)] if failures[_SHOWN:] else []
-        found["failures"] = as_table(("window", "keys", "observed"), [*lines, *more])
-    return found
+def _table(failing: Sequence[tuple[judged.Place, str]]) -> dg.TableMetadataValue:
+    lines = [(iso(at), keys, seen) for (at, keys), seen in failing[:_SHOWN]]
+    more = [(f"… and {len(failing) - _SHOWN:,} more",)] if failing[_SHOWN:] else []
+    return as_table(("window", "keys", "observed"), [*lines, *more])
 
 
-def _told(failures: Sequence[Mapping[str, Any]], *, more: bool) -> str:
-    if not failures:
+def _told(failing: Sequence[tuple[judged.Place, str]]) -> str:
+    if not failing:
         return "as expected"
-    count = f"{len(failures):,}{' or more' if more else ''}"
-    first = failures[0]
-    observed = literal(str(first["observed"]))
-    return f"{count} failed, the first at {_window(first)}: {observed}"
-
-
-def _window(failure: Mapping[str, Any]) -> str:
-    return str(iso(instant(failure["window_start"])))
+    (start, _), observed = failing[0]
+    return f"{len(failing):,} failed, the first at {iso(start)}: {literal(observed)}"

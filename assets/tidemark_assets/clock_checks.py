@@ -15,10 +15,10 @@ NAME = "no_events_from_the_future"
 
 
 def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
-    """The check of a source's timeline."""
+    """The check of a source's log."""
     return dg.AssetCheckSpec(
         NAME,
-        asset=names.key(source.timeline_table),
+        asset=names.key(source.log_table),
         description="A warning if the watermark is far ahead of the processing clock, or if the "
         "newest arrivals have events dated later than the source accepts.",
     )
@@ -28,7 +28,7 @@ def result(
     names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
 ) -> dg.AssetCheckResult:
     """Check the arrivals that a step has ingested."""
-    key = names.key(source.timeline_table)
+    key = names.key(source.log_table)
     return dg.AssetCheckResult(asset_key=key, **_found(source, glance, arrivals))
 
 
@@ -36,7 +36,7 @@ def evaluation(
     names: Names, source: Source, glance: Glance, arrivals: Sequence[Arrival]
 ) -> dg.AssetCheckEvaluation:
     """Check arrivals that were ingested outside Dagster."""
-    key = names.key(source.timeline_table)
+    key = names.key(source.log_table)
     return dg.AssetCheckEvaluation(asset_key=key, **_found(source, glance, arrivals))
 
 

@@ -7,6 +7,7 @@ launched with the asset and, if not all of its windows are meant, a range and ke
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import dagster as dg
 from dagster import OpExecutionContext
@@ -17,6 +18,7 @@ from tidemark.define.definition import Definition
 from tidemark.quality import quarantine
 from tidemark.quality.quarantine import Choice
 from tidemark.store.warehouse import Warehouse
+from tidemark_assets import checks
 from tidemark_assets.names import Names
 from tidemark_assets.provenance import definition_of, made_of
 from tidemark_assets.steps import choice, one_sentence
@@ -92,11 +94,12 @@ def _job(
             chosen = judged[config.asset]
             starts = action(tidemark.warehouse, chosen.transform, _choice(config))
             made = definition_of(tidemark.warehouse, chosen.transform)
-        table = chosen.transform.table
-        tags = made_of(context, names, chosen.transform, table, made, context.run_id)
+        tags = made_of(context, names, chosen.transform, made, context.run_id)
         context.log.info(f"{len(starts)} windows of {config.asset}: {context.op.name}.")
-        for event in _events(chosen, action, starts, tags, names):
-            context.log_event(event)
+        events = _events(chosen, action, starts, tags, names)
+        for event in chain(events, checks.standing(names, tidemark.glance(), chosen.transform)):
+            # It takes check results too, which its signature leaves out.
+            context.log_event(event)  # pyright: ignore[reportArgumentType]
 
     @dg.job(name=names.own(name), description=description)
     def job() -> None:
@@ -115,18 +118,11 @@ def _events(
     judged: Judged, action: Action, starts: list[int], tags: Mapping[str, str], names: Names
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
     """What changed, by partition: a release is new data for all that follow."""
-    transform, partitions = judged.transform, judged.partitions
+    table, partitions = names.key(judged.transform.table), judged.partitions
     keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
     for key, count in keys.items():
         if action is quarantine.release:
-            yield dg.AssetMaterialization(
-                names.key(transform.table),
-                partition=key,
-                metadata={"released windows": count},
-                tags=tags,
-            )
-        yield dg.AssetObservation(
-            names.key(transform.quarantine_table),
-            partition=key,
-            metadata={"windows that left": count, "decision": action.__name__},
-        )
+            released = {"released windows": count}
+            yield dg.AssetMaterialization(table, partition=key, metadata=released, tags=tags)
+        else:
+            yield dg.AssetObservation(table, partition=key, metadata={"discarded windows": count})

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 
 from tidemark.base.instants import describe as span
 from tidemark.define import window_columns
@@ -14,9 +13,6 @@ from tidemark.define.definition import COMPLETE, Definition
 from tidemark.define.rollup import counting
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.define.window_columns import WINDOW_MEANINGS
-from tidemark.store.arrival import TIMELINE
-from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
-from tidemark.store.rows import INSTANT
 from tidemark_assets import columns
 from tidemark_assets.names import Names
 
@@ -56,8 +52,6 @@ MEANINGS = {
 }
 """What the columns that Tidemark adds mean."""
 
-_TYPES = {pa.int64(): "bigint", pa.string(): "string", INSTANT: "timestamp"}
-
 
 def log(source: Source) -> Metadata:
     """Metadata of a source's log."""
@@ -70,21 +64,6 @@ def log(source: Source) -> Metadata:
     }
 
 
-def dead_letters() -> Metadata:
-    """Metadata of a source's dead letters."""
-    meanings = {**MEANINGS, "reason": "Why it could not be decoded"}
-    return {"dagster/column_schema": schema(DEAD_LETTER_COLUMNS, meanings)}
-
-
-def timeline(source: Source) -> Metadata:
-    """Metadata of a source's timeline."""
-    columns = {field.name: _TYPES[field.type] for field in TIMELINE}
-    return {
-        "watermark": str(source.watermark),
-        "dagster/column_schema": schema(columns, MEANINGS),
-    }
-
-
 def windows(transform: Definition, names: Names) -> Metadata:
     """Metadata of a transform's published table: the definition, readable."""
     rows = [f"| `{name}` | {value} |" for name, value in transform.aggregates.items()]
@@ -94,16 +73,18 @@ def windows(transform: Definition, names: Names) -> Metadata:
         "allowed lateness": span(transform.allowed_lateness),
         "fires": str(transform.trigger),
         "watermark": str(transform.source.watermark),
+        **({"accumulation": mode} if (mode := transform.accumulation) is not None else {}),
         **({"publishes to": str(to)} if (to := transform.publishes_to) is not None else {}),
         **transform.remarks,
         "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
-        "dagster/column_schema": _told(transform, window_columns.published(transform)),
+        "dagster/column_schema": columns_of(transform, window_columns.published(transform)),
         "dagster/column_lineage": columns.lineage(transform, names),
         **_code(transform),
     }
 
 
-def _told(transform: Definition, columns: Mapping[str, str | None]) -> dg.TableSchema:
+def columns_of(transform: Definition, columns: Mapping[str, str | None]) -> dg.TableSchema:
+    """Return the columns of a transform's table, some of whose types only a run determines."""
     kinds = {name: kind or UNTOLD for name, kind in columns.items()}
     return schema(kinds, meanings(transform))
 
@@ -119,43 +100,6 @@ def _code(transform: Definition) -> Metadata:
             file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__name__
         )
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[place])}
-
-
-def panes(transform: Definition) -> Metadata:
-    """Metadata of a transform's panes."""
-    return {
-        "fires": str(transform.trigger),
-        "accumulation": transform.accumulation or "none",
-        "dagster/column_schema": _told(transform, window_columns.panes(transform)),
-    }
-
-
-def late(transform: Definition) -> Metadata:
-    """Metadata of a transform's late events."""
-    return _lateness(transform, window_columns.late(transform))
-
-
-def late_loss(transform: Definition) -> Metadata:
-    """Metadata of a transform's late loss."""
-    return _lateness(transform, window_columns.late_loss(transform))
-
-
-def _lateness(transform: Definition, of: Mapping[str, str | None]) -> Metadata:
-    return {
-        "dagster/column_schema": _told(transform, of),
-        "allowed lateness": span(transform.allowed_lateness),
-        "watermark": str(transform.source.watermark),
-    }
-
-
-def quarantine(transform: Definition) -> Metadata:
-    """Metadata of a transform's quarantine: what is expected of its rows."""
-    rows = [f"| `{e.name}` | {e.expected} | {e.level} |" for e in transform.expectations]
-    head = ["| expectation | expects | level |", "| --- | --- | --- |"]
-    return {
-        "expectations": dg.MetadataValue.md("\n".join([*head, *rows])),
-        "dagster/column_schema": _told(transform, window_columns.withheld(transform)),
-    }
 
 
 def meanings(transform: Definition) -> dict[str, str]:

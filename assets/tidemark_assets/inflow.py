@@ -1,7 +1,7 @@
 """Dagster assets of a source: where its events come from, and what is kept of them.
 
-Its log, its dead letters and its timeline are brought up to date by one step. The outside world,
-from which they come, and the tables with which they are joined are external assets.
+One step brings its log up to date, with its dead letters and its timeline as side tables. The
+outside world, from which they come, and the tables with which they are joined are external assets.
 """
 
 from collections.abc import Iterator
@@ -13,9 +13,8 @@ from dagster import AssetExecutionContext
 
 from tidemark.base.instants import duration
 from tidemark.define.source import Source, reference_name
-from tidemark_assets import clock_checks, describe, report, undecoded
+from tidemark_assets import clock_checks, describe, report, side_tables, undecoded
 from tidemark_assets.build import KINDS, Presentation, tags_of
-from tidemark_assets.describe import Metadata
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.provenance import same_log
 from tidemark_assets.steps import IngestConfig, one_sentence
@@ -75,52 +74,31 @@ def _outside(
 def source_assets(
     inlet: Inlet, group: str, show: Presentation, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
-    """The log, the dead letters and the timeline of a source: materializing them ingests what is
-    pending."""
+    """Return the asset of a source's log: materializing it ingests what is pending."""
     source = inlet.source
-
     within = show.arrives_within.get(source.name)
     live = None
     if within is not None:
         live = dg.FreshnessPolicy.time_window(timedelta(microseconds=duration(within)))
 
-    def spec(
-        table: str, description: str, metadata: Metadata, live: dg.FreshnessPolicy | None = None
-    ) -> dg.AssetSpec:
-        return dg.AssetSpec(
-            names.key(table),
-            freshness_policy=live,
-            deps=[names.key(_feed(source))],
-            description=description,
-            metadata=metadata,
-            group_name=names.own(group),
-            owners=show.owners,
-            tags=tags_of(source, show),
-            kinds=KINDS,
-        )
-
-    log = spec(
-        source.log_table,
-        f"Every event of {source.name}, with the facts of its arrival.",
-        describe.log(source),
-        live,
-    )
-    timeline = spec(
-        source.timeline_table,
-        f"One row for each arrival of {source.name}: its watermark, event times and size.",
-        describe.timeline(source),
-    )
-
-    dead_letters = spec(
-        source.dead_letters_table,
-        f"What came of {source.name} and could not be decoded, with its bytes and the reason; "
-        "`tidemark dead-letters` shows it, and brings back what was mended.",
-        describe.dead_letters(),
+    log = dg.AssetSpec(
+        names.key(source.log_table),
+        freshness_policy=live,
+        deps=[names.key(_feed(source))],
+        description=f"Every event of {source.name}, with the facts of its arrival.",
+        metadata={
+            **describe.log(source),
+            **side_tables.listed(side_tables.of_source(source)),
+        },
+        group_name=names.own(group),
+        owners=show.owners,
+        tags=tags_of(source, show),
+        kinds=KINDS,
     )
 
     @dg.multi_asset(
         name=names.own(f"ingest_{source.name}"),
-        specs=[log, dead_letters, timeline],
+        specs=[log],
         check_specs=[undecoded.spec(names, source), clock_checks.spec(names, source)],
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
@@ -143,10 +121,7 @@ def source_assets(
             context.log.info(f"{len(arrivals)} arrivals brought in.")
             found = report.ingested(warehouse, source, arrivals)
             version = same_log(tidemark.glance(), source)
-        for table, metadata in found.items():
-            yield dg.MaterializeResult(
-                asset_key=names.key(table), metadata=metadata, data_version=version
-            )
+        yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
         yield undecoded.judged(names, source, arrivals)
         yield clock_checks.result(names, source, tidemark.glance(), arrivals)
 

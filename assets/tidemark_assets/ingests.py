@@ -1,8 +1,8 @@
 """What came into a log by other ways than Dagster, told to it.
 
 An ingest of Dagster reports itself. One of the command line leaves new rows in the timeline: the
-sensor `<source>_ingests` finds arrivals of which Dagster does not know, and reports log and
-timeline as materialized, so that they don't look as if nobody had ever filled them.
+sensor `<source>_ingests` finds arrivals of which Dagster does not know, and reports the log as
+materialized, so that it does not look as if nobody had ever filled it.
 """
 
 import dagster as dg
@@ -13,6 +13,7 @@ from tidemark_assets import clock_checks, report, undecoded
 from tidemark_assets.arrivals import EVERY
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.provenance import same_log, tags_of, told_version
+from tidemark_assets.side_tables import row_count
 
 
 def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
@@ -29,26 +30,22 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
-        timed = names.key(source.timeline_table)
+        log = names.key(source.log_table)
         glance = tidemark.glance()
         version = same_log(glance, source)
-        known = _known(context.instance, timed, version)
+        known = _known(context.instance, log, source, version)
         if glance.newest_arrival(name) + 1 == known:
             return dg.SkipReason(f"Dagster knows all arrivals of '{name}'.")
         timeline = glance.timeline(name)
         new = timeline[known:]
         facts = {"made by": "an ingest from outside", **report.brought(new, timeline)}
-        tags = tags_of(version)
-        told = [
-            dg.AssetMaterialization(
-                names.key(table), metadata={**facts, report.ALL_ROWS: size}, tags=tags
-            )
-            for table, size in report.sizes(source, timeline).items()
-        ]
+        told = dg.AssetMaterialization(
+            log, metadata={**facts, **report.sizes(source, timeline)}, tags=tags_of(version)
+        )
         return dg.SensorResult(
             skip_reason=f"{len(new)} arrivals of '{name}' reported.",
             asset_events=[
-                *told,
+                told,
                 undecoded.evaluation(names, source, new),
                 clock_checks.evaluation(names, source, glance, new),
             ],
@@ -58,17 +55,20 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
 
 
 def _known(
-    instance: dg.DagsterInstance, timeline: dg.AssetKey, version: dg.DataVersion | None
+    instance: dg.DagsterInstance,
+    log: dg.AssetKey,
+    source: Source,
+    version: dg.DataVersion | None,
 ) -> int:
-    """How many arrivals the timeline had when Dagster last heard of it; none where that was another
-    log in its place.
+    """How many arrivals the log had when Dagster last heard of it; none where that was another log
+    in its place.
 
     Args:
         version: the data version of the log that there is.
     """
-    event = instance.get_latest_materialization_event(timeline)
+    event = instance.get_latest_materialization_event(log)
     said = event.asset_materialization if event is not None else None
     if event is None or said is None or told_version(event) != version:
         return 0
-    size = said.metadata.get(report.ALL_ROWS)
+    size = said.metadata.get(row_count(source.timeline_table))
     return size.value or 0 if isinstance(size, dg.IntMetadataValue) else 0

@@ -1,8 +1,8 @@
 """The marts in Dagster: the models of the dbt project as assets, its tests as their checks.
 
-A source of the project is the asset of the table that it names, so that lineage runs from the
-outside world through log and windows to the marts. What a build does is dbt's and
-`tidemark_streaming.marts`' business; this is how it appears.
+A source of the project is the asset of the table that it names, or whose side table that is, so
+that lineage runs from the outside world through log and windows to the marts. What a build does is
+dbt's and `tidemark_streaming.marts`' business; this is how it appears.
 """
 
 import os
@@ -15,7 +15,13 @@ from typing import Any
 
 import dagster as dg
 from dagster import AssetExecutionContext
-from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, dbt_assets
+from dagster_dbt import (
+    DagsterDbtTranslator,
+    DagsterDbtTranslatorSettings,
+    DbtCliResource,
+    DbtProject,
+    dbt_assets,
+)
 from packaging.version import Version, parse
 
 from tidemark.base.settings import Settings
@@ -111,13 +117,15 @@ class MartTranslator(DagsterDbtTranslator):
     """
 
     def __init__(self, key_prefix: str | None = None) -> None:
-        super().__init__()
+        # A side table of windows is no asset of its own, but on the page of the windows.
+        super().__init__(DagsterDbtTranslatorSettings(enable_duplicate_source_asset_keys=True))
         self._names = under(key_prefix)
 
     def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> dg.AssetKey:
         props = dbt_resource_props
-        table = props["identifier"] if props["resource_type"] == "source" else props["name"]
-        return self._names.key(table)
+        if props["resource_type"] == "source":
+            return self._names.key(props["config"]["meta"].get("asset") or props["identifier"])
+        return self._names.key(props["name"])
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
         if dbt_resource_props["resource_type"] == "source":

@@ -21,8 +21,7 @@ from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import ParityReport, parity
-from tidemark_assets import report
-from tidemark_assets.checks import checked
+from tidemark_assets import checks, report
 from tidemark_assets.comparisons import PARITY, judged
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.provenance import made_of
@@ -147,17 +146,13 @@ def _anew(
     facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
     found = report.computed(warehouse, counting(transform), facts, begins, end)
-    for table, partitions in found.items():
-        made = fingerprint(transform)
-        tags = made_of(context, names, transform, table, made, facts.run)
-        for key, metadata in partitions.items():
-            context.log_event(
-                dg.AssetMaterialization(
-                    names.key(table), partition=key, metadata=metadata, tags=tags
-                )
-            )
+    tags = made_of(context, names, transform, fingerprint(transform), facts.run)
+    own = names.key(transform.table)
+    for key, metadata in found.items():
+        made = dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
+        context.log_event(made)
     # Who ran tells: the sensor of windows leaves this run out.
-    for evaluation in checked(names, names.tidemark(context).glance(), transform, {facts.seq}):
+    for evaluation in checks.standing(names, names.tidemark(context).glance(), transform):
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     return verified, facts
 

@@ -35,18 +35,11 @@ from tidemark_streaming.glance import Glance
 Context = AssetExecutionContext | OpExecutionContext | SensorEvaluationContext
 
 
-def inputs(transform: Definition, table: str) -> list[str]:
-    """The tables of which a table of a transform is made."""
-    if table == transform.quarantine_table:
-        return [transform.table]
+def inputs(transform: Definition) -> list[str]:
+    """The tables of which the windows of a transform are made."""
     if isinstance(transform, RollUp):
         return [transform.base.table]
-    source, windowed = transform.source, counting(transform)
-    if table == windowed.late_loss_table:
-        # Not of the windows too: Dagster refuses backfills of one step's assets in a diamond.
-        return [windowed.late_table]
-    joined = [source.timeline_table, *windowed.references] if table == transform.table else []
-    return [source.log_table, *joined]
+    return [transform.source.log_table, *counting(transform).references]
 
 
 def same_log(glance: Glance, source: Source) -> dg.DataVersion | None:
@@ -69,12 +62,11 @@ def made_of(
     context: Context,
     names: Names,
     transform: Definition,
-    table: str,
     definition: str,
     run: str,
     together: Collection[str] = (),
 ) -> dict[str, str]:
-    """Tags of a table's materializations that are told of now.
+    """Tags of materializations of a transform's windows that are told of now.
 
     Args:
         definition: the fingerprint of the one that made it.
@@ -83,7 +75,7 @@ def made_of(
             what it was made of, and would make it seem stale.
     """
     tags = {CODE_VERSION_TAG: definition, DATA_VERSION_TAG: run}
-    for each in inputs(transform, table):
+    for each in inputs(transform):
         parent = names.key(each)
         record = context.instance.get_latest_data_version_record(parent)
         version = (

@@ -19,6 +19,7 @@ from tidemark.run.rebuild import Rebuilt
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, changes
+from tidemark_assets import checks
 from tidemark_assets.current import currency
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.previews import NONE, SHOWN, changed, kinds, told
@@ -159,6 +160,8 @@ def _swap(
             failures.add(str(error), error)
             continue
         _judge(context, names, tidemark.warehouse, transforms[asset])
+        for evaluation in checks.standing(names, tidemark.glance(), transforms[asset]):
+            context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     columns = ("asset", "commit", "through arrival", "windows", "withheld")
     rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]
     context.add_output_metadata({"tables": as_table(columns, rows)})

@@ -1,4 +1,4 @@
-"""What runs found, as metadata of materializations: by table, and by table and partition."""
+"""What runs found, as metadata of materializations: of a log, and of windows by partition."""
 
 import json
 from bisect import bisect_right
@@ -14,6 +14,7 @@ from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY, as_datetime
+from tidemark.define.definition import Definition
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
@@ -26,6 +27,7 @@ from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
+from tidemark_assets.side_tables import of_transform, row_count
 from tidemark_streaming.accepted import passed_over
 
 QUARTER = 900_000_000
@@ -40,20 +42,16 @@ RUN = "run"
 """The run of the ledger of which a materialization tells."""
 
 
-def ingested(
-    warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]
-) -> dict[str, Metadata]:
-    """What an ingest brought, by table; where it brought nothing, how things stand."""
+def ingested(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
+    """What an ingest brought; where it brought nothing, how things stand."""
     timeline = Log(warehouse, source).timeline()
-    facts = brought(arrivals, timeline)
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
-    found: dict[str, Metadata] = {
-        table: {**facts, ALL_ROWS: size, **of_table(warehouse, table, meanings)}
-        for table, size in sizes(source, timeline).items()
+    return {
+        **brought(arrivals, timeline),
+        **sizes(source, timeline),
+        **of_table(warehouse, source.log_table, meanings),
+        **(pictures.of_arrivals(warehouse, source, timeline) if arrivals else {}),
     }
-    if arrivals:
-        found[source.timeline_table] |= pictures.of_arrivals(warehouse, source, timeline)
-    return found
 
 
 def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
@@ -77,11 +75,11 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
 
 
 def sizes(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
-    """The rows of a source's log, of its dead letters and of its timeline, by table."""
+    """The rows of a source's log and of its side tables."""
     return {
-        source.log_table: sum(a.rows for a in timeline),
-        source.dead_letters_table: sum(a.dead_letters for a in timeline),
-        source.timeline_table: len(timeline),
+        ALL_ROWS: sum(a.rows for a in timeline),
+        row_count(source.timeline_table): len(timeline),
+        row_count(source.dead_letters_table): sum(a.dead_letters for a in timeline),
     }
 
 
@@ -91,8 +89,8 @@ def computed(
     facts: RunFacts,
     begins: Mapping[str, int],
     end: int,
-) -> dict[str, dict[str, Metadata]]:
-    """What a run found, by table and partition: first of the partition, then of the whole run.
+) -> dict[str, Metadata]:
+    """What a run found, by partition: first of the partition, then of the whole run.
 
     Args:
         begins: each partition's key and start, in order and without gaps.
@@ -104,38 +102,17 @@ def computed(
         "arrival range": _range(0, facts.through_arrival),
         "watermark now": moment(facts.watermark),
         **lasted(asdict(facts)),
-    }
-    counts: Metadata = {"run events": facts.events, "run late": facts.late}
-    lost: Metadata = {
+        "run events": facts.events,
+        "run late": facts.late,
         "run too late": facts.too_late,
         "run no event time": facts.no_event_time,
         "run duplicates": facts.duplicate,
     }
-    meanings = describe.meanings(transform)
-    measures: dict[str, dict[str, Column]] = {
-        transform.table: _windows(),
-        transform.late_table: {ROWS: F.count("*")},
-        transform.late_loss_table: {ROWS: F.count("*"), "lost events": F.sum("lost")},
-    }
     if transform.expectations:
-        measures[transform.quarantine_table] = {ROWS: F.count("*")}
-        counts |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
-    of_run: dict[str, Metadata] = {
-        transform.table: run | counts | lost,
-        transform.panes_table: run,
-        transform.late_table: run | lost,
-        transform.late_loss_table: run,
-        transform.quarantine_table: run,
-    }
-    found: dict[str, dict[str, Metadata]] = {}
-    if transform.accumulation is not None:
-        measures[transform.panes_table] = {ROWS: F.count("*")}
-    for table, own in _measured(warehouse, measures, begins, end).items():
-        everywhere = of_run[table] | of_table(warehouse, table, meanings)
-        found[table] = {key: metadata | everywhere for key, metadata in own.items()}
+        run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
+    found = _by_partition(warehouse, transform, run, begins, end)
     # Once, with the newest partition, which the asset's page shows: it is of the whole range.
-    drawn = pictures.of_windows(warehouse, transform, min(begins.values()), end)
-    found[transform.table][list(begins)[-1]] |= drawn
+    found[list(begins)[-1]] |= pictures.of_windows(warehouse, transform, min(begins.values()), end)
     return found
 
 
@@ -145,21 +122,13 @@ def rolled_up(
     facts: RunFacts | None,
     begins: Mapping[str, int],
     end: int,
-) -> dict[str, dict[str, Metadata]]:
+) -> dict[str, Metadata]:
     """What a roll-up has after a run, as `computed`; `facts` is None where nothing was new."""
     run: Metadata = {"run windows": 0}
     if facts is not None:
         run = {RUN: facts.run, "run windows": facts.windows, **lasted(asdict(facts))}
         run["watermark now"] = moment(facts.watermark)
-    measures = {transform.table: _windows()}
-    if transform.expectations:
-        measures[transform.quarantine_table] = {ROWS: F.count("*")}
-    meanings = describe.meanings(transform)
-    found: dict[str, dict[str, Metadata]] = {}
-    for table, own in _measured(warehouse, measures, begins, end).items():
-        everywhere = run | of_table(warehouse, table, meanings)
-        found[table] = {key: metadata | everywhere for key, metadata in own.items()}
-    return found
+    return _by_partition(warehouse, transform, run, begins, end)
 
 
 def lasted(run: Mapping[str, Any]) -> Metadata:
@@ -173,13 +142,30 @@ def lasted(run: Mapping[str, Any]) -> Metadata:
     return {name: round(seconds, 3) for name, seconds in took.items()}
 
 
-def _windows() -> dict[str, Column]:
-    return {
-        ROWS: F.count("*"),
-        "events": F.sum("events"),
-        "late events": F.sum("late_events"),
-        "open windows": F.count_if(~F.col("final")),
+def _by_partition(
+    warehouse: Warehouse,
+    transform: Definition,
+    run: Metadata,
+    begins: Mapping[str, int],
+    end: int,
+) -> dict[str, Metadata]:
+    """The rows and counts of each partition, in the published table and in its side tables."""
+    measures: dict[str, dict[str, Column]] = {
+        transform.table: {
+            ROWS: F.count("*"),
+            "events": F.sum("events"),
+            "late events": F.sum("late_events"),
+            "open windows": F.count_if(~F.col("final")),
+        }
     }
+    for side in of_transform(transform):
+        measures[side.name] = {row_count(side.name): F.count("*")}
+    whole = run | of_table(warehouse, transform.table, describe.meanings(transform))
+    found: dict[str, Metadata] = {key: {} for key in begins}
+    for counts in _measured(warehouse, measures, begins, end):
+        for key, own in counts.items():
+            found[key] |= own
+    return {key: metadata | whole for key, metadata in found.items()}
 
 
 def _measured(
@@ -187,8 +173,8 @@ def _measured(
     measures: Mapping[str, Mapping[str, Column]],
     begins: Mapping[str, int],
     end: int,
-) -> dict[str, dict[str, Metadata]]:
-    """What is measured of some tables, by table and partition: asked of all at the same time."""
+) -> list[dict[str, Metadata]]:
+    """What is measured of some tables, of each by partition: asked of all at the same time."""
     within = Within("window_start", ((min(begins.values()), end),))
     there = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in there]
@@ -199,10 +185,10 @@ def _measured(
             for table in there
         }
         wait(asked.values())
-    return {
-        table: _by_partition(asked[table].result() if table in asked else [], wanted, begins)
+    return [
+        _in_partitions(asked[table].result() if table in asked else [], wanted, begins)
         for table, wanted in measures.items()
-    }
+    ]
 
 
 def _quarters(
@@ -214,7 +200,7 @@ def _quarters(
     return warehouse.read(table, within).groupBy(quarter).agg(*named).collect()
 
 
-def _by_partition(
+def _in_partitions(
     quarters: Sequence[Row], measures: Mapping[str, Column], begins: Mapping[str, int]
 ) -> dict[str, Metadata]:
     keys, starts = list(begins), list(begins.values())

@@ -30,11 +30,11 @@ from tidemark_assets.fresh import freshness
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.partition_changes import Mark, closed, unreported
 from tidemark_assets.provenance import definition_of
-from tidemark_assets.run_events import AssetEvent, reports, tables_of
+from tidemark_assets.run_events import AssetEvent, reports
 from tidemark_assets.self_reports import overdue_runs, untold_partitions
 from tidemark_assets.spans import PartitionsOf
 
-MOST = 100
+MOST = 400
 """Partitions reported in a tick, which takes some seconds; the rest follows in the next ones."""
 
 SLACK = 600_000_000
@@ -75,9 +75,10 @@ def windows(
         since, marks, passed, heard = _known(memory)
         runs = glance.runs(max(0, since - SLACK))
         told: dict[str, int] = {}
+        judged = set[str]()
         compared, told_through = recorded(names, glance, transforms, _compared(memory))
         events: list[AssetEvent] = [*compared]
-        tables = {table for t in transforms.values() for table in tables_of(t)}
+        tables = {t.table for t in transforms.values()}
         for transform in transforms.values():
             name = transform.name
             before = _going_on(marks.get(name, Mark()), glance.life(name))
@@ -90,7 +91,7 @@ def windows(
             if fresh:
                 touched = list(closed(glance, transform, partitions(name), legs))
                 touched = [t for t in touched if t.start > before.done]
-                checked = checks.checked(names, glance, transform, {r["seq"] for r in fresh})
+                checked = checks.standing(names, glance, transform)
                 room = MOST - sum(told.values())
                 if len(touched) > room:
                     touched, checked = touched[:room], iter(())
@@ -107,6 +108,7 @@ def windows(
                     together=tables,
                 )
                 events += checked
+                judged.add(name)
                 told[name] = len(touched)
             marks[name] = after
         overdue = overdue_runs([r for r in runs if r["asset"] in transforms], heard)
@@ -114,11 +116,9 @@ def windows(
             if (room := MOST - sum(told.values())) <= 0:
                 break
             transform = transforms[run["asset"]]
-            own = [r for r in runs if r["asset"] == transform.name]
             days = partitions(transform.name)
             left = untold_partitions(instance, names, glance, transform, days, run)
-            since_then = {r["seq"] for r in own if r["seq"] >= run["seq"]}
-            checked = checks.checked(names, glance, transform, since_then) if left else iter(())
+            checked = checks.standing(names, glance, transform) if left else iter(())
             made = definition_of(tidemark.tables, transform)
             events += [
                 *reports(
@@ -151,6 +151,15 @@ def windows(
             if passed.get(name) != found.passed:
                 events.append(found)
             passed[name] = found.passed
+        held = {
+            t.name: glance.version(t.quarantine_table)
+            for t in transforms.values()
+            if t.expectations
+        }
+        for name, version in held.items():
+            # A person has released or discarded windows, or a step has told of it by itself.
+            if name not in judged and memory.get("held", {}).get(name) != version:
+                events += checks.standing(names, glance, transforms[name])
         current = memory.get("current", {})
         events += renewed(tidemark.tables, transforms.values(), runs, current, names)
         cursor = {
@@ -160,6 +169,7 @@ def windows(
             "fresh": passed,
             "heard": sorted(heard.intersection(r["run"] for r in runs)),
             "compared": told_through,
+            "held": held,
             "current": {a: seen for a, seen in current.items() if a in transforms},
         }
         return dg.SensorResult(

@@ -8,14 +8,13 @@ from dagster import AssetExecutionContext
 from tidemark.base.instants import instant, iso
 from tidemark.define.rollup import RollUp
 from tidemark.run import runner as run
-from tidemark_assets import checks, describe, report
+from tidemark_assets import checks, report, side_tables
 from tidemark_assets.automation import CARRY_ON
-from tidemark_assets.build import Presentation, StepEvent, step, table_of, withheld_rows
+from tidemark_assets.build import Presentation, StepEvent, step, windows_of
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import spans
 from tidemark_assets.steps import one_sentence
-from tidemark_streaming.judged import results_since, withheld
 
 
 def rollup_assets(
@@ -26,27 +25,21 @@ def rollup_assets(
     It tells of the partitions that were asked for, and of others that closed or changed with it.
     """
     name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
-    expected = checks.specs(names, transform, partitions)
-    specs = [
-        table_of(
-            names,
-            transform,
-            group,
-            show,
-            transform.table,
-            transform.description,
-            describe.windows(transform, names),
-            # Of any partition, not of the newest alone.
-            CARRY_ON.without(dg.AutomationCondition.in_latest_time_window()),
-        )
-    ]
-    if expected:
-        specs.append(withheld_rows(names, transform, group, show))
+    expected = checks.specs(names, transform)
+    withheld_rows = side_tables.row_count(transform.quarantine_table)
+    published = windows_of(
+        names,
+        transform,
+        group,
+        show,
+        # Of any partition, not of the newest alone.
+        CARRY_ON.without(dg.AutomationCondition.in_latest_time_window()),
+    )
 
-    @step(names, transform, specs, expected, partitions)
+    @step(names, transform, published, expected, partitions)
     def follow(context: AssetExecutionContext) -> Iterator[StepEvent]:
         tidemark = names.tidemark(context)
-        asked, glance = context.partition_time_window, tidemark.glance()
+        asked = context.partition_time_window
         start, end = instant(asked.start), instant(asked.end)
         begins = {span.key: span.start for span in spans(partitions, start, end - 1)}
         with one_sentence():
@@ -55,22 +48,17 @@ def rollup_assets(
         if facts is not None:
             within = context.op_execution_context
             log_run(within, names, tidemark, transform, partitions, facts, begins)
-        if not any(told[report.ROWS] for table in found.values() for told in table.values()):
+        if not any(told[report.ROWS] or told.get(withheld_rows) for told in found.values()):
             raise dg.Failure(
                 f"No window of '{name}' from {iso(start)} to {iso(end)} has closed with all that "
                 f"it holds: materialize '{base.name}' there first, for whole windows of '{name}'.",
                 allow_retries=False,
             )
-        for table, by_partition in found.items():
-            for key, metadata in by_partition.items():
-                context.add_asset_metadata(metadata, asset_key=names.key(table), partition_key=key)
-            version = None if facts is None else dg.DataVersion(facts.run)
-            yield dg.MaterializeResult(asset_key=names.key(table), data_version=version)
-        if expected:
-            told, held = results_since(glance, name), withheld(glance, transform)
-            stands = list(checks.standing(transform, told, held, start, end))
-            yield from checks.evaluations(names, transform, stands, begins)
-        for check in expected:
-            yield dg.Output(None, check.get_python_identifier())
+        own = names.key(transform.table)
+        for key, metadata in found.items():
+            context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
+        version = None if facts is None else dg.DataVersion(facts.run)
+        yield dg.MaterializeResult(asset_key=own, data_version=version)
+        yield from map(checks.as_result, checks.standing(names, tidemark.glance(), transform))
 
     return follow

@@ -45,8 +45,7 @@ def reports(
     made_by: str | None = None,
     together: Collection[str] = (),
 ) -> Iterator[dg.AssetMaterialization]:
-    """What to report of closed partitions after a run, table by table, as they are made of those
-    before them.
+    """What to report of closed partitions after a run.
 
     Args:
         definition: the fingerprint of the one that made them.
@@ -60,27 +59,21 @@ def reports(
         "watermark now": moment(run["watermark"]),
         **lasted(run),
     }
-    known = meanings(transform)
-    for table in tables_of(transform):
-        tags = made_of(context, names, transform, table, definition, run["run"], together)
-        place = of_table(warehouse, table, known) if touched else {}
-        for partition in touched:
-            own = {
-                ROWS: partition.rows,
-                "events": partition.events,
-                "late events": partition.late,
-                "open windows": partition.open,
-            }
-            metadata = common | place | (own if table == transform.table else {})
-            yield dg.AssetMaterialization(
-                names.key(table), partition=partition.key, metadata=metadata, tags=tags
-            )
-
-
-def tables_of(transform: Definition) -> list[str]:
-    """The tables whose partitions are told of, each after that of which it is made."""
-    held = [transform.quarantine_table] if transform.expectations else []
-    return [transform.table, *transform.late_tables, *held]
+    tags = made_of(context, names, transform, definition, run["run"], together)
+    place = of_table(warehouse, transform.table, meanings(transform)) if touched else {}
+    for partition in touched:
+        own = {
+            ROWS: partition.rows,
+            "events": partition.events,
+            "late events": partition.late,
+            "open windows": partition.open,
+        }
+        yield dg.AssetMaterialization(
+            names.key(transform.table),
+            partition=partition.key,
+            metadata=common | place | own,
+            tags=tags,
+        )
 
 
 def log_run(
@@ -106,6 +99,6 @@ def log_run(
     made = fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
     told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
-    for event in chain(told, checks.checked(names, glance, transform, {facts.seq})):
+    for event in chain(told, checks.standing(names, glance, transform)):
         # It takes check results too, which its signature leaves out.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

@@ -13,10 +13,10 @@ NAME = "no_new_dead_letters"
 
 
 def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
-    """The check of a source's dead letters."""
+    """The check of a source's log."""
     return dg.AssetCheckSpec(
         NAME,
-        asset=names.key(source.dead_letters_table),
+        asset=names.key(source.log_table),
         description="Whether all that the newest arrivals brought could be decoded. A warning: "
         "what could not is kept, and comes back when it is mended.",
     )
@@ -24,7 +24,7 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
 
 def judged(names: Names, source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
     """What a step finds of the arrivals that it brought."""
-    key = names.key(source.dead_letters_table)
+    key = names.key(source.log_table)
     return dg.AssetCheckResult(asset_key=key, **_found(source, arrivals))
 
 
@@ -32,7 +32,7 @@ def evaluation(
     names: Names, source: Source, arrivals: Sequence[Arrival]
 ) -> dg.AssetCheckEvaluation:
     """The same of arrivals that came in by other ways."""
-    key = names.key(source.dead_letters_table)
+    key = names.key(source.log_table)
     return dg.AssetCheckEvaluation(asset_key=key, **_found(source, arrivals))
 
 

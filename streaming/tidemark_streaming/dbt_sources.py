@@ -105,10 +105,13 @@ def written(transforms: Iterable[Definition], text: str = "") -> str:
     there, assets = _read(text), list(transforms)
     calls = functions(assets)
     windows = [
-        (str(t.table), " ".join(t.description.split()), _columns(t), t.source.name) for t in assets
+        # The source of its events, which its freshness goes by.
+        (str(t.table), " ".join(t.description.split()), _columns(t), {"events": t.source.name})
+        for t in assets
     ]
     beside = [
-        (f"{t.table}_{kind}", about, _typed(columns), None)
+        # The asset on whose page Dagster shows it.
+        (f"{t.table}_{kind}", about, _typed(columns), {"asset": t.table})
         for kind, (about, columns) in _BESIDE.items()
         for t in assets
         if kind == "quarantine" or t.late_tables
@@ -160,7 +163,7 @@ def _named(owner: _Node, key: str) -> list[_Node]:
 
 def _written(
     name: str,
-    tables: Iterable[tuple[str, str, Mapping[str, _Node], str | None]],
+    tables: Iterable[tuple[str, str, Mapping[str, _Node], Mapping[str, str]]],
     config: _Node,
     there: _Node,
     calls: Collection[str],
@@ -180,19 +183,17 @@ def _table(
     name: str,
     about: str,
     columns: Mapping[str, _Node],
-    events: str | None,
+    meta: Mapping[str, str],
     there: _Node,
     calls: Collection[str],
 ) -> _Node:
     written = {str(column["name"]): column for column in _named(there, "columns")}
     config = there.get("config") or {}
-    if events is not None:
-        # The source of its events, which its freshness goes by.
-        config = {**config, "meta": {**(config.get("meta") or {}), "events": events}}
+    config = {**config, "meta": {**(config.get("meta") or {}), **meta}}
     return {
         "name": name,
         "description": about,
-        **({"config": _Row(config)} if config else {}),
+        "config": _Row(config),
         **{k: v for k, v in there.items() if k not in ("name", "description", "config", "columns")},
         "columns": [
             _column(column, own, written.get(column, {}), calls) for column, own in columns.items()

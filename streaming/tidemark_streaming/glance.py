@@ -329,6 +329,11 @@ class Glance:
         found = self._opened(table)
         return None if found is None else str(found.metadata().id)
 
+    def version(self, table: str) -> int | None:
+        """The newest version of a table; None if there is no table."""
+        there = self._opened(table)
+        return None if there is None else there.version()
+
     def types(self, table: str) -> dict[str, pa.DataType]:
         """Return the types of a table's columns by their names; none if the table is missing."""
         found = self._opened(table)

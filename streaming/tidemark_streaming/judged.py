@@ -1,16 +1,26 @@
-"""What the gates found, read without the engine: results as they come, and what is withheld."""
+"""What the gates found, read without the engine: results as they come, what is withheld, and which
+failures stand.
 
-from collections.abc import Mapping
+A result of the past only says what was found then. A failure stands now if its window is withheld
+for it, was published with a warning by that run and has not been computed since, or has no row at
+all and no later run has found it in order. What a person released or discarded is decided.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.dataset as ds
 
 from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
-from tidemark.quality.quarantine import Choice
+from tidemark.quality.quarantine import HELD, Choice
 from tidemark.quality.results import TABLE, CheckResult
 from tidemark.store.rows import told
 from tidemark_streaming.glance import Glance
+
+Place = tuple[int, str]
+"""A window: its start and its keys as JSON."""
 
 
 def results_since(glance: Glance, asset: str, after: int = -1) -> list[CheckResult]:
@@ -45,3 +55,77 @@ def withheld(
 
     keys = ("window_start", *transform.keys)
     return sorted(filter(wanted, rows), key=lambda r: [str(r[k]) for k in keys])
+
+
+def standing(
+    glance: Glance, transform: Definition, results: Sequence[CheckResult]
+) -> dict[Place, dict[str, str]]:
+    """Return the windows that fail an expectation as they are now: by expectation, the value that
+    was observed.
+
+    Args:
+        results: of the asset's present life, in order; quarantine is read besides.
+    """
+    quarantine = {_place(transform, row): row for row in withheld(glance, transform)}
+    found: dict[Place, dict[str, str]] = {
+        place: {failed["expectation"]: failed["observed"] for failed in row["failed"]}
+        for place, row in quarantine.items()
+        if row["status"] == HELD
+    }
+    newest = {
+        (place, r.expectation): (r, observed)
+        for r in results
+        if not r.success
+        for place, observed in named(r).items()
+        if place not in quarantine
+    }
+    if not newest:
+        return found
+    starts = [place[0] for place, _ in newest]
+    columns = [*transform.keys, "seq", "quality"]
+    there = glance.between(transform.table, columns, min(starts), max(starts) + 1)
+    published: dict[Place, Mapping[str, Any]] = {}
+    if there is not None:
+        for start, row in zip(there[0], there[1].to_pylist(), strict=True):
+            published[_place(transform, row | {"window_start": start})] = row
+    for (place, expectation), (result, observed) in newest.items():
+        if place in published:
+            row = published[place]
+            stands = row["quality"] == "warned" and row["seq"] == result.seq
+        else:
+            stands = not _judged_later(place, result, results)
+        if stands:
+            found.setdefault(place, {})[expectation] = observed
+    return found
+
+
+def named(result: CheckResult) -> dict[Place, str]:
+    """Return the windows that a result lists as failing, with what was observed."""
+    return {
+        (instant(f["window_start"]), _plain(json.loads(f["keys"]))): f["observed"]
+        for f in result.failures
+    }
+
+
+def _judged_later(place: Place, failed: CheckResult, results: Sequence[CheckResult]) -> bool:
+    """Whether a later run judged the windows around one without naming it."""
+    return any(
+        r.seq > failed.seq
+        and r.expectation == failed.expectation
+        and instant(r.window_from) <= place[0] < instant(r.window_to)
+        and len(r.failures) == r.rows_failed
+        and place not in named(r)
+        for r in results
+    )
+
+
+def _place(transform: Definition, row: Mapping[str, Any]) -> Place:
+    start = row["window_start"]
+    where = start if isinstance(start, int) else instant(start)
+    return where, _plain({key: row[key] for key in transform.keys})
+
+
+def _plain(keys: Mapping[str, Any]) -> str:
+    """Keys as JSON, their values as text, whoever wrote them."""
+    text = {k: None if v is None else str(v) for k, v in keys.items()}
+    return json.dumps(text, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

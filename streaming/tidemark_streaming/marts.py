@@ -29,6 +29,8 @@ DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
 """Unit tests test the project's code: they belong to its tests, not to each build."""
 
+_HEAD, _TAIL = 500, 1500
+"""Characters that are shown of a longer message: its beginning and its end."""
 _KEPT = 7 * 86_400.0
 """Seconds for which the manifest of an earlier state of the project is kept."""
 
@@ -311,7 +313,18 @@ def failed(outcomes: Iterable[Outcome]) -> str:
         return ""
     what = "Test" if bad[0].kind == "test" else "Mart"
     others = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
-    return f"{what} '{bad[0].name}' failed: {bad[0].message[:300].rstrip('.')}.{others}"
+    return f"{what} '{bad[0].name}' failed: {_shortened(bad[0].message).rstrip('.')}.{others}"
+
+
+def _shortened(message: str) -> str:
+    """Return a message of dbt without the engine's stack trace.
+
+    The row at fault is often named last, so the middle of a very long message is left out.
+    """
+    said = message.partition("JVM stacktrace:")[0].strip()
+    if len(said) <= _HEAD + _TAIL:
+        return said
+    return f"{said[:_HEAD]} … {said[-_TAIL:]}"
 
 
 def refuse(*sentences: str) -> None:

@@ -66,6 +66,11 @@ retention:
 """
 
 
+def catch_up(domain: str) -> str:
+    """The name of the job that brings all assets of a domain up to date."""
+    return f"{domain}_catch_up"
+
+
 def prepare(home: Path) -> dict[str, str]:
     """Make the orchestrator's folder in Tidemark's `home`; the variables its processes need.
 

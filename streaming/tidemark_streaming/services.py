@@ -20,6 +20,15 @@ from tidemark.engine.ports import check_free
 from tidemark_streaming import orchestrator
 
 START_DEADLINE = 120.0
+_LAUNCH = """
+mutation($job: JobOrPipelineSelector!) {
+  launchRun(executionParams: {selector: $job}) {
+    __typename
+    ... on LaunchRunSuccess {run {runId}}
+    ... on PythonError {message}
+  }
+}
+"""
 _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healthy}}}}"
 
 
@@ -84,6 +93,21 @@ def await_daemon(settings: Settings) -> None:
     """
     daemon = service(settings, "daemon")
     daemon.await_ready("daemon", lambda: _healthy(settings), START_DEADLINE)
+
+
+def launch(settings: Settings, location: str, job: str) -> str:
+    """Launch a job of a code location in the orchestrator, which must be up; the id of its run.
+
+    Raises:
+        EngineError: the job was not launched.
+    """
+    of = {"repositoryLocationName": location, "repositoryName": "__repository__", "jobName": job}
+    answer = _get(settings, "/graphql", {"query": _LAUNCH, "variables": {"job": of}})
+    launched = {} if answer is None else (answer.get("data") or {}).get("launchRun") or {}
+    if "run" not in launched:
+        why = launched.get("message") or launched.get("__typename") or answer or "no answer"
+        raise EngineError(f"Dagster did not launch the job '{job}' of '{location}': {why}")
+    return str(launched["run"]["runId"])
 
 
 def start_watch(settings: Settings) -> None:

@@ -253,6 +253,8 @@ def test_it_is_right_in_every_size_and_light(page: Page, complaints: list[str]) 
             assert wide <= width, "it scrolls sideways"
             assert page.locator("[data-source=clicks] .waits").is_visible()
             assert page.evaluate(OVERLAPS) == [], width
+            assert page.evaluate(APART) == [], width
+            assert width < 1600 or page.evaluate(CUT) == [], width
             poor = page.evaluate(CONTRASTS)
             assert poor == [], (scheme, poor)
             look(page, f"22 live page {width} {scheme}")
@@ -277,6 +279,15 @@ OVERLAPS = """() => [...document.querySelectorAll(".foot")].flatMap((foot) => {
   return texts.slice(1).filter((t, i) => t[0].left < texts[i][0].right).map((t) => t[1]);
 })"""
 """Labels below a chart that lie upon the one before."""
+
+APART = """() => [...document.querySelectorAll(".stream, #below")]
+  .map((e) => e.getBoundingClientRect())
+  .flatMap((box, i, all) => (i && box.top - all[i - 1].bottom > 50 ? [box.top] : []))"""
+"""Rows that are far below the one before."""
+
+CUT = """() => [...document.querySelectorAll(".name > *, .chart .head > *")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.textContent)"""
+"""Names, and labels of charts, of which a part is not seen."""
 
 CONTRASTS = """() => {
   const rgb = (text) => text.match(/[\\d.]+/g).map(Number);

@@ -52,7 +52,7 @@ PLAIN = "plainvalue"
 """In values that are not protected."""
 
 SHOWN = ("", "_late", "_late_loss", "_panes", "_quarantine")
-"""The tables of an asset that Dagster knows, after its name."""
+"""The tables of an asset that people read, after its name."""
 
 PATIENCE = 120.0
 
@@ -139,7 +139,7 @@ def materialize(settings: Settings, spark: SparkSession, folder: Path) -> None:
     definitions = build_definitions(["private"], {"tidemark": OnTestSession(settings, spark)})
     with dg.DagsterInstance.local_temp(str(folder), QUIET) as instance:
         done = definitions.resolve_implicit_global_asset_job_def().execute_in_process(
-            asset_selection=[dg.AssetKey(f"orders_hourly{name}") for name in SHOWN],
+            asset_selection=[dg.AssetKey("orders_hourly")],
             instance=instance,
             partition_key="2026-01-01",
         )

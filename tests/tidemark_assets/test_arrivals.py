@@ -25,10 +25,11 @@ from tidemark.store.dropping import drop
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import arrivals, attempts
 from tidemark_assets.resources import TidemarkResource
-from tidemark_streaming import wishes
+from tidemark_streaming import polls, wishes
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.files.folder import files
 from tidemark_streaming.standstill import kept
+from tidemark_streaming.watch.services import Look
 from topics import CLICKS, Topics, clicks
 
 ASSETS = {name: replace(PER_MINUTE, name=name) for name in ("one", "two")}
@@ -57,6 +58,20 @@ def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
     arrive(settings, "readings", 4, 4)
     ran(settings, "two", seq=1, through=4, watermark=0)
     assert ticks.launched() == ["one"]
+
+
+def test_only_a_sensor_that_is_on_is_shown_as_what_brings_a_source_in(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """The live page reads what each tick leaves; one that was switched off leaves nothing more."""
+    page, name = Look(settings, [SOURCE.name]), SOURCE.name
+    assert not page.look().ingests[name].by_sensor
+    ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
+    ticks.skipped()
+    assert Look(settings, [name]).look().ingests[name].by_sensor
+    assert not polls.recent(settings, name, time.time() + polls.STALE + 1)
+    # The clock was set back: how long ago that was is not known.
+    assert not polls.recent(settings, name, time.time() - 10)
 
 
 def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Settings) -> None:

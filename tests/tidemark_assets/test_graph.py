@@ -27,6 +27,7 @@ from tidemark_assets.marts import mart_assets
 from tidemark_assets.names import PLAIN, under
 from tidemark_streaming import orchestrator
 from tidemark_streaming.delta import DeltaFeed
+from tidemark_streaming.domains import load
 from tidemark_streaming.files import FileFeed
 from tidemark_streaming.kafka import KafkaFeed
 
@@ -177,11 +178,41 @@ def test_the_workspace_is_that_of_the_default_domains(tmp_path: Path) -> None:
     assert written == [{"python_module": {**each["python_module"], **here}} for each in ours]
 
 
-def test_no_two_assets_of_one_step_lie_in_a_diamond() -> None:
-    """Dagster (1.13) refuses to backfill a step's assets where one has two parents among them."""
-    graph = build_definitions(Settings().domains, {"tidemark": None}).resolve_asset_graph()
-    for node in graph.asset_nodes:
-        assert len(node.parent_keys & node.execution_set_asset_keys) <= 1, node.key
+def test_each_asset_can_be_selected_alone(reviewed: Settings) -> None:
+    """In `dg launch`, in jobs and in backfills: no step makes several that it can't make apart."""
+    domains = build_definitions(reviewed.domains, {"tidemark": None})
+    marts = mart_assets(reviewed)
+    graph = dg.Definitions.merge(domains, dg.Definitions(assets=marts)).resolve_asset_graph()
+    nodes = [*graph.asset_nodes]
+    assert len(nodes) == 21
+    made = [n for n in nodes if n.is_executable]
+    assert {n.key for n in made if n.execution_set_asset_keys != {n.key}} == set()
+    alone = [dg.define_asset_job(f"only_{n}", selection=[m.key]) for n, m in enumerate(made)]
+    jobs = dg.Definitions.merge(domains, dg.Definitions(assets=marts, jobs=alone))
+    for n, node in enumerate(made):
+        chosen = jobs.resolve_job_def(f"only_{n}").asset_layer.selected_asset_keys
+        assert chosen == {node.key}
+
+
+def test_side_tables_are_on_the_page_of_their_asset(reviewed: Settings) -> None:
+    """Each table that a definition writes and people read, with its columns; marts that read one
+    are below the asset."""
+    graph = asset_graph(reviewed)
+    found = load(reviewed.domains)
+    for transform in found.transforms.values():
+        metadata = graph[transform.table]["metadata"]
+        beside = [f"{transform.table}_quarantine"] if transform.expectations else []
+        beside += transform.late_tables
+        beside += [transform.panes_table] if transform.accumulation else []
+        for table in beside:
+            assert f"`{table}`" in metadata["side tables"]
+            assert len(metadata[f"columns of {table}"]) > 4
+            assert table not in graph
+    for inlet in found.inlets.values():
+        log = graph[inlet.source.log_table]["metadata"]
+        beside = (inlet.source.timeline_table, inlet.source.dead_letters_table)
+        assert {f"columns of {table}" for table in beside} <= log.keys()
+    assert "departures_hourly" in graph["asset_reliability"]["parents"]
 
 
 def test_the_launchpad_offers_the_assets_of_each_job() -> None:

@@ -1,6 +1,5 @@
 """Values of events on Dagster's pages, in a real browser: text, whatever they look like."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,14 +10,13 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from gated.transforms import gated
-from support import T0
-from tidemark.base.instants import as_datetime, iso
+from judgements import judged, withhold
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.quality.results import CheckResult
 from tidemark_assets import checks
 from tidemark_assets.names import PLAIN
 from tidemark_streaming import services
+from tidemark_streaming.glance import Glance
 
 CHROMIUM = shutil.which("chromium")
 CODE = """
@@ -62,7 +60,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
             stack.callback(services.service(settings, name).stop)
         services.start(settings, workspace)
         patch.setenv("DAGSTER_HOME", str(settings.home / "dagster"))
-        report()
+        report(settings)
         url = services.await_webserver(settings)
         browser = stack.enter_context(sync_playwright()).chromium.launch(
             executable_path=CHROMIUM, args=("--no-sandbox", "--disable-gpu", "--no-first-run")
@@ -73,31 +71,13 @@ def page(tmp_path: Path) -> Iterator[Page]:
         yield page
 
 
-def report() -> None:
+def report(settings: Settings) -> None:
     """Report a failed check, as a stream's runs are reported."""
-    result = CheckResult(
-        asset="gated",
-        life="life",
-        expectation=gated.expectations[0].name,
-        level="error",
-        success=False,
-        window_from=as_datetime(T0),
-        window_to=as_datetime(T0),
-        rows_judged=9,
-        rows_failed=len(HOSTILE),
-        observed="",
-        expected=gated.expectations[0].expected,
-        failures=[
-            {"window_start": iso(T0), "keys": json.dumps({"sensor": value}), "observed": value}
-            for value in HOSTILE
-        ],
-        run="run",
-        mode="stream",
-        through_arrival=1,
-        seq=1,
-        at=as_datetime(T0),
-    )
-    (evaluation,) = checks.streamed(PLAIN, gated, [result], [])
+    expectation = gated.expectations[0].name
+    judged(settings, 1, expectation=expectation)
+    for value in HOSTILE:
+        withhold(settings, (3, value), by=expectation, observed=value, mode="append")
+    evaluation = next(checks.standing(PLAIN, Glance(settings), gated))
     with dg.DagsterInstance.get() as instance:
         instance.report_runless_asset_event(evaluation)
 

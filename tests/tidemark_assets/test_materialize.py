@@ -18,7 +18,7 @@ from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_assets import describe, reporter, self_reports
+from tidemark_assets import reporter, self_reports, side_tables
 from tidemark_assets import steps as retries
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.describe import UNTOLD
@@ -29,14 +29,7 @@ from tidemark_assets.reporter import windows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.domains import load
 
-LOG = ["flights_log", "flights_dead_letters", "flights_timeline"]
-WINDOWS = [
-    "departures_hourly",
-    "departures_hourly_late",
-    "departures_hourly_late_loss",
-    "departures_hourly_quarantine",
-]
-DAILY = ["departures_daily", "departures_daily_quarantine"]
+LOG, WINDOWS, DAILY = "flights_log", "departures_hourly", "departures_daily"
 RANGE: tuple[str, str] = (
     "dagster/asset_partition_range_start",
     "dagster/asset_partition_range_end",
@@ -84,7 +77,7 @@ def platform(
     with dg.DagsterInstance.ephemeral(str(tmp_path_factory.mktemp("dagster"))) as instance:
         platform = Platform(OnTestSession(settings, spark), instance)
         config = {"ops": {"ingest_flights": {"config": {"play_days": 3}}}}
-        assert platform.materialize(*LOG, run_config=config).success
+        assert platform.materialize(LOG, run_config=config).success
         yield platform
 
 
@@ -123,7 +116,8 @@ def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
     assert facts["rows"] == facts["dagster/row_count"]
     assert facts["rows"] == platform.resource.warehouse.read("flights_log").count()
     assert facts["arrival range"] == "0 to 11"
-    assert recorded(platform, "flights_dead_letters")["dagster/row_count"] == 0
+    assert facts["rows in flights_dead_letters"] == 0
+    assert facts["rows in flights_timeline"] == 12
     settings, source = platform.resource.settings, departures_hourly.source
     ticks = ticks_of(ingests(source), platform.instance, settings)
     assert ticks.skipped() == "Dagster knows all arrivals of 'flights'."
@@ -131,55 +125,53 @@ def test_the_log_says_what_an_ingest_brought(platform: Platform) -> None:
 
 def test_an_ingest_with_nothing_pending_succeeds_and_says_so(platform: Platform) -> None:
     rows_before = recorded(platform, "flights_log")["dagster/row_count"]
-    assert platform.materialize(*LOG).success
+    assert platform.materialize(LOG).success
     facts = recorded(platform, "flights_log")
     assert (facts["arrivals"], facts["arrival range"]) == (0, "none")
     assert facts["dagster/row_count"] == rows_before
 
 
 def test_a_partition_has_the_windows_of_its_day_alone(platform: Platform) -> None:
-    assert platform.materialize(*WINDOWS, partition_key="2013-01-02").success
+    assert platform.materialize(WINDOWS, partition_key="2013-01-02").success
     warehouse = platform.resource.warehouse
-    days = {
-        str(row[0].date()) for row in warehouse.read(WINDOWS[0]).select("window_start").collect()
-    }
+    days = {str(row[0].date()) for row in warehouse.read(WINDOWS).select("window_start").collect()}
     assert days == {"2013-01-02"}
-    facts = recorded(platform, WINDOWS[0], "2013-01-02")
-    assert facts["dagster/partition_row_count"] == warehouse.read(WINDOWS[0]).count()
+    facts = recorded(platform, WINDOWS, "2013-01-02")
+    assert facts["dagster/partition_row_count"] == warehouse.read(WINDOWS).count()
     assert facts["events"] == 928
     # The log's data version is the same after another ingest.
-    assert platform.materialize(*LOG).success
-    for table in WINDOWS:
-        assert causes(platform.instance, platform.definitions, table, "2013-01-02") == []
+    assert platform.materialize(LOG).success
+    assert causes(platform.instance, platform.definitions, WINDOWS, "2013-01-02") == []
 
 
 def test_a_range_is_one_run_that_equals_the_cores(platform: Platform) -> None:
     first, last = "2013-01-01", "2013-01-03"
-    result = platform.materialize(*WINDOWS, partition_range=(first, last))
+    result = platform.materialize(WINDOWS, partition_range=(first, last))
     assert result.success
-    assert len(result.asset_materializations_for_node("departures_hourly")) == 12
+    assert len(result.asset_materializations_for_node("departures_hourly")) == 3
     warehouse = platform.resource.warehouse
     assert parity(warehouse, departures_hourly).equal
 
-    events = [recorded(platform, WINDOWS[0], f"2013-01-0{day}")["events"] for day in (1, 2, 3)]
-    published = {table: rows(warehouse, table) for table in WINDOWS}
-    assert sum(events) == warehouse.read(WINDOWS[0]).agg({"events": "sum"}).collect()[0][0]
+    events = [recorded(platform, WINDOWS, f"2013-01-0{day}")["events"] for day in (1, 2, 3)]
+    tables = [departures_hourly.table, *departures_hourly.late_tables]
+    published = {table: rows(warehouse, table) for table in tables}
+    assert sum(events) == warehouse.read(WINDOWS).agg({"events": "sum"}).collect()[0][0]
     # Told as Dagster's own, so that the sensor of windows has nothing to tell of it.
     end = instant("2013-01-04")
     backfill(warehouse, departures_hourly, instant(first), end, reported=True)
-    assert {table: rows(warehouse, table) for table in WINDOWS} == published
+    assert {table: rows(warehouse, table) for table in tables} == published
 
 
 def test_the_complete_answer_is_a_choice_of_the_launchpad(platform: Platform) -> None:
     config = {"ops": {"departures_hourly": {"config": {"answer": "complete"}}}}
-    assert platform.materialize(*WINDOWS, partition_key="2013-01-02", run_config=config).success
-    facts = recorded(platform, WINDOWS[0], "2013-01-02")
+    assert platform.materialize(WINDOWS, partition_key="2013-01-02", run_config=config).success
+    facts = recorded(platform, WINDOWS, "2013-01-02")
     assert facts["answer"] == "complete"
     assert facts["events"] == facts["run events"] == 930
 
 
 def test_partitions_without_events_fail_with_one_sentence(platform: Platform) -> None:
-    error = failure(platform.materialize(*WINDOWS, partition_key="2013-06-01"))
+    error = failure(platform.materialize(WINDOWS, partition_key="2013-06-01"))
     assert error.startswith(
         "dagster._core.definitions.events.Failure: No event of 'flights' from "
         "2013-06-01T00:00:00Z to 2013-06-02T00:00:00Z has arrived (those that have are of "
@@ -214,9 +206,8 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
 
 
 def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
-    tables = [f"aircraft_days{end}" for end in ("", "_late", "_late_loss", "_quarantine")]
     platform.resource.warehouse.drop("aircraft_days_state")
-    assert platform.materialize(*tables, partition_key="2013-01-02").success
+    assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
     days = platform.resource.warehouse.read("aircraft_days").groupBy(F.to_date("window_start"))
     counts = {str(day): count for day, count in days.count().collect()}
     assert counts.keys() == {"2013-01-01", "2013-01-02", "2013-01-03"}
@@ -226,31 +217,32 @@ def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform)
     assert status == counts.keys()
     # The next one computes what it is asked for.
     runs = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
-    assert platform.materialize(*tables, partition_key="2013-01-02").success
+    assert platform.materialize("aircraft_days", partition_key="2013-01-02").success
     again = {day: recorded(platform, "aircraft_days", day)["run"] for day in counts}
     assert {day for day in counts if runs[day] != again[day]} == {"2013-01-02"}
 
 
 def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:
-    ends = ("", "_panes", "_late", "_late_loss", "_quarantine")
-    tables = [f"carrier_months{end}" for end in ends]
-    assert platform.materialize(*tables, partition_key="2013-01-01").success
+    name, panes = carrier_months.table, carrier_months.panes_table
+    assert platform.materialize(name, partition_key="2013-01-01").success
     warehouse = platform.resource.warehouse
-    for table in tables[:2]:
-        facts = recorded(platform, table, "2013-01-01")
-        assert facts["dagster/partition_row_count"] == warehouse.read(table).count() > 10
-    told = describe.panes(carrier_months)["dagster/column_schema"].columns
-    there = warehouse.read(tables[1]).schema
+    facts = recorded(platform, name, "2013-01-01")
+    assert facts["dagster/partition_row_count"] == warehouse.read(name).count() > 10
+    assert facts[f"rows in {panes}"] == warehouse.read(panes).count() > 10
+    [told] = [
+        t.columns.columns for t in side_tables.of_transform(carrier_months) if t.name == panes
+    ]
+    there = warehouse.read(panes).schema
     assert {column.name for column in told} == set(there.names)
     for column in told:
         assert column.type in (UNTOLD, there[column.name].dataType.simpleString()), column
-    error = failure(platform.materialize(*tables, partition_key="2013-03-01"))
+    error = failure(platform.materialize(name, partition_key="2013-03-01"))
     assert "from 2013-03-01T05:00:00Z to 2013-04-01T04:00:00Z has arrived" in error
 
 
 def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
     with pytest.raises(dg.DagsterUnknownPartitionError, match="2014-01-02"):
-        platform.materialize(*WINDOWS, partition_key="2014-01-02")
+        platform.materialize(WINDOWS, partition_key="2014-01-02")
 
 
 def test_an_engine_that_is_not_there_is_one_sentence(
@@ -259,7 +251,7 @@ def test_an_engine_that_is_not_there_is_one_sentence(
     monkeypatch.setattr(retries, "WAITS", (0,))
     settings = Settings(home=tmp_path, remote="sc://localhost:1", token="wrong")
     gone = Platform(TidemarkResource(settings), platform.instance)
-    error = failure(gone.materialize(*LOG))
+    error = failure(gone.materialize(LOG))
     assert "Failure: No engine answers at sc://localhost:1" in error
     assert "EngineError" not in error
     assert "wrong" not in error
@@ -280,20 +272,19 @@ def test_no_event_of_any_run_holds_the_token(platform: Platform, engine: Setting
 def test_a_roll_up_is_made_of_its_bases_partition(platform: Platform) -> None:
     warehouse = platform.resource.warehouse
     backfill(warehouse, departures_hourly, instant("2013-01-02"), instant("2013-01-03"))
-    result = platform.materialize(*DAILY, partition_key="2013-01-02")
+    result = platform.materialize(DAILY, partition_key="2013-01-02")
     assert result.success
     day = F.to_date("window_start") == "2013-01-02"
-    hours, days = (warehouse.read(table).where(day) for table in (WINDOWS[0], DAILY[0]))
+    hours, days = (warehouse.read(table).where(day) for table in (WINDOWS, DAILY))
     by_airport = {r[0]: r[1] for r in hours.groupBy("origin").sum("flights").collect()}
     assert {r["origin"]: r["flights"] for r in days.collect()} == by_airport
-    facts = recorded(platform, DAILY[0], "2013-01-02")
+    facts = recorded(platform, DAILY, "2013-01-02")
     assert facts["dagster/partition_row_count"] == 3
     assert facts["events"] == sum(by_airport.values())
-    judged = [e for e in result.get_asset_check_evaluations() if e.partition]
-    assert {(e.check_name, e.partition, e.passed) for e in judged} == {
-        ("between_mean_delay_60_300", "2013-01-02", True),
-        ("complete", "2013-01-02", True),
+    assert {(e.check_name, e.passed) for e in result.get_asset_check_evaluations()} == {
+        ("between_mean_delay_60_300", True),
+        ("complete", True),
     }
-    error = failure(platform.materialize(*DAILY, partition_key="2013-06-01"))
+    error = failure(platform.materialize(DAILY, partition_key="2013-06-01"))
     assert "Failure: No window of 'departures_daily' from 2013-06-01T00:00:00Z" in error
     assert "materialize 'departures_hourly' there first" in error

@@ -88,24 +88,6 @@ def test_what_is_made_of_a_partition_is_stale_once_late_events_change_it(
     assert causes(instance, both, "below", day) == ["has a new dependency materialization"]
 
 
-def test_what_is_told_together_with_what_it_is_made_of_is_not_stale(
-    instance: dg.DagsterInstance, settings: Settings
-) -> None:
-    ticks = reports(instance, settings)
-
-    @dg.asset(partitions_def=DAYS)
-    def hourly_late() -> None: ...
-
-    @dg.asset(partitions_def=DAYS, deps=[hourly_late])
-    def hourly_late_loss() -> None: ...
-
-    both = dg.Definitions(assets=[hourly_late, hourly_late_loss])
-    for seq, day in enumerate(["2013-01-01", "2013-01-02", "2013-01-03"]):
-        run(settings, seq, DAY[seq + 1], DAY[seq])
-        assert ticks.skipped() == "hourly: 1 partitions reported"
-        assert causes(instance, both, "hourly_late_loss", day) == []
-
-
 def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
@@ -119,8 +101,6 @@ def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
     run(settings, 1, DAY[1], DAY[1])
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert materialized(instance) == ["2013-01-01"]
-    assert materialized(instance, "hourly_late") == ["2013-01-01"]
-    assert materialized(instance, "hourly_late_loss") == ["2013-01-01"]
 
     run(settings, 2, DAY[1] + HOUR, DAY[0] + 5 * HOUR, DAY[1] + HOUR)
     ticks.skipped()

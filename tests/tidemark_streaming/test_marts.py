@@ -42,3 +42,15 @@ def test_a_note_outlives_another_state_of_the_project(
     again = settings.model_copy(update={"database": "other"})
     Marts(again).build("sc://localhost:1", [])
     assert len(Marts(settings).builds(0)) == 2
+
+
+def test_a_mart_that_fails_shows_the_row_at_fault_and_no_stack_trace() -> None:
+    """However long the query is that the message begins with."""
+    row = "violated by row with values: - day : 2013-02-20 - flights : -1"
+    frames = "JVM stacktrace: org.apache.spark.SparkException at org.apache.spark." + "x" * 9000
+    for query in ("", "select 1 " * 60, "select 1 " * 6000):
+        message = f"Runtime Error in model daily {query}{row}. {frames}"
+        said = marts.failed([marts.Outcome("daily", "model", "error", 1.0, message)])
+        assert said.startswith("Mart 'daily' failed: Runtime Error in model daily")
+        assert said.endswith(f"{row}.")
+        assert len(said) < 2100

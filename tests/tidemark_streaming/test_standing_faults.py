@@ -1,49 +1,17 @@
 """Faults of Tidemark itself that stand, told from tables alone, and by `tidemark status`."""
 
 import json
-import shutil
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
 from commands import call
 from gated.transforms import gated
+from judgements import NOW, judged, publish, withhold
 from support import MINUTE, T0
-from tidemark.base.instants import as_datetime
 from tidemark.base.settings import Settings
-from tidemark.quality import results
-from tidemark.store import ledger
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.standing_faults import StandingFault, standing_fault
-
-NOW = datetime(2026, 11, 22, 14, tzinfo=UTC)
-_FAILED = pa.list_(pa.struct([(n, pa.string()) for n in ("expectation", "level", "observed")]))
-_INSTANT = pa.timestamp("us", "UTC")
-_QUARANTINE = pa.schema(
-    {"window_start": _INSTANT, "sensor": pa.string(), "failed": _FAILED, "status": pa.string()}
-)
-_PUBLISHED = pa.schema(
-    {
-        "window_start": _INSTANT,
-        "sensor": pa.string(),
-        "seq": pa.int64(),
-        "quality": pa.string(),
-    }
-)
-_STATE = pa.schema(
-    {
-        **dict.fromkeys(("window_start", "window_end"), _INSTANT),
-        "sensor": pa.string(),
-        "admitted": pa.bool_(),
-    }
-)
-Window = tuple[int, str | None]
-"""A minute after `T0`, and a sensor."""
 
 
 @pytest.fixture
@@ -53,97 +21,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
     monkeypatch.setenv("TIDEMARK_DOMAINS", "gated")
     return Settings()
-
-
-def write(
-    settings: Settings,
-    table: str,
-    rows: Sequence[dict[str, Any]],
-    schema: pa.Schema,
-    mode: str = "append",
-) -> None:
-    path = f"{settings.warehouse}/{settings.database}/{table}"
-    found = pa.Table.from_pylist(list(rows), schema=schema)
-    write_deltalake(path, found, mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
-
-
-def begun(settings: Settings, life: str) -> str:
-    """The identity of the asset's state in a life, which begins where it is another one."""
-    path = f"{settings.warehouse}/{settings.database}/gated_state"
-    if not DeltaTable.is_deltatable(path) or DeltaTable(path).metadata().description != life:
-        shutil.rmtree(path, ignore_errors=True)
-        DeltaTable.create(path, _STATE, description=life)
-    return str(DeltaTable(path).metadata().id)
-
-
-def judged(
-    settings: Settings,
-    seq: int,
-    *failing: Window,
-    minutes: tuple[int, int] = (0, 10),
-    expectation: str = "complete()",
-    life: str = "one",
-) -> None:
-    """A run whose result names these windows, and which judged those of some minutes."""
-    begin, end = (as_datetime(T0 + m * MINUTE) for m in minutes)
-    told = [
-        {
-            "window_start": as_datetime(T0 + minute * MINUTE),
-            "keys": json.dumps({"sensor": sensor}),
-            "observed": "0 events, 3 in the log",
-        }
-        for minute, sensor in failing
-    ]
-    result = {
-        **dict.fromkeys(("expected", "observed", "run", "mode"), ""),
-        "asset": "gated",
-        "life": begun(settings, life),
-        "expectation": expectation,
-        "level": "error",
-        "success": not failing,
-        "window_from": begin,
-        "window_to": end,
-        "rows_judged": 9,
-        "rows_failed": len(failing),
-        "failures": told,
-        "through_arrival": seq,
-        "seq": seq,
-        "at": NOW.replace(minute=seq),
-    }
-    write(settings, results.TABLE, [result], results._SCHEMA)
-    facts = dict.fromkeys(ledger._SCHEMA.names, None)
-    facts |= {"asset": "gated", "life": result["life"], "seq": seq, "through_arrival": seq}
-    write(settings, ledger.TABLE, [facts], ledger._SCHEMA)
-
-
-def withhold(
-    settings: Settings, *windows: Window, status: str = "held", by: str = "complete()"
-) -> None:
-    """What is in quarantine from now on."""
-    rows = [
-        {
-            "window_start": as_datetime(T0 + minute * MINUTE),
-            "sensor": sensor,
-            "failed": [{"expectation": by, "level": "error", "observed": ""}],
-            "status": status,
-        }
-        for minute, sensor in windows
-    ]
-    write(settings, "gated_quarantine", rows, _QUARANTINE, "overwrite")
-
-
-def publish(settings: Settings, seq: int, quality: str, *windows: Window) -> None:
-    """What is published from now on."""
-    rows = [
-        {
-            "window_start": as_datetime(T0 + minute * MINUTE),
-            "sensor": sensor,
-            "seq": seq,
-            "quality": quality,
-        }
-        for minute, sensor in windows
-    ]
-    write(settings, "gated", rows, _PUBLISHED, "overwrite")
 
 
 def stands(settings: Settings) -> StandingFault | None:

@@ -29,6 +29,7 @@ PAGES = {
     "what is expected of them": "assets/departures_hourly?view=checks",
     "where a mart comes from": "assets/daily_punctuality"
     "?view=lineage&lineageScope=upstream&lineageDepth=6",
+    "the runs that bring the other assets up to date": "runs",
     "sensors and schedules": "automation",
 }
 
@@ -61,8 +62,9 @@ def guide(settings: Settings) -> None:
     for what, page in PAGES.items():
         out().print(f"  {what}: {url}/{page}", soft_wrap=True)
     out().print(
-        f"\nWhat the stream did appears there within a minute. [bold]{program} demo[/] streams the "
-        f"next days; [bold]{program} down[/] stops everything, the engine too.",
+        "\nWhat the stream did appears there within a minute, and these runs take another one. "
+        f"[bold]{program} demo[/] streams the next days; [bold]{program} down[/] stops everything, "
+        "the engine too.",
         soft_wrap=True,
     )
 

@@ -147,6 +147,7 @@ def _source(source: SourceSight, services: Services, axis: Axis) -> dict[str, An
         "warning": source.warning,
         "atWork": ingest.at_work,
         "refused": ingest.refused,
+        "bySensor": ingest.by_sensor,
         "following": None
         if ingest.following is None
         else {

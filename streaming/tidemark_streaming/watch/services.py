@@ -11,7 +11,7 @@ from pathlib import Path
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed
 from tidemark.engine.ports import listening
-from tidemark_streaming import foreground, noted, wishes
+from tidemark_streaming import foreground, noted, polls, wishes
 from tidemark_streaming.foreground import EMIT, INGEST, LANE, STREAM, Command
 from tidemark_streaming.lane import home
 from tidemark_streaming.sole import at_work
@@ -58,11 +58,13 @@ class IngestState:
         at_work: whether an ingest of it is, on this machine.
         following: the `ingest --follow` that should run, whether or not it does.
         refused: what the newest ingest was refused for, where a person must mend that.
+        by_sensor: whether a sensor of Dagster polls the source.
     """
 
     at_work: bool = False
     following: Command | None = None
     refused: str | None = None
+    by_sensor: bool = False
 
     @property
     def up(self) -> bool | None:
@@ -137,7 +139,10 @@ class Look:
             streams=_streams(settings, found, engine=up[ENGINE]),
             ingests={
                 name: IngestState(
-                    at_work(settings, name), of.get((INGEST, name)), refusal(settings, name)
+                    at_work(settings, name),
+                    of.get((INGEST, name)),
+                    refusal(settings, name),
+                    by_sensor=polls.recent(settings, name, time.time()),
                 )
                 for name in self._sources
             },

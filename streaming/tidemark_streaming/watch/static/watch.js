@@ -235,7 +235,7 @@ function totals() {
 function withheld() {
   const all = told.streams.flatMap((s) => s.withheld.map((w) => ({ ...w, asset: s.name })));
   all.sort((a, b) => b.start - a.start);
-  const rows = all.slice(0, 5).map((w) => `<tr><td><a href="${dagster(`/assets/${w.asset}_quarantine`)}">${text(w.asset)}</a></td>
+  const rows = all.slice(0, 5).map((w) => `<tr><td><a href="${dagster(`/assets/${w.asset}`)}">${text(w.asset)}</a></td>
     <td>${instant(w.start)}</td><td>${text(w.keys)}</td><td>${text(w.why)}</td></tr>`);
   $("withheld").innerHTML = rows.length
     ? `<table><thead><tr><th>asset</th><th>window</th><th>keys</th><th>failed, with what was observed</th></tr></thead><tbody>${rows.join("")}</tbody></table>`
@@ -250,7 +250,8 @@ function broughtBy(s) {
   if (s.following) return ["good", assets.length ? `● follows, runs ${count(assets.length)}` : "● follows", assets.join(", ")];
   if (s.ended) return ["", "ended", ""];
   if (s.atWork) return ["good", "● at work", ""];
-  return ["", told.processes.daemon ? "by Dagster" : "nobody", told.processes.daemon ? `The sensor ${s.name}_landing, where it is on.` : `tidemark ingest ${s.name} --follow`];
+  if (s.bySensor && told.processes.daemon) return ["", "by Dagster", `The sensor ${s.name}_landing is on.`];
+  return ["", "nobody", `tidemark ingest ${s.name} --follow, or the sensor ${s.name}_landing in Dagster`];
 }
 
 function waits(s) {
@@ -307,6 +308,7 @@ function draw() {
   if (told === null) return;
   $("database").textContent = told.database;
   verdict(); totals(); withheld(); sources(); waysOut();
+  $("streams").style.setProperty("--rows", Math.max(told.streams.length, 1));
   const main = $("streams"), focused = document.activeElement?.getAttribute?.("href");
   if (!told.sources.some((s) => s.arrivals)) { main.innerHTML = EMPTY; $("idle").innerHTML = ""; return; }
   const seen = told.streams.filter((s) => s.runs || s.state || told.troubles[s.name]);
