@@ -230,8 +230,8 @@ def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Pa
         launch(page, "flights", "flights_stop_streams", STREAM.format(job="stops"))
     page.set_viewport_size({"width": 1600, "height": 900})
     page.goto("/locations/flights/asset-groups/flights")
-    # So few that Dagster draws each with its name, on one screen.
-    for name in ("flights_feed", "flights_log", "aircraft_days", "day_totals", "departures_daily"):
+    # So few that Dagster draws them with their names.
+    for name in ("flights_feed", "flights_log", "congestion_rolling", "day_totals"):
         expect(page.get_by_text(name, exact=True).first).to_be_in_viewport()
     look(page, "11 lineage")
 

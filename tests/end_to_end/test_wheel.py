@@ -122,11 +122,20 @@ class Installed:
 
     def locations(self) -> dict[str, str]:
         """The code locations that Dagster has, each with what became of it."""
-        url, asked = f"http://127.0.0.1:{self.webserver}/graphql", json.dumps({"query": LOCATIONS})
+        found = self.asked(LOCATIONS)["workspaceOrError"]["locationEntries"]
+        return {e["name"]: e["locationOrLoadError"]["__typename"] for e in found}
+
+    def runs(self) -> set[str]:
+        """The jobs of which Dagster has runs."""
+        found = self.asked("{runsOrError {... on Runs {results {jobName}}}}")
+        return {run["jobName"] for run in found["runsOrError"]["results"]}
+
+    def asked(self, query: str) -> Any:  # noqa: ANN401 (JSON)
+        """What Dagster answers."""
+        url, asked = f"http://127.0.0.1:{self.webserver}/graphql", json.dumps({"query": query})
         request = urllib.request.Request(url, asked.encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            found = json.load(answer)["data"]["workspaceOrError"]["locationEntries"]
-        return {e["name"]: e["locationOrLoadError"]["__typename"] for e in found}
+            return json.load(answer)["data"]
 
     def uv(self, command: str, *arguments: str | Path) -> None:
         """Let uv change the environment."""
@@ -296,6 +305,7 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
     assert "Warning" not in first.stderr + second.stderr
     assert "Tidemark is up" in second.stdout
     assert user.locations() == dict.fromkeys(("flights", "weather", "marts"), "RepositoryLocation")
+    assert user.runs() == {"flights_catch_up", "weather_catch_up"}
     (flights,) = user.status()["sources"][:1]
     assert (flights["name"], flights["arrivals"]) == ("flights", 20)
     arrivals = sorted(user.rows("flights_timeline", "arrival", "position"))
