@@ -111,7 +111,7 @@ def written(transforms: Iterable[Definition], text: str = "") -> str:
     ]
     beside = [
         # The asset on whose page Dagster shows it.
-        (f"{t.table}_{kind}", about, _typed(columns), {"asset": t.table})
+        (f"{t.table}_{kind}", about, _typed(columns), {"asset": str(t.table)})
         for kind, (about, columns) in _BESIDE.items()
         for t in assets
         if kind == "quarantine" or t.late_tables
