@@ -61,6 +61,7 @@ def test_no_result_of_a_task_is_put_aside(
     )
     watch = Watch(settings.home / "scratch")
     try:
+        spark_engine.ensure(settings)
         spark = spark_engine.session(settings)
         value = F.concat(F.lit(MARK), F.sha2(F.col("id").cast("string"), 512))
         rows = spark.range(0, ROWS, 1, 8).select(value.alias("value"))
