@@ -150,15 +150,20 @@ def test_an_unknown_and_a_missing_argument_are_told(function: Callable[..., Any]
                 function(**rest)
 
 
+UNTYPED: Any = window
+"""The module to somebody who does not check types."""
+WINDOW_CLASS: dict[str, Any] = {"window": window.Tumbling}
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (
-            lambda: window.Tumbling(3600),
+            lambda: UNTYPED.Tumbling(3600),
             "Tumbling: size must be a text or a timedelta (got 3600).",
         ),
         (
-            lambda: window.Tumbling(sise="1 hour"),
+            lambda: UNTYPED.Tumbling(sise="1 hour"),
             "Tumbling has no parameter 'sise'. Its parameters are size, offset. Did you mean "
             "'size'?",
         ),
@@ -167,7 +172,7 @@ def test_an_unknown_and_a_missing_argument_are_told(function: Callable[..., Any]
             "windowed_asset: keys must be a list of texts (got 'shop'). Write ['shop'].",
         ),
         (
-            lambda: windowed_asset(**{**VALID[windowed_asset], "window": window.Tumbling}),
+            lambda: windowed_asset(**{**VALID[windowed_asset], **WINDOW_CLASS}),
             "windowed_asset: window must be a Window (got the class Tumbling itself). Write "
             "Tumbling(…).",
         ),

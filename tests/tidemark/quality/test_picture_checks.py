@@ -16,6 +16,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 def result(seq: int, expectation: str, level: str, failed: int) -> CheckResult:
     return CheckResult(
         asset="hourly",
+        side_of=None,
         life="",
         expectation=expectation,
         level=level,
