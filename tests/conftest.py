@@ -63,7 +63,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     leaves none, and the order of the files changes."""
     session = item.config.stash.get(SESSION, None)
     if isinstance(session, ConnectSession):
-        ConnectSession._set_default_and_active_session(session)
+        ConnectSession._default_session = session
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -157,6 +157,7 @@ def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
         assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS | {(3, 2)})
 
 
-def test_a_condition_that_cannot_be_read_is_one_sentence(shared: Warehouse) -> None:
+def test_a_condition_that_cannot_be_read_is_one_sentence(warehouse: Warehouse) -> None:
+    ingest(warehouse, READINGS, ARRIVALS[:1])
     with pytest.raises(DefinitionError, match="condition on the columns ts, sensor, value, price"):
-        erase(shared, READINGS, [], "customer = 'x'")
+        erase(warehouse, READINGS, [], "customer = 'x'")

@@ -36,4 +36,9 @@ def connected(channel: Channel) -> "SparkSession":
     """A new session by a channel."""
     # As by PySpark's own builder, which takes addresses alone: functions are the client's now.
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-    return cast("SparkSession", ConnectSession.builder.channelBuilder(channel).create())
+    session = ConnectSession.builder.channelBuilder(channel).create()
+    # The client keeps its first session as the default, also once that is closed, and a UDF whose
+    # type is a text can't be made without an open one.
+    if ConnectSession._get_default_session() is None:
+        ConnectSession._default_session = session
+    return cast("SparkSession", session)
