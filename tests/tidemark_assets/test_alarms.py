@@ -112,8 +112,7 @@ def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
     specs = source_assets(inlet, "shop", show).specs
     policies = {spec.key.to_user_string(): spec.freshness_policy for spec in specs}
     wanted = dg.FreshnessPolicy.time_window(timedelta(minutes=10))
-    assert policies.pop(source.log_table) == wanted
-    assert set(policies.values()) == {None}
+    assert policies == {source.log_table: wanted}
     wrong = Presentation(partitions=days, arrives_within={"clicks": "10 minutes"})
     with pytest.raises(DefinitionError, match="arrivals of 'clicks' come, for which it has no"):
         list(_parts("shop", found, wrong, PLAIN))
