@@ -281,7 +281,7 @@ def test_a_roll_up_is_made_of_its_bases_partition(platform: Platform) -> None:
     facts = recorded(platform, DAILY, "2013-01-02")
     assert facts["dagster/partition_row_count"] == 3
     assert facts["events"] == sum(by_airport.values())
-    assert {(e.check_name, e.passed) for e in result.get_asset_check_evaluations()} == {
+    assert {(e.check_name, e.passed) for e in result.get_asset_check_evaluations()} >= {
         ("between_mean_delay_60_300", True),
         ("complete", True),
     }
