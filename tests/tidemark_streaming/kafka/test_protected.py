@@ -276,7 +276,7 @@ def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatc
         ({"at": Drop()}, "can't protect the column 'at': its event time goes by that"),
         ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which takes a STRING"),
         ({"n": Tokenise()}, "a INT, by Tokenise, which takes a STRING or BINARY"),
-        ({"email": "mask"}, "by 'mask': say Tokenise(), Mask() or Drop()"),
+        ({"email": "mask"}, "protect must be a mapping from texts to Protection objects"),
     ],
 )
 def test_a_wrong_protection_is_refused(change: dict[str, Any], sentence: str) -> None:
