@@ -191,8 +191,6 @@ class Source:
         kinds = {**self.columns, CORRELATION: "STRING"}
         if column not in kinds:
             raise DefinitionError(f"{what}: it is not among its columns: {', '.join(kinds)}.")
-        if not isinstance(way, Protection):
-            raise DefinitionError(f"{what} by {way!r}: say Tokenise(), Mask() or Drop().")
         for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
             if column == name:
                 raise DefinitionError(
