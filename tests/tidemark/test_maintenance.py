@@ -373,6 +373,8 @@ def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) 
     assert troubles(others) is None
 
 
+# A warehouse to which the engine commits takes three times as long.
+@pytest.mark.slow
 def test_the_engine_maintains_where_it_commits(spark: SparkSession, warehouse: Warehouse) -> None:
     place = (warehouse.location, warehouse.database)
     store = Warehouse(spark, *place, registered=False, committer="engine")

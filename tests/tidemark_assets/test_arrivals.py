@@ -355,6 +355,8 @@ def refuse(tables: Warehouse) -> None:
         raise DataError("All rows of 1.csv fail on the column 'at'.")
 
 
+# Starts a broker.
+@pytest.mark.slow
 def test_records_of_kafka_launch_an_ingest(
     instance: dg.DagsterInstance, settings: Settings, topics: Topics
 ) -> None:

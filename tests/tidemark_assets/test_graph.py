@@ -146,6 +146,8 @@ def test_a_prefix_of_other_characters_is_one_sentence() -> None:
         build_definitions(["tidemark_assets.flights"], {}, key_prefix="trials-dev")
 
 
+# Starts a process of Dagster for each domain.
+@pytest.mark.slow
 def test_the_workspace_validates(tmp_path: Path) -> None:
     """By `dg`, whose own kind of workspace has a project for each code location of ours."""
     ours = yaml.safe_load((ROOT / "workspace.yaml").read_text())["load_from"]

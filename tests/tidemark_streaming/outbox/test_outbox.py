@@ -100,6 +100,8 @@ def assert_same(
 SAME = ("events", "late_events", "timing", "last_arrival", "as_of", "seq", "quality")
 
 
+# Follows a table to a broker, by each kind of window.
+@pytest.mark.slow
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_the_topic_tells_the_published_table(
     recording: Callable[[Window], Recorded], tmp_path: Path, topics: Topics, window: Window
