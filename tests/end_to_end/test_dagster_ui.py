@@ -104,7 +104,6 @@ def materialize(page: Page, asset: str, partitions: str | None = None) -> None:
     """Click through the dialogs of the asset's page."""
     page.goto(f"/assets/{asset}")
     page.get_by_role("button", name=re.compile("Materialize")).first.click()
-    page.get_by_role("button", name="Confirm").click()
     if partitions is not None:
         box = page.get_by_placeholder(re.compile("^ex:"))
         box.fill(partitions)

@@ -196,8 +196,6 @@ def streaming() -> "Iterator[subprocess.Popen[str]]":
         yield process
 
 
-# Starts a process that streams.
-@pytest.mark.slow
 def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     with streaming() as process:
         time.sleep(0.5)
@@ -213,8 +211,6 @@ def test_ctrl_c_stops_a_stream_and_its_query(here: Settings) -> None:
     assert find(Warehouse(session, here.warehouse, here.database), departures_hourly) is None
 
 
-# Starts and kills a process that streams.
-@pytest.mark.slow
 def test_a_stream_whose_process_was_killed_is_replaced(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
