@@ -115,10 +115,10 @@ from tidemark_streaming.ingest import ingest
 remote, location, database, folder, what, before = sys.argv[1:]
 append = Fence.append
 
-def dying(self, rows):
+def dying(self, *given, **named):
     if self.table == before:
         os.kill(os.getpid(), signal.SIGKILL)
-    append(self, rows)
+    append(self, *given, **named)
     if before == "after " + self.table:
         os.kill(os.getpid(), signal.SIGKILL)
 

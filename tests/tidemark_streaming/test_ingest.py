@@ -119,13 +119,13 @@ from tidemark_streaming.ingest import ingest
 remote, location, database, folder, where, batch = sys.argv[1:]
 append, seen = Fence.append, []
 
-def dying(self, rows):
+def dying(self, *given, **named):
     if not self.table.endswith("_timeline"):
-        return append(self, rows)
-    seen.append(rows)
+        return append(self, *given, **named)
+    seen.append(self.table)
     if where == "before timeline" and len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    append(self, rows)
+    append(self, *given, **named)
     if where == "after timeline" and len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
 
