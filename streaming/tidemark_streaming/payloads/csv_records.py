@@ -15,7 +15,14 @@ from pyarrow import csv
 from tidemark.base.errors import DefinitionError
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.payload import Columns, Decoded, Findings, UndecodableError, lost
+from tidemark_streaming.payloads.payload import (
+    Columns,
+    Decoded,
+    Findings,
+    UndecodableError,
+    decoded_by_halves,
+    lost,
+)
 from tidemark_streaming.payloads.text_values import TIME_OPTIONS, TimeFormats, text_values, texts_of
 
 LONGEST = 1 << 20
@@ -23,8 +30,6 @@ LONGEST = 1 << 20
 
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow's reads at once."""
-_SINGLY = 64
-"""Records of which some are not regular: of fewer, each is read in Python."""
 _OPTIONS = ("header", "sep", "nullValue", *TIME_OPTIONS)
 
 
@@ -85,8 +90,11 @@ class Csv:
         return self._splitter.split(content, last=last)
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        parts = list(self._parts(values, columns)) or [self._singly([], columns)]
-        return parts[0] if len(parts) == 1 else Decoded.joined(parts)
+        return decoded_by_halves(
+            values,
+            lambda some: self._regular(some, columns),
+            lambda some: self._singly(some, columns),
+        )
 
     def fields(self, record: bytes) -> list[str | None]:
         """Return the fields of a record; None for one that is null.
@@ -98,19 +106,6 @@ class Csv:
             None if text in self._null and not quoted else text
             for text, quoted in self._split(record)
         ]
-
-    def _parts(self, values: pa.ChunkedArray, columns: Columns) -> Iterator[Decoded]:
-        """The records in pieces, in their order."""
-        if not len(values):
-            return
-        if (found := self._regular(values, columns)) is not None:
-            yield found
-        elif len(values) <= _SINGLY:
-            yield self._singly(values.to_pylist(), columns)
-        else:
-            half = len(values) // 2
-            yield from self._parts(values[:half], columns)
-            yield from self._parts(values[half:], columns)
 
     def _regular(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
         """What Arrow makes of the records; None if one of them is not regular."""

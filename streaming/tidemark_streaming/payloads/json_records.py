@@ -5,7 +5,7 @@ at once. Every other value is read by the one in Python, which follows RFC 8259 
 determines what is a dead letter.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ from tidemark_streaming.payloads.payload import (
     Decoded,
     Findings,
     UndecodableError,
+    decoded_by_halves,
     lost,
     read,
 )
@@ -36,8 +37,6 @@ _AT_ONCE = 1 << 28
 """Bytes of values that Arrow reads at once, at most."""
 _BLOCK = 1 << 20
 """Bytes that one thread of Arrow's reads at once."""
-_SINGLY = 64
-"""Values of which some are not regular: of fewer, each is read in Python."""
 _TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"
 """A number that may be too small for its type, which makes it zero."""
 _CONSTANT = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
@@ -69,8 +68,11 @@ class Json:
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         wanted = read(columns)
-        parts = list(self._parts(values, wanted)) or [self._singly([], wanted)]
-        return parts[0] if len(parts) == 1 else Decoded.joined(parts)
+        return decoded_by_halves(
+            values,
+            lambda some: self._regular(some, wanted),
+            lambda some: self._singly(some, wanted),
+        )
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
         """Return the lines of some bytes of a file that have more than space, and what is left.
@@ -83,21 +85,10 @@ class Json:
             lines, rest = [*lines, rest], b""
         return [line for line in (line.strip(_SPACE) for line in lines) if line], rest
 
-    def _parts(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Iterator[Decoded]:
-        """The values in pieces, in their order."""
-        if not len(values):
-            return
-        if values.nbytes <= _AT_ONCE and (found := self._regular(values, columns)) is not None:
-            yield found
-        elif len(values) <= _SINGLY:
-            yield self._singly(values.to_pylist(), columns)
-        else:
-            half = len(values) // 2
-            yield from self._parts(values[:half], columns)
-            yield from self._parts(values[half:], columns)
-
     def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
         """What Arrow makes of the values; None if one of them is not regular."""
+        if values.nbytes > _AT_ONCE:
+            return None
         kinds = {name: arrow_type(kind) for name, kind in columns.items()}
         if not kinds or not all(map(_is_regular, kinds.values())):
             return None

@@ -1,7 +1,7 @@
 """What a format does: it makes a source's columns of the bytes of records."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -52,6 +52,38 @@ class Decoded:
             for name, like in parts[0].columns.items()
         }
         return cls(columns, reasons, rows)
+
+
+_SINGLY = 64
+"""Records of which some are not regular: of fewer, each is read in Python."""
+
+
+def decoded_by_halves(
+    values: pa.ChunkedArray,
+    regular: Callable[[pa.ChunkedArray], Decoded | None],
+    singly: Callable[[Sequence[bytes | None]], Decoded],
+) -> Decoded:
+    """Decode records in bulk, and halve those that are not all regular until few are left.
+
+    Args:
+        regular: decodes records in bulk; returns None if it can't take them all.
+        singly: decodes records one at a time.
+    """
+
+    def parts(some: pa.ChunkedArray) -> Iterator[Decoded]:
+        if not len(some):
+            return
+        if (found := regular(some)) is not None:
+            yield found
+        elif len(some) <= _SINGLY:
+            yield singly(some.to_pylist())
+        else:
+            half = len(some) // 2
+            yield from parts(some[:half])
+            yield from parts(some[half:])
+
+    found = list(parts(values)) or [singly([])]
+    return found[0] if len(found) == 1 else Decoded.joined(found)
 
 
 class Payload(Protocol):
