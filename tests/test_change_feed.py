@@ -1,4 +1,4 @@
-"""The consumer of docs/change_feed.md is right after whatever happens to the windows."""
+"""The consumer of docs/consuming_changes.md is right after whatever happens to the windows."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ from tidemark.store.warehouse import Warehouse
 # Reads the change feed through the engine after each of many runs: a minute of processor time.
 pytestmark = pytest.mark.slow
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "change_feed.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "consuming_changes.md"
 ARRIVALS = some_arrivals()
 
 

@@ -56,7 +56,7 @@ def test_the_readme_shows_the_transform_that_runs() -> None:
 
 
 def test_every_asset_of_the_domains_is_documented() -> None:
-    document = (ROOT / "docs/domains.md").read_text()
+    document = (ROOT / "docs/sample_domains.md").read_text()
     for asset in domains.load(RECORDED).transforms:
         assert f"| `{asset}` |" in document, asset
 
@@ -68,7 +68,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_each_fault_is_told_with_tests_that_exist() -> None:
-    page = (ROOT / "docs/faults.md").read_text()
+    page = (ROOT / "docs/failure_recovery.md").read_text()
     told, rest = page.split("## What tries them")
     tried = rest.partition("## ")[0]
     rows = re.compile(r"^\| (?!-|fault )(.+?) \|", re.MULTILINE)
@@ -123,7 +123,9 @@ def test_the_columns_shown_are_protected_as_the_table_says(monkeypatch: pytest.M
         assert re.fullmatch("[0-9a-f]{32}", token)
 
 
-@pytest.mark.parametrize("document", ["docs/model.md", "docs/firings.md", "docs/quality.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/concepts.md", "docs/triggers.md", "docs/data_quality.md"]
+)
 def test_the_parts_of_definitions_shown_are_lawful(document: str) -> None:
     known: dict[str, Any] = {"departures_hourly": departures_hourly}
     for module in ("quality", "rollup", "trigger", "window"):
@@ -148,7 +150,7 @@ def test_the_settings_shown_are_taken(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_line_of_the_log_shown_has_the_facts_that_its_table_says() -> None:
-    (line,) = (text for kind, _, text in blocks("docs/watching.md") if kind == "json")
+    (line,) = (text for kind, _, text in blocks("docs/monitoring.md") if kind == "json")
     table = re.search(r"^\| `dead letter` \| `([\w.]+)` \| ([^:]+):", _watching(), re.MULTILINE)
     assert table is not None
     always = {"event", "logger", "level", "timestamp"}
@@ -157,11 +159,11 @@ def test_a_line_of_the_log_shown_has_the_facts_that_its_table_says() -> None:
 
 
 def _watching() -> str:
-    return (ROOT / "docs/watching.md").read_text()
+    return (ROOT / "docs/monitoring.md").read_text()
 
 
-def test_a_dbt_project_takes_macros_from_where_docs_marts_md_says() -> None:
-    (text,) = (text for kind, _, text in blocks("docs/marts.md") if kind == "yaml")
+def test_a_dbt_project_takes_macros_from_where_docs_dbt_md_says() -> None:
+    (text,) = (text for kind, _, text in blocks("docs/dbt.md") if kind == "yaml")
     shown = yaml.safe_load(text)
     own = Path(starter.__file__).parent / "project" / "dbt_project" / "dbt_project.yml"
     assert shown.items() <= yaml.safe_load(own.read_text()).items()

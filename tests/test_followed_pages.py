@@ -34,14 +34,14 @@ def environment(engine: Settings, tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_source_of_a_delta_table_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/delta.md", tmp_path, environment(engine, tmp_path))
+    said = followed("docs/delta_source.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"last_arrival +2\b", said), said
 
 
 def test_the_windows_shown_are_read(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
     del env["TIDEMARK_LANDING"]
-    said = followed("docs/reading.md", tmp_path, env)
+    said = followed("docs/query_results.md", tmp_path, env)
     assert "2026-01-01T09:00:00Z,2026-01-01T10:00:00Z,york,36.0,12.0,20.0" in said, said
     assert re.search(r"\n0 2026-01-01 09:00:00\+00:00 +(york|leeds)", said), said
     assert "4 windows in version" in said
@@ -58,7 +58,7 @@ def test_the_definition_of_the_comparison_runs(tmp_path: Path) -> None:
 
 
 def test_the_feed_of_your_own_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/feeds.md", tmp_path, environment(engine, tmp_path))
+    said = followed("docs/custom_sources.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"arrivals +3 *\n", said), said
     assert re.search(r"events +2,?500 *\n", said), said
     assert "equal: 8 rows of 'tickets_hourly'" in said, said
@@ -79,7 +79,7 @@ def beside_a_broker(engine: Settings, tmp_path: Path, broker_port: int) -> dict[
 
 def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
     """And what can't be decoded comes back, which is shown of the same records."""
-    said = followed("docs/kafka.md", tmp_path, beside_a_broker)
+    said = followed("docs/kafka_source.md", tmp_path, beside_a_broker)
     assert "equal: 3 rows of 'clicks_by_minute'" in " ".join(said.split()), said
     assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
     assert re.search(r"clicks-0-24\|not JSON *\|It is no JSON object", said), said
@@ -90,21 +90,21 @@ def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_pat
 
 
 def test_the_lane_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
-    said = followed("docs/lane.md", tmp_path, beside_a_broker)
+    said = followed("docs/lanes.md", tmp_path, beside_a_broker)
     assert re.search(r"payments_airport b'airport' .*\*\*\*9012.*12\.5", said), said
     assert re.search(r"payments_elsewhere b'harbour' ", said), said
     assert re.search(r"payments_seen_dead_letters .*It is no JSON object", said), said
 
 
 def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
-    said = followed("docs/payloads.md", tmp_path, environment(engine, tmp_path))
+    said = followed("docs/record_formats.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"datetime\(2026, 1, 1, 0, 0.*Decimal\('12\.50'\), 'note': None", said), said
     assert "by schema 7: it ends too early." in said
     assert "There is no schema with the id 8, which it names." in said
 
 
 def test_the_way_out_to_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:
-    said = followed("docs/kafka_out.md", tmp_path, beside_a_broker)
+    said = followed("docs/sinks.md", tmp_path, beside_a_broker)
     assert re.search(r"topic\s+visits_by_minute\s*\n\s*records\s+4\s*\n", said), said
     assert "2026-01-01T00:00:00Z 2026-01-01T00:01:00Z /home 13\n" in said, said
     assert "in all 25\n" in said, said
@@ -112,7 +112,7 @@ def test_the_way_out_to_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_pa
 
 def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path) -> None:
     env = environment(engine, tmp_path)
-    said = " ".join(followed("docs/evolution.md", tmp_path, env).split())
+    said = " ".join(followed("docs/changing_definitions.md", tmp_path, env).split())
     assert "the same: the tables of 'warmth' are made by the definition in the code" in said, said
     assert "aggregate mean" in said
     assert re.search(r"Of 2 rows through arrival \d: 2 changed\.", said), said
@@ -124,7 +124,7 @@ def test_the_change_of_a_definition_shown_runs(engine: Settings, tmp_path: Path)
 
 
 def test_the_preparation_shown_runs(engine: Settings, tmp_path: Path) -> None:
-    followed("docs/preparation.md", tmp_path, environment(engine, tmp_path))
+    followed("docs/lookup_joins.md", tmp_path, environment(engine, tmp_path))
 
 
 def test_the_test_kit_shown_runs_on_an_engine_of_its_own(engine: Settings, tmp_path: Path) -> None:

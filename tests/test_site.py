@@ -91,7 +91,10 @@ def test_no_link_within_the_site_is_dead(site: Path, pages: dict[str, Page]) -> 
     assert list(dead(site, pages)) == []
     # There is something to look at, and what is dead is seen.
     assert sum(len(page.links) for page in pages.values()) > 1000
-    broken = {**pages, "none.html": Page(links=["model.html#nothing-of-that-name", "nowhere.html"])}
+    broken = {
+        **pages,
+        "none.html": Page(links=["concepts.html#nothing-of-that-name", "nowhere.html"]),
+    }
     assert len(list(dead(site, broken))) == 2
 
 

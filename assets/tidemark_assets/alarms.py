@@ -1,6 +1,6 @@
 """What is worth an alarm: checks that failed with an error, to be told by a sensor of one's own.
 
-How somebody is told, by mail, a pager or a web hook, is for who is told: docs/orchestration.md has
+How somebody is told, by mail, a pager or a web hook, is for who is told: docs/dagster.md has
 a recipe.
 """
 

@@ -325,7 +325,7 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
     streamed = sorted(user.rows(*figures))
     assert streamed == sorted(user.rows(*figures, database="files"))
     assert len(streamed) > 200
-    (dbt,) = (words for words in commands("docs/marts.md") if words[0] == "dbt")
+    (dbt,) = (words for words in commands("docs/dbt.md") if words[0] == "dbt")
     for words in (dbt, ("kafka", "down"), ("down",)):
         done = user.tidemark(*words)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Alarms: the recipe of docs/orchestration.md tells of what failed, and of no more."""
+"""Alarms: the recipe of docs/dagster.md tells of what failed, and of no more."""
 
 import json
 from collections.abc import Iterator
@@ -51,11 +51,11 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def test_the_recipe_tells_of_failed_runs_and_of_checks_in_error_once(
     instance: dg.DagsterInstance, hook: list[str]
 ) -> None:
-    (recipe,) = (text for _, _, text in blocks("docs/orchestration.md") if "ALARM_URL" in text)
+    (recipe,) = (text for _, _, text in blocks("docs/dagster.md") if "ALARM_URL" in text)
     # In the place of a domain of one's own.
     recipe = recipe.replace('"shop"', '"tidemark_assets.weather"')
     made: dict[str, Any] = {"__name__": "recipe"}
-    exec(compile(recipe, "docs/orchestration.md", "exec"), made)
+    exec(compile(recipe, "docs/dagster.md", "exec"), made)
     assert made["definitions"]().resolve_sensor_def("checks_in_error")
 
     @dg.op

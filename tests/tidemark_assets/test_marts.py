@@ -237,7 +237,7 @@ def test_windows_taken_back_leave_the_mart(platform: Platform) -> None:
 
 
 def test_reliability_does_with_the_tables_that_are_there(platform: Platform) -> None:
-    every, *_ = commands("docs/marts.md")
+    every, *_ = commands("docs/dbt.md")
     built = call(*every)
     assert built.exit_code == 0, built.stderr
     rows = platform.marts.read("asset_reliability").collect()
@@ -379,7 +379,7 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
     assert told.skipped() == "Nothing was built."
 
-    _, one, _ = commands("docs/marts.md")
+    _, one, _ = commands("docs/dbt.md")
     assert one == ["marts", MART]
     platform.mark(FIRST)
     platform.spoil()

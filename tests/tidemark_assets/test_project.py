@@ -25,7 +25,9 @@ from tidemark_assets.parameter import WINDOWS, windows_reader
 # Makes a project by Dagster's own tools, one process per command.
 pytestmark = pytest.mark.slow
 
-COMPONENT, PLACES, TRIALS, BUSIEST = (text for _, _, text in blocks("docs/existing_project.md"))
+COMPONENT, PLACES, TRIALS, BUSIEST = (
+    text for _, _, text in blocks("docs/existing_dagster_project.md")
+)
 """As the page shows them."""
 
 FILES = {

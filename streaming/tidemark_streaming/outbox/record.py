@@ -1,4 +1,4 @@
-"""Records: a pane as JSON that any language reads. docs/kafka_out.md has the schema.
+"""Records: a pane as JSON that any language reads. docs/sinks.md has the schema.
 
 The key tells one pane from every other: asset, epoch, window, keys, the number of the commit and of
 the pane, and whether it is a retraction, which has the key of what it takes back but for this.

@@ -122,11 +122,11 @@ def test_parity_is_exit_code_0_when_all_is_equal() -> None:
 
 
 def test_the_commands_shown_of_the_flights_run() -> None:
-    """Those of README.md and domains.md, of the days that are here."""
+    """Those of README.md and sample_domains.md, of the days that are here."""
     ends = {"stream": ["--until-caught-up"]}
     fewer = {"60": "3"}
     done = list[str]()
-    for document in ("README.md", "docs/domains.md"):
+    for document in ("README.md", "docs/sample_domains.md"):
         for command, *words in commands(document):
             given = [command, *(fewer.get(word, word) for word in words)]
             result = call(*given, *ends.get(command, []))
@@ -144,10 +144,10 @@ def test_the_deletion_shown_in_security_md_is_looked_at_and_done() -> None:
     assert call("parity", ASSET).exit_code == 0
 
 
-def test_the_query_of_watching_md_tells_the_steps_of_runs(
+def test_the_query_of_monitoring_md_tells_the_steps_of_runs(
     here: Settings, spark: SparkSession
 ) -> None:
-    (query,) = (block.text for block in fences("docs/watching.md") if block.language == "sql")
+    (query,) = (block.text for block in fences("docs/monitoring.md") if block.language == "sql")
     rows = spark.sql(query.replace("tidemark.runs", f"{here.database}.runs")).collect()
     assert rows[0].seq > rows[-1].seq
     assert rows[0].compute.total_seconds() > 0

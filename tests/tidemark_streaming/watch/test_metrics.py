@@ -410,5 +410,5 @@ def test_every_metric_is_documented() -> None:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
     table = "\n".join(lines)
-    document = (ROOT / "docs/watching.md").read_text()
-    assert table in document, f"docs/watching.md should have:\n{table}"
+    document = (ROOT / "docs/monitoring.md").read_text()
+    assert table in document, f"docs/monitoring.md should have:\n{table}"
