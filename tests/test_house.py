@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def test_the_layers_hold() -> None:
 def test_the_version_is_that_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert tidemark.__version__ == project["version"]
+
+
+def test_the_package_holds_the_bundled_dbt_project(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path]
+    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.iterdir()
+    tracked = ["git", "ls-files", "dbt_project"]
+    files = subprocess.run(tracked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if "/dbt_project/" in name}
+    assert {f"tidemark_assets/{file}" for file in files.split()} <= packed
+    starter = "tidemark_streaming/starter/project/dbt_project/dbt_project.yml"
+    assert starter in packed
 
 
 def test_no_dagster_table_makes_dagster_dev_ignore_the_workspace() -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.base.settings import Settings, dbt_along
+from tidemark.base.settings import Settings, bundled_dbt_project
 from tidemark_streaming import dbt_sources
 
 DBT = Path(sys.executable).with_name("dbt")
@@ -62,7 +62,13 @@ class Build:
 
 def present(settings: Settings) -> bool:
     """Whether there is a dbt project at all."""
-    return (settings.marts / "dbt_project.yml").is_file()
+    return _project(settings) is not None
+
+
+def _project(settings: Settings) -> Path | None:
+    """Return the folder of the settings if it holds a dbt project."""
+    folder = settings.marts
+    return folder if folder is not None and (folder / "dbt_project.yml").is_file() else None
 
 
 class Marts:
@@ -73,14 +79,16 @@ class Marts:
     """
 
     def __init__(self, settings: Settings) -> None:
-        if not present(settings):
+        folder = _project(settings)
+        if folder is None:
+            place = settings.marts or Path.cwd() / "dbt_project"
             raise DefinitionError(
-                f"There is no dbt project in {settings.marts}: set TIDEMARK_MARTS to a folder "
-                "that holds a dbt_project.yml."
+                f"There is no dbt project in {place} for these domains: set TIDEMARK_MARTS to a "
+                "folder that holds a dbt_project.yml."
             )
-        self.folder = settings.marts
+        self.folder = folder
         self._settings = settings
-        self._along = dbt_along() or self.folder
+        self._bundled = bundled_dbt_project() or folder
 
     @property
     def database(self) -> str:
@@ -91,7 +99,7 @@ class Marts:
     def profiles(self) -> Path:
         """The folder of dbt's profiles: the project's own, else those that come along."""
         own = (self.folder / "profiles.yml").is_file()
-        return self.folder if own else self._along
+        return self.folder if own else self._bundled
 
     def environment(self, address: str | None = None) -> dict[str, str]:
         """The variables that dbt's process needs: secret, because of the engine's address.
@@ -106,7 +114,7 @@ class Marts:
             "TIDEMARK_WINDOWS": ",".join(self._windows),
             "DBT_PROJECT_DIR": str(self.folder),
             "DBT_PROFILES_DIR": str(self.profiles),
-            "TIDEMARK_DBT": str(self._along),
+            "TIDEMARK_DBT": str(self._bundled),
             "DBT_TARGET_PATH": str(self.target),
             "DBT_LOG_PATH": str(self._settings.home / "logs"),
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
@@ -126,7 +134,7 @@ class Marts:
         digest = hashlib.sha256()
         for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
             digest.update(part.encode())
-        for folder in (self.folder, self._along / "macros", self._along / "tests"):
+        for folder in (self.folder, self._bundled / "macros", self._bundled / "tests"):
             for path in sorted(p for p in folder.rglob("*") if p.is_file()):
                 digest.update(str(path.relative_to(folder)).encode())
                 digest.update(path.read_bytes())

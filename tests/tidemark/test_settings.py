@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import RECORDED, Settings, installed_domains
+from tidemark.base.settings import RECORDED, Settings, bundled_dbt_project, installed_domains
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,19 @@ def test_an_installed_package_brings_its_domains_and_takes_the_place_of_the_reco
 
 
 def test_the_marts_are_the_folders_own_else_those_of_the_recorded_domains(tmp_path: Path) -> None:
-    assert (Settings().marts / "dbt_project.yml").is_file()
-    assert Settings(domains=("shop",)).marts == tmp_path / "dbt_project"
+    assert Settings().marts == bundled_dbt_project()
+    assert Settings(domains=("shop",)).marts is None
     (tmp_path / "dbt_project").mkdir()
     assert Settings().marts == tmp_path / "dbt_project"
+
+
+def test_in_a_checkout_only_the_recorded_domains_have_the_bundled_marts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkout = Path(__file__).parents[2]
+    monkeypatch.chdir(checkout)
+    assert Settings().marts == bundled_dbt_project() == checkout / "dbt_project"
+    assert Settings(domains=("shop",)).marts is None
 
 
 def test_the_file_is_read(tmp_path: Path) -> None:

@@ -57,19 +57,30 @@ def installed_domains() -> tuple[str, ...]:
     return tuple(sorted({point.value for point in entry_points(group=ENTRY_POINTS)})) or RECORDED
 
 
-def _marts(data: Mapping[str, Any]) -> Path:
-    """The working folder's dbt project, else, for the domains that it reads, the one that comes
-    along."""
-    own, along = Path("dbt_project"), dbt_along()
-    if own.exists() or along is None or not set(RECORDED) <= set(data["domains"]):
+def _marts(data: Mapping[str, Any]) -> Path | None:
+    """Return the working folder's own dbt project, else the bundled one if the domains include
+    those that it reads.
+
+    In a checkout the working folder's project is the bundled one.
+    """
+    own, bundled = Path("dbt_project").resolve(), bundled_dbt_project()
+    if own.exists() and own != bundled:
         return own
-    return along
+    return bundled if set(RECORDED) <= set(data["domains"]) else None
 
 
-def dbt_along() -> Path | None:
-    """The dbt project that comes along, if it did: others use its macros, tests and profile."""
+def bundled_dbt_project() -> Path | None:
+    """Return the folder of the dbt project that Tidemark brings, if Dagster's part is installed.
+
+    Other projects use its macros, tests and profile. It is part of the installed package; in a
+    checkout it is at the top.
+    """
     package = find_spec("tidemark_assets")
-    return None if package is None else Path(package.origin or "").with_name("dbt_project")
+    if package is None or package.origin is None:
+        return None
+    module = Path(package.origin).resolve()
+    installed = module.with_name("dbt_project")
+    return installed if installed.is_dir() else module.parents[2] / "dbt_project"
 
 
 Folder = Annotated[Path, AfterValidator(_absolute)]
@@ -251,10 +262,10 @@ class Settings(BaseSettings):
         "text or json",
         default="text",
     )
-    marts: Folder = _setting(
-        "The folder of the dbt project of the marts; there are none where it does not exist "
-        "(default: `dbt_project` in the working folder; where there is none, and `domains` has the "
-        "flights and the weather, the project that comes along with them).",
+    marts: Folder | None = _setting(
+        "The folder of the dbt project of the marts; there are no marts if it does not exist "
+        "(default: `dbt_project` in the working folder; if it does not exist, and `domains` has "
+        "the flights and the weather, the bundled project that reads them).",
         "a folder",
         default_factory=_marts,
         validate_default=True,

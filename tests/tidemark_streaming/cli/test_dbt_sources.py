@@ -15,7 +15,7 @@ from commands import call
 from support import PER_MINUTE
 from tidemark import aggregate as agg
 from tidemark.base.errors import DefinitionError
-from tidemark.base.settings import RECORDED, dbt_along
+from tidemark.base.settings import RECORDED, bundled_dbt_project
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.dbt_sources import PLACE, chosen, written
 
@@ -23,9 +23,9 @@ from tidemark_streaming.dbt_sources import PLACE, chosen, written
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of a copy of the dbt project that comes along."""
-    along = dbt_along()
-    assert along is not None
-    shutil.copytree(along, tmp_path / "dbt_project")
+    bundled = bundled_dbt_project()
+    assert bundled is not None
+    shutil.copytree(bundled, tmp_path / "dbt_project")
     monkeypatch.setenv("TIDEMARK_MARTS", str(tmp_path / "dbt_project"))
     monkeypatch.setenv("TIDEMARK_DOMAINS", ",".join(RECORDED))
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path / "home"))
