@@ -179,8 +179,6 @@ def test_partitions_without_events_fail_with_one_sentence(platform: Platform) ->
     assert "DataError" not in error
 
 
-# A Dagster run for each day.
-@pytest.mark.slow
 def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
