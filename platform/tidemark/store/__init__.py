@@ -1,1 +1,1 @@
-"""Tables: the warehouse, logs, states, the ledger, and who commits to them."""
+"""Storage layer: the warehouse, event logs, asset states, the run ledger, and the committers."""

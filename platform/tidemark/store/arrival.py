@@ -1,4 +1,4 @@
-"""One arrival, and the rows of a timeline that tell of arrivals."""
+"""Define an arrival, and convert arrivals to and from rows of a timeline table."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
@@ -40,34 +40,34 @@ _LATER = {
     "dated_ahead": 0,
     "unreadable_marks": 0,
 }
-"""Columns that a timeline of an earlier Tidemark lacks, and what they would have."""
+"""Defaults for columns that timelines of earlier Tidemark versions lack."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """One arrival: a set of events that is processed whole or not at all.
+    """An arrival: a set of events that is processed as a whole or not at all.
 
-    Instants are microseconds since 1970; `None` is minus infinity for a watermark, and "no row has
-    one" for an event time.
+    Instants are microseconds since 1970. `None` is minus infinity for a watermark. For an event
+    time, it means that no row has one.
 
     Args:
         arrival: its number.
         arrived_at: its processing time.
-        before: the watermark before it, by which its events are judged.
+        before: the watermark before it, against which its events' lateness is classified.
         after: the watermark after it.
-        rows: how many events it brought; none for a heartbeat and for the end of the stream.
+        rows: the number of its events; 0 for a heartbeat and for the end of the source.
         min_event_time: the earliest event time.
-        max_event_time: the newest event time.
-        bytes: the size of what was read.
-        position: where the feed stands after it, as JSON.
-        watermark_state: what the watermark strategy remembers, as text.
-        references: the versions that the source's references had, as JSON.
-        dead_letters: how many rows it brought beside its events that could not be decoded.
-        schema_version: that of the log when it came.
-        undeclared: fields that its rows had beside the source's columns, as far as the feed looked,
-            as a JSON array; None where it saw none.
-        dated_ahead: how many of its events are dated after its arrival by more than the source's
-            `max_future_skew`.
+        max_event_time: the latest event time.
+        bytes: the size of the input that was read.
+        position: the source connector's position after it, as JSON.
+        watermark_state: the state of the watermark strategy, as text.
+        references: the versions that the source's reference tables had, as JSON.
+        dead_letters: the number of its rows that could not be decoded; not included in `rows`.
+        schema_version: the schema version of the event log at that time.
+        undeclared: fields in its rows that the source does not declare, as a JSON array. The
+            connector may examine only some rows. None if it found no such field.
+        dated_ahead: the number of its events whose event time is later than the arrival by more
+            than the source's `max_future_skew`.
         unreadable_marks: the number of its events on which the expression of a punctuated watermark
             failed; the watermark ignores them.
     """
@@ -91,16 +91,16 @@ class Arrival:
 
     @property
     def ends(self) -> bool:
-        """Whether the stream has ended with it."""
+        """Whether the source ends with this arrival."""
         return self.after == INFINITY
 
 
 def arrivals(rows: Rows) -> list[Arrival]:
-    """The arrivals that rows of a timeline tell of, by their numbers."""
+    """Return the arrivals that timeline rows describe, sorted by number."""
     table = fetched(rows)
     for name, usual in _LATER.items():
         if name not in table.column_names:
-            # No ingest has opened it since.
+            # A timeline gains new columns only when an ingest opens it.
             table = table.append_column(name, pa.nulls(table.num_rows, TIMELINE.field(name).type))
         if usual is not None:
             place = table.column_names.index(name)
@@ -113,7 +113,7 @@ def arrivals(rows: Rows) -> list[Arrival]:
 
 
 def timeline_rows(arrivals: Sequence[Arrival]) -> pa.Table:
-    """Arrivals as rows of a timeline."""
+    """Return timeline rows for the given arrivals."""
     columns = zip(*(astuple(a) for a in arrivals), strict=True)
     return pa.table(
         [
@@ -126,18 +126,18 @@ def timeline_rows(arrivals: Sequence[Arrival]) -> pa.Table:
 
 @dataclass(frozen=True)
 class Recent:
-    """Arrivals that a process has in memory as it has just brought them in, or read them.
+    """Arrivals that a process holds in memory, because it has just ingested or read them.
 
     Args:
         arrivals: in order, without a gap.
-        rows: what they brought, as the log has it; None where that is to be read there.
+        rows: their events, as in the event log; None if they must be read from the event log.
     """
 
     arrivals: Sequence[Arrival] = ()
     rows: pa.Table | None = None
 
     def within(self, after: int, through: int) -> pa.Table | None:
-        """The rows with `after` < arrival <= `through`; None where they are not all here."""
+        """Return the rows with `after` < arrival <= `through`; None if not all are in memory."""
         if self.rows is None or not self._has(after, through):
             return None
         if self.arrivals[0].arrival == after + 1 and self.arrivals[-1].arrival == through:
@@ -146,8 +146,10 @@ class Recent:
         return self.rows.filter((number > after) & (number <= through))
 
     def reached(self, after: int, through: int) -> pa.Table | None:
-        """The watermark after each of those arrivals, as `Log.reached` tells it; None where they
-        are not all here."""
+        """Return the watermark after each of these arrivals, as `Log.reached` does.
+
+        None if not all arrivals are in memory.
+        """
         if not self._has(after, through):
             return None
         some = [a for a in self.arrivals if after < a.arrival <= through]

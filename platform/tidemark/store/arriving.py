@@ -1,7 +1,8 @@
-"""Rows on their way into the log: with the facts of their arrival, apart from the dead letters.
+"""Prepare incoming rows for the event log: add the facts of their arrival, split off dead letters.
 
-The rows of one commit are few, in memory, or many, in the engine. What becomes of them is the same:
-few are dealt with here, as a question to the engine would take longer than all the rest.
+The rows of one commit are in memory if they are few, and a DataFrame otherwise. Both paths give the
+same result. Few rows are processed in memory, because a query to the engine would take longer than
+the rest of the ingest.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,13 +23,14 @@ _FILE_BYTES = 32 << 20
 
 
 class Arriving:
-    """The rows of some arrivals.
+    """The rows of one or more arrivals, on their way into the event log.
 
     Args:
-        source: whose they are.
-        rows: the source's columns, `arrival`, `position` and `read_from`; `correlation_id`, where
-            they bring their own; `dead_letter`, where some could not be decoded.
-        arrivals: theirs, in order, without a gap.
+        source: the source that they belong to.
+        rows: the source's columns, `arrival`, `position` and `read_from`. Rows may also have
+            `correlation_id`, if they bring their own, and `dead_letter`, if some could not be
+            decoded.
+        arrivals: the arrivals that the rows belong to, in order, without a gap.
     """
 
     def __init__(self, source: Source, rows: Rows, arrivals: Sequence[Arrival]) -> None:
@@ -40,8 +42,10 @@ class Arriving:
         self._rows = told(source, rows, arrivals)
 
     def events(self) -> Rows | None:
-        """The rows that fit the source's columns, as the log has them; None where there are none.
-        Many are in a few files, each of which holds a range of arrivals."""
+        """Return the decoded rows with the event log's columns; None if there are none.
+
+        A DataFrame is split into a few files, each of which holds a range of arrivals.
+        """
         if not self._fit:
             return None
         rows = fitting(self._rows) if self._unfit else self._rows
@@ -54,7 +58,8 @@ class Arriving:
         return fetch(rows) if self._fit <= FEW else rows
 
     def dead_letters(self) -> Rows | None:
-        """The rows that don't, as their table has them; None where there are none."""
+        """Return the rows that could not be decoded, as the dead-letter table stores them, or
+        None."""
         if not self._unfit:
             return None
         rows = rejected(self._rows)
@@ -64,7 +69,7 @@ class Arriving:
 
 
 def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> pa.Table:
-    """`rows` with the facts of their arrival."""
+    """Return `rows` with the facts of their arrival added."""
     numbers = rows["arrival"].to_numpy()
     which = numbers - arrivals[0].arrival
 
@@ -90,7 +95,8 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
 
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-    """The same, and `_file`, the one of the log to be in."""
+    """Return the same for a DataFrame, plus `_file`, the number of the file to write each row
+    to."""
     facts = rows.sparkSession.createDataFrame(
         [
             (a.arrival, a.arrived_at, a.before, f)
@@ -112,8 +118,11 @@ def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> 
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
-    """Rows by arrival and position; one partition's have come so, and copying them takes as long
-    as writing them."""
+    """Return rows sorted by arrival and position.
+
+    Rows of one partition are usually sorted already, and copying them takes as long as writing
+    them.
+    """
     arrival, position = (rows[name].to_numpy() for name in ("arrival", "position"))
     later, same = arrival[1:] > arrival[:-1], arrival[1:] == arrival[:-1]
     if (later | same & (position[1:] > position[:-1])).all():
@@ -122,7 +131,8 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _files(arrivals: Sequence[Arrival]) -> list[int]:
-    """For each arrival, which of the commit's files its rows go to: about as many bytes to each."""
+    """Return, for each arrival, the commit's file that its rows go to; files get about equal
+    bytes."""
     total = sum(a.bytes for a in arrivals)
     count = total // _FILE_BYTES + 1
     ends = accumulate(a.bytes for a in arrivals)

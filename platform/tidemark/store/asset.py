@@ -1,4 +1,4 @@
-"""An asset's tables, as one object: its log, its state, and what runs write."""
+"""Bundle an asset's tables in one object: its event log, its state and its published tables."""
 
 from tidemark.define.definition import Definition
 from tidemark.define.rollup import counting
@@ -10,15 +10,15 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
 HELD = 50_000
-"""Partials, or rows of windows, up to which the rows of their windows are held in memory."""
+"""Maximum number of partials or window rows for which the rows of their windows stay in memory."""
 
 
 class Asset:
-    """A transform in a warehouse.
+    """An asset (a transform) in a warehouse.
 
     Args:
-        life: its identity, from its first run until it is dropped, where that is known. All that a
-            commit of the state causes elsewhere is written under it.
+        life: its identity from its first run until it is dropped, if the caller knows it. Every
+            write that a state commit causes in other tables carries this identity.
         recent: arrivals of its source that the caller has in memory.
     """
 
@@ -36,9 +36,11 @@ class Asset:
         self.life = life or self.lifetime()
 
     def lifetime(self) -> str | None:
-        """The identity of its state; a roll-up, which has none, begins anew with its base as well
-        as with its own table, and where that has windows of another kind. None where it is yet to
-        begin."""
+        """Return the identity of its state; None before its first run.
+
+        A roll-up does not have a state. Its identity changes if its base or its own table is
+        recreated, or if the definition of its windows changes.
+        """
         base = self.state.life()
         if base is None or not self.rolls_up:
             return base
@@ -47,28 +49,33 @@ class Asset:
 
     @property
     def counting(self) -> WindowedTransform:
-        """The transform that counts the events of its windows: itself, or the base it follows."""
+        """The transform that counts the events of its windows: itself or, for a roll-up, its
+        base."""
         return counting(self.transform)
 
     @property
     def rolls_up(self) -> bool:
-        """Whether it has no state of its own, but follows its base's."""
+        """Whether it is a roll-up: it does not have a state of its own and follows its base's
+        state."""
         return self.transform.follows is not None
 
     def published(self) -> int:
-        """The number of the newest commit that is known to be published; -1 before the first."""
+        """Return the number of the newest commit known to be published; -1 before the first."""
         if self.life is None:
             return -1
         return ledger.published(self.warehouse, self.transform.name, self.life)
 
     def few(self) -> bool:
-        """Whether its source's events are few, and so are the rows that they came to, which may be
-        many for each: few enough for memory. Not where that is not told without asking."""
+        """Return whether its source's events, and the rows computed from them, fit in memory.
+
+        One event can produce many rows, so both are checked. False if table statistics do not show
+        the number of rows.
+        """
         tables = (self.transform.table, self.state.table)
         most = [self.warehouse.at_most(t) for t in tables if self.warehouse.exists(t)]
         return self.log.few() and all(n is not None and n <= HELD for n in most)
 
     @property
     def app(self) -> str:
-        """The application in whose name its commits are written to other tables than its state."""
+        """The application id of its commits to tables other than its state."""
         return f"{self.transform.name}/{self.life}"

@@ -1,5 +1,7 @@
-"""The engine's catalog, where SQL and dbt find the tables by their names. Tidemark itself finds
-them by their location, and has no need of it."""
+"""Register tables in the engine's catalog, so that SQL and dbt find them by name.
+
+Tidemark itself finds tables by location and does not need the catalog.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
@@ -17,8 +19,8 @@ class Catalog:
     """The tables of one database in the catalog.
 
     Args:
-        path: where a table lies.
-        beside: does work at the same time.
+        path: returns the location of a table.
+        beside: runs work in the background.
     """
 
     def __init__(
@@ -29,14 +31,14 @@ class Catalog:
         self._path = path
         self._beside = beside
         self._begun = False
-        # Of tables that are being entered beside other work.
+        # Background registrations; None outside of `aside`.
         self._pending: list[Future[None]] | None = None
 
     def enter(self, table: str) -> None:
-        """Enter a table, unless it is in; beside other work as long as `aside` lasts.
+        """Register a table if it is not registered yet; in the background within `aside`.
 
         Raises:
-            DataError: the catalog has it elsewhere.
+            DataError: the catalog has it at another location.
         """
         if self._pending is None:
             self._enter(table)
@@ -45,10 +47,12 @@ class Catalog:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Tables are entered beside other work meanwhile, which has no need of it.
+        """Register tables in the background within the context, and wait for them at its end.
+
+        Only for work that does not need the catalog.
 
         Raises:
-            DataError: the catalog has one elsewhere.
+            DataError: the catalog has a table at another location.
         """
         before, own = self._pending, list[Future[None]]()
         self._pending = own
@@ -60,17 +64,19 @@ class Catalog:
             wait(own)
 
     def entered(self) -> None:
-        """Wait until all tables so far are in.
+        """Wait until all tables so far are registered.
 
         Raises:
-            DataError: the catalog has one elsewhere.
+            DataError: the catalog has a table at another location.
         """
         for entry in self._pending or ():
             entry.result()
 
     def restore(self, tables: Iterable[str]) -> None:
-        """Enter those of some existing tables that the catalog lacks. One that is in memory forgets
-        them when its server ends."""
+        """Register the given existing tables that the catalog lacks.
+
+        An in-memory catalog loses its tables when its server stops.
+        """
         self._unless_there(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
         known = {
             row["tableName"]
@@ -81,7 +87,7 @@ class Catalog:
                 self._enter(table)
 
     def leave(self, table: str) -> None:
-        """Take a table out, if it is in."""
+        """Unregister a table if it is registered."""
         self._spark.sql(f"CREATE DATABASE IF NOT EXISTS `{self._database}`")
         self._spark.sql(f"DROP TABLE IF EXISTS {self._name(table)}")
 
@@ -104,7 +110,7 @@ class Catalog:
         return f"`{self._database}`.`{table}`"
 
     def _unless_there(self, statement: str) -> bool:
-        """Create something; whether it was not there."""
+        """Run a CREATE statement, and return whether the object did not exist yet."""
         try:
             self._spark.sql(statement)
         except PySparkException as error:

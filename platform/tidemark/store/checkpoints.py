@@ -1,6 +1,7 @@
-"""The checkpoints of continuous queries: how far Spark has read the table that each follows.
+"""Read and remove the checkpoints of streaming queries: how far Spark has read each query's table.
 
-The state knows where an asset stands, so one may be removed at any time while its query is stopped.
+The state records an asset's progress, so a checkpoint can be removed at any time while its query is
+stopped.
 """
 
 import json
@@ -16,23 +17,23 @@ from tidemark.store.refusals import translated
 from tidemark.store.warehouse import Warehouse
 
 FOLDER = "_checkpoints"
-"""The folder of a database for what continuous queries note."""
+"""The folder of a database that holds the checkpoints of streaming queries."""
 
 
 class Read(NamedTuple):
-    """How far a query has read: the identity of the table, and the version to go on with."""
+    """How far a query has read: the table's identity, and the version to continue with."""
 
     table: str
     version: int
 
 
 def folder(asset: str) -> str:
-    """Where in the database the checkpoint of an asset's query is."""
+    """Return the path of the checkpoint of an asset's query, relative to the database."""
     return f"{FOLDER}/{asset}"
 
 
 def remove(warehouse: Warehouse, asset: str) -> None:
-    """Remove the checkpoint of an asset's query, if there is one. The query must not run.
+    """Remove the checkpoint of an asset's query, if there is one. The query must not be running.
 
     Raises:
         DataError: it can't be removed.
@@ -44,7 +45,8 @@ def remove(warehouse: Warehouse, asset: str) -> None:
 
 
 def read(warehouse: Warehouse, asset: str | None = None) -> Iterator[Read]:
-    """What the newest offsets say of all checkpoints, or of that of an asset's query."""
+    """Yield the newest offset of every checkpoint, or only of the checkpoint of an asset's
+    query."""
     system, path = file_system(warehouse.path(FOLDER if asset is None else folder(asset)))
     every = pafs.FileSelector(path, allow_not_found=True, recursive=True)
     newest: dict[str, pafs.FileInfo] = {}

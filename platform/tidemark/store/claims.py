@@ -1,7 +1,8 @@
-"""Claims: which folders of scratch are in use, and which were left by a process that was killed.
+"""Claim scratch folders: tell folders in use from those of a process that was killed.
 
-A claim is a lock on the folder itself, so it ends with the process that has it, however that ends.
-Folders in a store of objects can't be claimed: of these only their age tells (`maintenance`).
+A claim is a lock on the folder itself, so it ends with the process that holds it, however that
+process ends. Folders in an object store can't be claimed. Maintenance removes them by age
+(`maintenance`).
 """
 
 import os
@@ -19,17 +20,23 @@ _TRIES = 3
 
 
 def claim(place: str) -> int | None:
-    """Make a folder, unless it is there, and claim it until the handle is closed, or the process
-    ends; None where that can't be had."""
+    """Create a folder if it is missing, and claim it.
+
+    The claim lasts until the handle is closed or the process ends.
+
+    Returns:
+        The handle; None if another process holds the claim, or if the folder can't be created or is
+            in an object store.
+    """
     system, path = file_system(place)
     if not isinstance(system, pafs.LocalFileSystem):
         return None
-    # Where a folder can't be made, whoever writes there says it better.
+    # If the folder can't be created, the later write there reports a better error.
     with suppress(OSError):
         for _ in range(_TRIES):
             Path(path).mkdir(parents=True, exist_ok=True)
             handle = _locked(path)
-            # It may have been swept away before it was locked.
+            # Another process may have swept the folder before it was locked.
             if handle is not None and Path(path).exists():
                 return handle
             release(handle)
@@ -37,19 +44,19 @@ def claim(place: str) -> int | None:
 
 
 def release(handle: int | None) -> None:
-    """Claim a folder no more."""
+    """Release a claim."""
     if handle is not None:
         os.close(handle)
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What became of the folders in a folder.
+    """The result of a sweep of a folder.
 
     Args:
-        gone: how many are gone.
-        left: the names of those that stay: a living process claims them, or may; or they can't be
-            removed.
+        gone: the number of subfolders that do not exist any more.
+        left: the names of the remaining subfolders. Either a living process claims them, or may
+            claim them, or they can't be removed.
     """
 
     gone: int
@@ -57,7 +64,7 @@ class Swept:
 
 
 def sweep(place: str) -> Swept:
-    """Remove the folders in a folder that no living process claims."""
+    """Remove the subfolders of a folder that no living process claims."""
     system, path = file_system(place)
     found = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     folders = [each for each in found if each.type == pafs.FileType.Directory]
@@ -69,17 +76,19 @@ def sweep(place: str) -> Swept:
 def _swept(path: str) -> bool:
     handle = _locked(path)
     if handle is None:
-        # Whoever had it may have removed it just now.
+        # The process that held the lock may have removed the folder just now.
         return not Path(path).exists()
     shutil.rmtree(path, ignore_errors=True)
     os.close(handle)
-    # An engine may still write for a process that was killed just now.
+    # An engine may still be writing for a process that was just killed.
     return not Path(path).exists()
 
 
 def _locked(path: str) -> int | None:
-    """The handle of a folder with its lock; None where another process has it, or where there are
-    no locks."""
+    """Return the handle of a folder with its lock.
+
+    None if another process holds the lock, or if the file system has no locks.
+    """
     try:
         handle = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

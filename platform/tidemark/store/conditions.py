@@ -1,8 +1,8 @@
-"""Conditions on a table's rows that files can be passed over by: a column lies in some ranges, or
-is a text.
+"""Conditions on rows that allow data skipping: a column is in some ranges, or equals a text.
 
-Every file of a Delta table tells the least and the greatest value of its columns. A condition is
-written three ways from the same values: for the engine, for Arrow, and for a table's list of files.
+Each file of a Delta table has the minimum and maximum of its columns in the transaction log. A
+condition renders the same values in three forms: for the engine, for Arrow, and for a table's list
+of files.
 """
 
 from collections.abc import Mapping
@@ -21,34 +21,37 @@ from tidemark.store.ranges import Ranges
 
 
 class Condition(Protocol):
-    """What is asked of a row."""
+    """A condition on a row."""
 
     def sql(self) -> str:
-        """For the engine."""
+        """Return the condition as SQL for the engine."""
         ...
 
     def expression(self) -> pc.Expression:
-        """For Arrow."""
+        """Return the condition as an Arrow expression."""
         ...
 
     def may_hold(self, file: Mapping[str, Any]) -> bool:
-        """Whether a file, as `get_add_actions(flatten=True)` lists it, may have such rows.
+        """Return whether a file may contain rows that satisfy the condition.
 
-        Without statistics it may hold anything.
+        A file without statistics may contain any row.
+
+        Args:
+            file: an entry of `get_add_actions(flatten=True)`.
         """
         ...
 
     def holds(self, file: Mapping[str, Any]) -> bool:
-        """Whether all rows of a file are such, as far as its statistics tell."""
+        """Return whether a file's statistics prove that all of its rows satisfy the condition."""
         ...
 
 
 @dataclass(frozen=True)
 class Within:
-    """A column's value is in one of the ranges [start, end); no range is no bound.
+    """A column's value is in one of the ranges [start, end); without ranges, always true.
 
     Args:
-        column: of whole numbers or, where `instants`, of timestamps; null is in no range.
+        column: contains whole numbers or, if `instants`, timestamps; null is in no range.
         ranges: numbers, or microseconds.
     """
 
@@ -85,12 +88,12 @@ class Within:
         )
 
     def _bounds(self, file: Mapping[str, Any]) -> tuple[int, int] | None:
-        """The least and the greatest that a file may have; None where it may have anything."""
+        """Return the minimum and maximum of a file; None if the file may contain any value."""
         low, high = file.get(f"min.{self.column}"), file.get(f"max.{self.column}")
         if not self.ranges or low is None or high is None:
             return None
         if isinstance(low, datetime):
-            # Some writers cut instants to milliseconds: the greatest may be a little more.
+            # Some writers truncate instants to milliseconds, so the true maximum may be larger.
             return _micros(low), _micros(high) + 999
         return low, high
 
@@ -105,11 +108,11 @@ class Within:
 
 @dataclass(frozen=True)
 class Is:
-    """A column of text is this one.
+    """A text column equals a text.
 
     Args:
-        column: null is no text.
-        text: compared to the character.
+        column: null does not match.
+        text: compared exactly.
     """
 
     column: str
@@ -127,12 +130,12 @@ class Is:
         return low is None or high is None or low <= self.text <= high
 
     def holds(self, file: Mapping[str, Any]) -> bool:
-        # Statistics of a long text are of its beginning alone.
+        # Statistics of a long text cover only its prefix.
         return False
 
 
 def started(ranges: Ranges) -> Within:
-    """Windows that start in one of the ranges."""
+    """Return the condition that a window starts in one of the ranges."""
     return Within("window_start", ranges)
 
 

@@ -1,4 +1,4 @@
-"""Coverage: through which arrival each window of an asset is complete."""
+"""Track coverage: through which arrival each window of an asset is up to date."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ class Position:
 
     Args:
         arrival: the arrival's number, -1 before the first.
-        watermark: microseconds after it; None is minus infinity.
+        watermark: the watermark after it, in microseconds; None is minus infinity.
         clock: its processing time in microseconds; None before the first.
     """
 
@@ -25,7 +25,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Cover:
-    """A range of window starts [start, end) that a backfill made complete through `at`."""
+    """A range of window starts [start, end) that a backfill brought up to date through `at`."""
 
     start: int
     end: int
@@ -34,13 +34,14 @@ class Cover:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Through which arrival each window is complete.
+    """Through which arrival each window is up to date.
 
     Args:
-        at: for every window that no cover holds.
-        covers: ranges that a backfill brought further than `at`; the last of those that hold a
-            window counts.
-        whole: a cover holds the windows that lie whole in it; otherwise those that start in it.
+        at: the position of every window outside of all covers.
+        covers: ranges that a backfill brought further than `at`. If several contain a window, the
+            last one applies.
+        whole: if true, a cover contains only the windows that lie completely in it; otherwise, all
+            windows that start in it.
     """
 
     at: Position = Position()
@@ -49,22 +50,24 @@ class Coverage:
 
     @property
     def through(self) -> int:
-        """The newest arrival through which any window is complete."""
+        """The newest arrival through which any window is up to date."""
         return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
 
     def advance(self, at: Position) -> "Coverage":
-        """After an incremental run: covers that it caught up with are forgotten."""
+        """Return the coverage after an incremental run, without the covers that it caught up
+        with."""
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
     def cover(self, new: Cover) -> "Coverage":
-        """After a backfill of a range."""
+        """Return the coverage after a backfill of a range."""
         if new.at.arrival <= self.at.arrival:
             return self
         rest = [piece for c in self.covers for piece in _cut(c, new)]
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """`arrival` or `watermark` (BIGINT) of the position that holds for each row's window."""
+        """Return `arrival` or `watermark` (BIGINT) of the position that applies to each row's
+        window."""
         picked = varying(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:

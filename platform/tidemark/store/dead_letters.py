@@ -1,8 +1,8 @@
-"""Dead letters: rows that came and could not be decoded, with their bytes and the reason.
+"""Handle dead letters: rows that could not be decoded, with their bytes and the reason.
 
-A feed gives each row that it reads a `dead_letter`, which is null where the row fits the source's
-columns. The log takes the rows that fit, and the table `<source>_dead_letters` the others: they
-have a place in the same arrival, which the positions of the log's rows leave out.
+A connector adds a `dead_letter` column to its rows. It is null for a row that fits the source's
+columns. The event log takes the rows that fit, and the table `<source>_dead_letters` the others.
+Both share the positions of one arrival, so the positions in the event log have gaps.
 """
 
 from collections.abc import Collection, Mapping
@@ -36,24 +36,25 @@ DEAD_LETTER_COLUMNS = {
     "correlation_id": "STRING",
     **_TOLD,
 }
-"""The columns of a table of dead letters.
+"""The columns of a dead-letter table.
 
-`reason` is a sentence, without the row's values. `bytes` are as they came; null where they may not
-be kept. What follows is what a broker says of a record, null where there was none.
+`reason` is an error message without values of the row. `bytes` is the original payload; null if it
+must not be stored. The columns after `bytes` are a broker's metadata of the record, null if there
+is no broker.
 """
 
 DEAD = helper("dead_letter")
-"""The column of a feed's rows that is null where a row fits the source's columns."""
+"""The column of a connector's rows that is null if the row fits the source's columns."""
 
 _FITS = f"{DEAD} IS NULL"
 
 
 def dead_letter(reason: Column, content: Column, **record: Column) -> Column:
-    """What a feed says of a row that does not fit; null where `reason` is.
+    """Return the dead-letter struct of a row; null if `reason` is null.
 
     Args:
         content: the row's bytes.
-        record: what a broker says of it, by the names in `DEAD_LETTER_COLUMNS`.
+        record: a broker's metadata of the record, by the names in `DEAD_LETTER_COLUMNS`.
     """
     told = {"reason": reason, "bytes": content, **record}
     fields = [told.get(n, F.lit(None)).cast(kind).alias(n) for n, kind in _TOLD.items()]
@@ -78,10 +79,10 @@ _LETTER = pa.struct(
 def dead_letters_of(
     rows: int, reasons: Mapping[int, str], record: Mapping[str, "pa.ChunkedArray[Any]"]
 ) -> "pa.ChunkedArray[Any]":
-    """Return the dead letters among so many rows; null for the others.
+    """Return a dead-letter column for `rows` rows; null for rows that were decoded.
 
     Args:
-        reasons: by the number of a row, why it is one.
+        reasons: the reason of each dead letter, by row number.
         record: columns of all rows, by the names in `DEAD_LETTER_COLUMNS`.
     """
     numbers = sorted(reasons)
@@ -100,19 +101,20 @@ def dead_letters_of(
 
 
 def is_dead(columns: Collection[str]) -> Column:
-    """Whether a row of a feed is a dead letter, by the columns that its rows have."""
+    """Return a column that is true for dead letters; false for all rows without a dead-letter
+    column."""
     return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
 
 
 def fitting(rows: Rows) -> Rows:
-    """The rows of a feed that fit the source's columns, where some don't."""
+    """Return the rows that fit the source's columns. The rows must have a dead-letter column."""
     if isinstance(rows, DataFrame):
         return rows.where(_FITS)
     return rows.filter(rows[DEAD].is_null())
 
 
 def rejected(rows: Rows) -> Rows:
-    """The dead letters among the rows of an arrival, as their table has them."""
+    """Return the dead letters among the rows of an arrival, with the columns of their table."""
     own = [name for name in DEAD_LETTER_COLUMNS if name not in _TOLD]
     if isinstance(rows, DataFrame):
         return rows.where(f"NOT ({_FITS})").select(*own, f"{DEAD}.*")

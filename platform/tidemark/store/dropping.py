@@ -1,8 +1,9 @@
-"""Dropping an asset: all of its tables go, and its next run begins a new life.
+"""Drop an asset: remove all of its tables, so that its next run starts under a new identity.
 
-What the ledger and the results tell of it stays, under the life that has ended (`Asset.life`). The
-checkpoint of its stream goes first, which would pass over what the tables had; then the state:
-without it, nothing else is gone on with.
+The ledger and the check results keep their rows about it, under the old identity (`Asset.life`).
+The checkpoint of its streaming query is removed first: otherwise the query would skip the arrivals
+that the dropped tables had. The state is removed next: without it, no run continues from the other
+tables.
 """
 
 from tidemark.define.definition import Definition
@@ -11,9 +12,9 @@ from tidemark.store.warehouse import Warehouse
 
 
 def drop(warehouse: Warehouse, transform: Definition) -> list[str]:
-    """Remove an asset's tables; those that were there. No run of it may be under way.
+    """Remove an asset's tables, and return those that existed. None of its runs may be in progress.
 
-    A drop that was interrupted is done again.
+    After an interruption, call it again.
     """
     checkpoints.remove(warehouse, transform.name)
     return [table for table in transform.tables if warehouse.drop(table)]

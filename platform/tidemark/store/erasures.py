@@ -1,13 +1,13 @@
-"""Erasures: which events were deleted from a source's log, without a word of what they were.
+"""Record erasures: how many events were deleted from a source's event log, without their content.
 
-The timeline says for ever how many events an arrival brought. The table `erasures` says how many of
-them were deleted since, so that what the log has can still be proven complete:
+The timeline keeps the number of events that each arrival brought. The table `erasures` holds the
+number deleted since, so that the event log can still be proven complete:
 
-    rows of the log, of an arrival = its rows in the timeline - its events in `erasures`
+    rows of the event log, of an arrival = its rows in the timeline - its events in `erasures`
 
-An erasure is noted before anything is deleted, with the windows that are to be computed anew; a
-commit of the log then carries its id, and it is noted again when all is done. So one that was
-killed can be ended by whoever comes next, though nobody can tell any more which events it was for.
+An erasure is recorded before anything is deleted, with the windows to recompute. A commit to the
+event log then carries its id, and it is recorded again when everything is done. A later process can
+therefore finish an erasure that was killed, without knowing which events it was for.
 """
 
 import json
@@ -29,7 +29,7 @@ from tidemark.store.warehouse import Warehouse
 TABLE = tables.ERASURES
 
 BEGUN, ENDED, VOID = "begun", "ended", "void"
-"""Of an erasure; `void` where it was killed before anything was deleted."""
+"""Phases of an erasure; `void` if it was killed before anything was deleted."""
 
 _MANY = 2
 _COUNTS = pa.list_(pa.struct({"arrival": pa.int64(), "events": pa.int64()}))
@@ -49,15 +49,15 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Erasure:
-    """What is deleted of a source.
+    """The deletion of events of one source.
 
     Args:
         source: its name.
-        through: the source's newest arrival by then.
-        events: how many events go, by arrival.
-        letters: how many dead letters lose their content, by arrival.
-        windows: by asset, the starts of the windows that are computed anew; no range is all.
-        id: what it is told by.
+        through: the source's newest arrival at that time.
+        events: the number of events to delete, by arrival.
+        letters: the number of dead letters that lose their content, by arrival.
+        windows: the starts of the windows to recompute, by asset; no range means all windows.
+        id: its unique id.
         at: when it began, in microseconds.
     """
 
@@ -71,12 +71,12 @@ class Erasure:
 
     @property
     def app(self) -> str:
-        """The application in whose name it commits."""
+        """The application id of its commits."""
         return f"erasure/{self.id}"
 
 
 def note(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
-    """Put an erasure on record, once for each phase."""
+    """Record an erasure, once for each phase."""
     warehouse.create(TABLE, _SCHEMA.empty_table(), "What was deleted of the sources' logs")
     row = {
         "erasure": erasure.id,
@@ -93,14 +93,14 @@ def note(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
 
 
 def unended(warehouse: Warehouse, source: Source) -> list[Erasure]:
-    """The erasures of a source that were begun and not ended, the oldest first."""
+    """Return the erasures of a source that have begun but not ended, the oldest first."""
     rows = _rows(warehouse, source)
     phases = Counter(row["erasure"] for row in rows)
     return [_erasure(row) for row in rows if phases[row["erasure"]] < _MANY]
 
 
 def erased(warehouse: Warehouse, source: Source) -> Counter[int]:
-    """How many events of each arrival were deleted from a source's log."""
+    """Return how many events of each arrival were deleted from a source's event log."""
     found = Counter[int]()
     for row in _rows(warehouse, source):
         if row["phase"] == ENDED:
@@ -109,10 +109,10 @@ def erased(warehouse: Warehouse, source: Source) -> Counter[int]:
 
 
 def gone(warehouse: Warehouse, source: Source) -> int:
-    """Of how many erasures the events have left a source's log.
+    """Return the number of erasures whose events have left a source's event log.
 
-    Who counts events takes this number before it reads the log, and looks again before it commits
-    what no erasure knows of yet: where the number has grown, it may have counted what was erased.
+    A run that counts events takes this number before it reads the event log, and checks it again
+    before it commits. If the number has grown, the run may have counted erased events.
     """
     rows = _rows(warehouse, source)
     over = {row["erasure"] for row in rows if row["phase"] != BEGUN}
@@ -123,7 +123,7 @@ def gone(warehouse: Warehouse, source: Source) -> int:
 
 
 def numbers(counts: Mapping[int, int]) -> Ranges:
-    """The arrivals that have a count, as ranges."""
+    """Return the arrivals that have a count, as ranges."""
     return joined((n, n + 1) for n in counts)
 
 

@@ -1,8 +1,8 @@
-"""A fence around a table: of several writers of one application, only the newest gets through.
+"""Fence a table: of several writers of one application, only the newest can commit.
 
-Each commit of a fenced writer carries the next number of its application, and a number that is not
-higher than the last is passed over. Taking the fence is itself such a commit: what an earlier
-writer still has under way, or writes later, is void from then on.
+Each commit of a fenced writer carries the next number of its application. The warehouse skips a
+commit whose number is not higher than the last. Taking the fence is itself such a commit, so
+pending and later commits of an earlier writer have no effect.
 """
 
 from tidemark.base.errors import ConflictError
@@ -18,7 +18,7 @@ class Fence:
 
     Args:
         table: an existing table of the warehouse.
-        app: name of the application; its writers exclude each other.
+        app: the name of the application; its writers exclude each other.
     """
 
     def __init__(self, warehouse: Warehouse, table: str, app: str) -> None:
@@ -28,10 +28,10 @@ class Fence:
         self._number = -1
 
     def take(self, removing: str | None = None) -> None:
-        """Void what earlier writers have under way, and delete rows of which `removing` is true.
+        """Fence off earlier writers, and delete the rows for which `removing` is true.
 
         Raises:
-            ConflictError: other writers took it each time.
+            ConflictError: another writer took the fence at every attempt.
         """
         nothing = self.warehouse.schema(self.table).empty_table()
         for _ in range(_ATTEMPTS):
@@ -47,7 +47,7 @@ class Fence:
         """Commit `rows`.
 
         Args:
-            vouches: what the commit says of other tables (`store.integrity`).
+            vouches: the versions of other tables that the commit vouches for (`store.integrity`).
 
         Raises:
             ConflictError: another writer took the fence; nothing was written.
