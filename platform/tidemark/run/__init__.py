@@ -1,4 +1,4 @@
-"""Runs: `incremental`, `backfill` and `correct`, the only ways in which an asset is computed."""
+"""Runs: `incremental`, `backfill` and `correct`, the only functions that compute an asset."""
 
 from tidemark.run.runner import backfill, correct, incremental
 

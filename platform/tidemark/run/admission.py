@@ -1,4 +1,4 @@
-"""Admission: how much of what waits a run takes in."""
+"""Admission control: how many of the waiting arrivals one run processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from tidemark.store.arrival import Arrival
 
 @dataclass(frozen=True)
 class Admission:
-    """What a run takes in at most; None is no limit. What is beyond waits for the next run.
+    """Upper limits of one run; None means unlimited. Arrivals beyond a limit wait for the next run.
 
-    An arrival is taken whole, and one always.
+    An arrival is never split, and every run takes at least one.
 
     Args:
-        arrivals: how many.
-        rows: events of these, as the timeline has them.
-        bytes: their size, as it was read.
+        arrivals: number of arrivals.
+        rows: number of events in these arrivals, as recorded in the timeline.
+        bytes: size of these arrivals, as they were read.
 
     Raises:
-        DefinitionError: a limit below 1.
+        DefinitionError: a limit is below 1.
     """
 
     arrivals: int | None = None
@@ -34,16 +34,16 @@ class Admission:
 
     @classmethod
     def of(cls, limit: "int | Admission | None") -> "Admission":
-        """The same, of a limit that may be so many arrivals."""
+        """Return `limit` as an `Admission`; an integer limits the number of arrivals."""
         return limit if isinstance(limit, Admission) else cls(limit)
 
     def __bool__(self) -> bool:
-        """Whether there is any limit."""
+        """Return whether any limit is set."""
         return any(limit is not None for limit in vars(self).values())
 
     def admit(self, waiting: Sequence[Arrival]) -> tuple[Sequence[Arrival], str | None]:
-        """The first ones of those that wait, and which limit leaves the others; None where none
-        does."""
+        """Return the leading arrivals that fit, and the name of the limit that excludes the others,
+        or None if all fit."""
         sizes = {
             "arrivals": [1] * len(waiting),
             "rows": [a.rows for a in waiting],
@@ -59,4 +59,4 @@ class Admission:
 
 
 ALL = Admission()
-"""All that waits."""
+"""No limit: take all waiting arrivals."""

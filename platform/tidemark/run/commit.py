@@ -1,12 +1,13 @@
-"""Commit: what was computed and judged is written, each table once, in an order that a kill at any
-point leaves harmless.
+"""Commit a run: write the computed and validated rows, each table once.
 
-| a run that is killed before | leaves |
+The order of the writes makes a kill at any point harmless:
+
+| killed before | leaves |
 | --- | --- |
 | `state` | nothing |
-| `quarantine` … `published` | a commit that the next run publishes: each table takes it once, and |
-| | the rows go where the first attempt had decided (`quality.decided`) |
-| `ledger` | the same, with nothing to write but this row |
+| `quarantine` … `published` | a commit that the next run publishes: each table accepts it once, |
+| | and rows go where the first attempt had decided (`quality.decided`) |
+| `ledger` | the same, but only this row is left to write |
 
 Each step is a fail point (`base.failpoint`).
 """
@@ -33,13 +34,13 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     """Commit a run's partials to the state.
 
     Raises:
-        ConflictError: another run took the commit's number first, or events were erased meanwhile
-            of which the asset may have some; nothing was stored.
+        ConflictError: another run took the commit's number first, or an erasure deleted events that
+            this run may have counted. Nothing was stored.
     """
     source = asset.transform.source
-    # An erasure computes anew what has a state's table once the events have left the log. This
-    # asset's is there by now: so either that erasure finds it, and takes a number in it, before
-    # this commit or upon it, or the events have left the log already, which is seen here.
+    # After its events have left the log, an erasure recomputes every asset that has a state table.
+    # This asset has one by now. So either that erasure finds it and commits to it, before or after
+    # this commit, or the events have left the log already, which this check detects.
     if plan.erasures is not None and erasures.gone(asset.warehouse, source) != plan.erasures:
         raise ConflictError(f"Events of '{source.name}' were erased meanwhile.")
     reach("state")
@@ -49,10 +50,11 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
 def publish(
     asset: Asset, plan: Plan, computed: Computed, passed: Passed, *, reported: bool
 ) -> RunFacts:
-    """Write what a commit of the state gives to the tables that users read."""
+    """Write the results of a state commit to the tables that users read, and return the run's
+    facts."""
     transform, marker = asset.transform, plan.marker
     panes = [o for o in computed.others if o.table == transform.panes_table]
-    # First what was decided of the rows: from here on a retry goes by it.
+    # The decisions about rows come first: from here on a retry follows them.
     reach("quarantine")
     if passed.held is not None:
         quarantine.commit(asset, marker, passed.held)
@@ -84,14 +86,14 @@ def publish(
 
 
 def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | None:
-    """How many rows were written; None where they had been written before."""
+    """Return how many rows were written, or None if they had been written before."""
     store_, transform, marker = asset.warehouse, asset.transform, plan.marker
     table, place = transform.table, (asset.app, marker.seq)
     if marker.replaces_windows:
         return store_.replace(staying(rows), table, within(marker.ranges), *place)
     if marker.seq == 0 and not asset.rolls_up:
-        # Every window fires for the first time here: what is there is of an earlier life, of which
-        # a `tidemark drop` that was killed had left it.
+        # In the first commit every window fires for the first time. Existing rows are from an
+        # earlier life of the asset: a `tidemark drop` that was killed left them behind.
         return store_.replace(staying(rows), table, "TRUE", *place)
     if is_empty(rows):
         return 0
@@ -101,8 +103,8 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
 
 
 def _put(asset: Asset, marker: Marker, output: Output) -> None:
-    """Write what a commit gives for a table of windows, in the place of all rows of its windows
-    where it replaces them."""
+    """Write a commit's rows to a table of windows. If the commit replaces windows, delete all their
+    earlier rows."""
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
     if output.grows:

@@ -1,11 +1,12 @@
-"""Compute: from the events of a plan to the rows that its commit publishes, in the engine.
+"""Compute the rows that a plan's commit publishes from the plan's events.
 
-Two questions: what are the new partials, and what are the rows of the windows that they can change;
-the latter is answered in memory where it can be (`few_windows`). Whatever is decided by later is
-computed once and in full (`held`): few rows come and go as Arrow tables, many stay with the engine.
+There are two steps: compute the new partials, then the rows of the windows that these can change.
+The second step runs in memory if that is possible (`few_windows`), and otherwise in the engine.
+Intermediate rows that decide about later steps are computed once and completely (`held`): a few as
+Arrow tables in memory, many as files of the engine.
 
-What a commit publishes is a function of the commit alone: of its marker and of the state as that
-commit leaves it. So it is the same for a commit that a killed run left behind.
+A commit's published rows are a function of the commit alone: of its marker, and of the state after
+that commit. They are therefore the same if a later run publishes the commit of a killed run.
 """
 
 from collections import Counter
@@ -44,16 +45,16 @@ from tidemark.store.rows import Rows, frame, is_empty
 from tidemark.store.state import by_verdict, numbered
 
 _SOME = 500_000
-"""Partials up to which there is nothing to be gained by adapting a plan to them."""
+"""Up to this number of partials, adaptive query execution brings no gain."""
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a commit gives for a table beside the published one.
+    """Rows of a commit for a table other than the published one.
 
     Args:
-        whole: where it replaces rows, whether these are all that the table has.
-        grows: whether the table takes on the columns that it lacks.
+        whole: whether these are all rows of the table, if the commit replaces rows.
+        grows: whether columns that the table lacks are added to it.
     """
 
     table: str
@@ -65,18 +66,18 @@ class Output:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a plan comes to.
+    """Result of computing a plan.
 
     Args:
-        partials: to store; None where the state has them.
+        partials: partials to store; None if the state already has them.
         counts: the commit's events, by verdict.
-        windows: the rows that changed, as they would be published; of an increment with `gone`,
-            whether a row is to leave; if they are to be validated, with `MARKS`.
-        reach: a condition on the published rows `t` that it can have changed.
-        others: what else it gives.
-        open_from: of sessions that an increment counted, where the first one starts that may still
-            change.
-        overflowed: whether a value of a row is more than its type holds.
+        windows: the changed rows, as they would be published. An increment adds `gone`, whether the
+            row is deleted. If the rows are to be validated, `MARKS` are added.
+        reach: SQL condition on the published rows `t` that the commit can have changed.
+        others: rows for other tables.
+        open_from: for sessions that an increment counted, the start of the first session that can
+            still change.
+        overflowed: whether a row has a value that exceeds its type.
     """
 
     partials: Rows | None
@@ -89,8 +90,8 @@ class Computed:
 
 
 def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
-    """Whether the state has few partials of the windows that a commit can change, and how the
-    engine is to merge them."""
+    """Return whether the windows that a commit can change have few stored partials, and the
+    planning mode for merging them."""
     marker = plan.marker
     unknown = plan.few, plan.counting
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
@@ -105,7 +106,7 @@ def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
 
 
 def count(asset: Asset, plan: Plan, scratch: Scratch) -> Rows:
-    """The partials that the commit adds to the state, numbered."""
+    """Return the partials that the commit adds to the state, with its commit number."""
     transform, marker = asset.transform, plan.marker
     earlier = None
     if transform.trigger.ranked and marker.seq > 0 and not marker.replaces:
@@ -123,12 +124,12 @@ def finish(
     few: bool,
     planning: Planning,
 ) -> Computed:
-    """The rows of the windows that the commit can have changed, and what else it publishes.
+    """Return the rows of the windows that the commit can have changed, and its other outputs.
 
     Args:
-        new: the partials that the commit adds; None where the state has them.
+        new: the partials that the commit adds; None if the state already has them.
         few: whether these windows have few partials.
-        planning: how the engine is to merge them.
+        planning: the engine's planning mode for merging them.
     """
     warehouse, transform, marker = asset.warehouse, asset.transform, plan.marker
     counts = (
@@ -169,7 +170,7 @@ def finish(
         held = scratch.hold(loss, few=few)
         outputs.append(Output(own.late_loss_table, held, comment, whole=marker.merges))
         if marker.mode.records_late:
-            # What came too late stays on record, also when a correction counts it.
+            # Too-late events stay in the late table even if a correction counts them.
             events = late_events(asset.log, own, marker)
             if marker.seq > 0 and not marker.renews:
                 events = as_kept(warehouse, own, events)
@@ -183,23 +184,26 @@ def finish(
 
 
 def _overflows(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]) -> bool:
-    """Whether some window has a value that its type can't hold."""
+    """Return whether some window has a value that exceeds its type."""
     if is_empty(windows):
         return False
     if "overflowed" in seen:
         return bool(seen["overflowed"])
-    # The engine passed the observation over, as it does if it finds a simpler plan on the way.
+    # The engine optimized the observation away, for example because it found a simpler plan.
     return not changed.where(F.size(OVERFLOWED) > 0).isEmpty()
 
 
 def needs_slack(transform: Definition) -> bool:
-    """Whether an expectation needs to know how far apart the values of the same events can be."""
+    """Return whether an expectation needs the possible difference between two values that were
+    computed from the same events."""
     return any(isinstance(e, Windowed) and e.slack for e in transform.expectations)
 
 
 def is_guarded(asset: Asset) -> bool:
-    """Whether the rows of an asset are validated before they are published: it has expectations, or
-    windows that overflowed."""
+    """Return whether an asset's rows are validated before they are published.
+
+    They are if the asset has expectations, or a quarantine table because windows overflowed.
+    """
     transform = asset.transform
     return bool(transform.expectations) or asset.warehouse.exists(transform.quarantine_table)
 
@@ -212,10 +216,10 @@ def _changed(
     planning: Planning,
     opened: Observation | None,
 ) -> DataFrame:
-    """The rows of the windows that the commit can have changed, which the engine computes."""
+    """Compute the rows of the windows that the commit can have changed, in the engine."""
     transform, marker, kind = asset.transform, plan.marker, lifecycle(asset.transform)
     rows = _reached(asset, marker, state, planning)
-    # To ask first is worth it where there is much to be computed twice.
+    # The extra query pays for itself only if computing everything twice would be expensive.
     plain = not plan.few and kind.all_plain(rows, transform)
     now = as_of(marker.after)
     if marker.merges:
@@ -228,7 +232,8 @@ def _changed(
 
 
 def _in_memory(asset: Asset, marker: Marker, state: "_State", marked: bool) -> pa.Table | None:
-    """The same rows, stamped, without the engine; None where they are for it to say."""
+    """Compute the same rows, with all published columns, in memory. Return None if only the engine
+    can."""
     transform = asset.transform
     if not few_windows.possible(transform, marker):
         return None
@@ -248,7 +253,7 @@ def _in_memory(asset: Asset, marker: Marker, state: "_State", marked: bool) -> p
 
 
 class _State:
-    """The state as the commit leaves it."""
+    """The state as it is after the commit."""
 
     def __init__(self, asset: Asset, marker: Marker, new: Rows | None) -> None:
         self._asset = asset
@@ -256,8 +261,10 @@ class _State:
         self._new = new
 
     def rows(self, ranges: Ranges) -> DataFrame:
-        """The partials of windows that start in one of the ranges; those without one too where
-        there is no bound."""
+        """Return the partials of windows that start in one of the ranges.
+
+        Without a range, it returns all partials, including those without a window.
+        """
         stored, marker = self._asset.state, self._marker
         if self._new is None:
             return stored.read(ranges)
@@ -271,7 +278,8 @@ class _State:
         return there.unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
-        """The same in memory, of an increment; None where what it adds is not there."""
+        """Return the same partials of an increment in memory, or None if its new ones are not in
+        memory."""
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
             return None
@@ -284,7 +292,7 @@ class _State:
         return pa.concat_tables([there, new.select(there.column_names).cast(there.schema)])
 
     def lacking(self) -> Ranges:
-        """The starts of the windows that lack what the commit brought too late."""
+        """Return the starts of the windows that lack the commit's too-late events."""
         asset, marker = self._asset, self._marker
         if asset.transform.window.merges:
             return ()
@@ -297,7 +305,7 @@ class _State:
 
 
 def _reached(asset: Asset, marker: Marker, state: _State, planning: Planning) -> DataFrame:
-    """The partials of the windows that a commit can have changed."""
+    """Return the partials of the windows that a commit can have changed."""
     transform, before = asset.transform, marker.before
     rows = rollups.placed_within(asset, state.rows, marker.after, changing(transform, marker))
     if not marker.replaces:
@@ -310,13 +318,14 @@ def _reached(asset: Asset, marker: Marker, state: _State, planning: Planning) ->
 
 
 def _reach(asset: Asset, marker: Marker) -> str:
-    """A condition on the published rows that a commit can have changed."""
+    """Return a SQL condition on the published rows that a commit can have changed."""
     end = None if marker.replaces else settled(asset.transform, marker.before)
     return "TRUE" if end is None else f"t.window_end > timestamp_micros({end})"
 
 
 def published_columns(rows: Rows) -> Rows:
-    """The columns of the published table, as rows of no use but to tell them."""
+    """Return `rows` with only the columns of the published table; the caller uses just the
+    schema."""
     away = ["gone", *MARKS]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)
@@ -324,8 +333,8 @@ def published_columns(rows: Rows) -> Rows:
 
 
 def _stamped(rows: DataFrame, transform: Definition, marker: Marker, marked: bool) -> DataFrame:
-    # Where all rows of some windows are replaced, none need be told to leave, and without an
-    # expectation the rows are what is published: their files are committed as they are.
+    # If all rows of some windows are replaced, no row needs a delete flag. Without an expectation,
+    # the rows are exactly the published ones, so their files are committed unchanged.
     replaces = marker.replaces_windows
     plain = replaces and not marked
     gone = [] if plain else [F.lit(False).alias("gone") if replaces else F.col("gone")]

@@ -1,9 +1,10 @@
-"""Corrections: the windows that lack too-late events, computed anew with them.
+"""Report corrections: windows without their too-late events, recomputed with them.
 
-Which windows lack events is in the state: what came too late is stored there too, as not admitted.
-A correction replaces these windows, through the arrival that each was complete through, by the
-complete answer, in which such events are admitted. So it takes in no new arrival, what it changes
-is due to late events alone, and the next correction finds only what came too late since.
+The state shows which windows lack events, because it also stores too-late events, as not admitted.
+A correction replaces these windows. It counts arrivals only through the one that each window is
+already complete through, and admits too-late events (the complete answer). It therefore processes
+no new arrival, and all its changes are due to late events. The next correction finds only events
+that were too late since then.
 """
 
 import json
@@ -22,7 +23,8 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
 _OLD, _NEW = ("delete", "update_preimage"), ("insert", "update_postimage")
-"""What a change feed calls the two sides of a change: windows that were replaced, or merged."""
+"""Change types of Delta's change data feed, before and after a change. Windows are replaced (delete
+and insert) or merged (update)."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Change:
         window_start, window_end: ISO 8601, UTC.
         keys: the window's keys.
         column: an aggregate, `events` or `late_events`.
-        before, after: the two values, as text; None is null, or that there was no such row.
+        before, after: the two values as text; None means null, or that the row did not exist.
     """
 
     window_start: str
@@ -46,12 +48,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Correction:
-    """What a correction did.
+    """Result of a correction.
 
     Args:
-        facts: the run's.
-        windows: published rows that changed, came or went.
-        total: how many values changed; `changes` lists the first of them.
+        facts: facts of the run.
+        windows: number of published rows that changed, appeared or disappeared.
+        total: number of values that changed; `changes` lists the first of them.
     """
 
     facts: RunFacts
@@ -63,11 +65,11 @@ class Correction:
 def told(
     warehouse: Warehouse, transform: Definition, facts: RunFacts, since: int, most: int
 ) -> Correction:
-    """What a correction changed, as the published table's change feed has it.
+    """Return what a correction changed, from the published table's change data feed.
 
     Args:
-        since: the version of the published table before the correction.
-        most: how many changes to list.
+        since: version of the published table before the correction.
+        most: maximum number of changes to list.
     """
     feed = warehouse.changes(transform.table, since)
     new = (F.col("seq") == facts.seq) & F.col("_change_type").isin(*_NEW)
@@ -84,7 +86,8 @@ def told(
     found = (
         side(_OLD, "old")
         .join(side(_NEW, "new"), F.col("old_key").eqNullSafe(F.col("new_key")), "full")
-        # A correction only adds events: what has the same ones was added up in another order.
+        # A correction only adds events. If the number of events is the same, a value differs only
+        # because the events were added up in another order.
         .where(~F.col("old.events").eqNullSafe(F.col("new.events")))
         .select(
             F.coalesce("old_key", "new_key").alias("key"),

@@ -1,14 +1,14 @@
-"""Erasure: a person's events are deleted from a source's log, and all that was computed from them.
+"""Erasure: delete a person's events from a source's event log, and everything computed from them.
 
-The events leave the log in one commit, and every window that had one is then computed anew from
-what the log has, and replaced, as a backfill does it: so batch and stream agree afterwards as they
-did before. Nothing that Tidemark notes of it says what the events were: neither the condition nor a
-value is in a commit, in the record of erasures (`store.erasures`) or in a log file.
+The events leave the log in one commit. Every window that held one is then recomputed from the log
+and replaced, as in a backfill, so batch and stream still agree. Nothing that Tidemark records about
+an erasure reveals the events. Neither the condition nor a value is in a commit, in the record of
+erasures (`store.erasures`) or in a log file.
 
 | a process that is killed | leaves |
 | --- | --- |
-| before the log's commit | an erasure that never was: it is asked for once more |
-| after it | windows to be computed anew: the source's next erasure, whatever for, does so |
+| before the log's commit | nothing erased: request the erasure again |
+| after it | windows to recompute, which the source's next erasure of any kind does |
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,16 +43,16 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 MOST = 1000
-"""Windows of an outlet that are listed; all are counted."""
+"""Maximum number of a sink's windows that are listed; all are counted."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A table that had something of the events.
+    """A table that held data of the events.
 
     Args:
-        rows: how many rows go, or are computed anew.
-        what: what becomes of them.
+        rows: number of rows that are deleted or recomputed.
+        what: what happens to them.
     """
 
     table: str
@@ -62,11 +62,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Sent:
-    """Windows that had one of the events, and may have been brought out of the warehouse.
+    """Windows that held one of the events and may have been published outside the warehouse.
 
     Args:
-        outlet: where to.
-        total: how many; `windows` lists the first of them, each with its start and keys.
+        outlet: the destination.
+        total: number of windows; `windows` lists the first of them, each with its start and keys.
     """
 
     asset: str
@@ -77,23 +77,25 @@ class Sent:
 
 @dataclass(frozen=True)
 class Erased:
-    """What an erasure has touched, or would.
+    """What an erasure has changed, or would change.
 
     Args:
-        source: its name.
-        done: whether it was done; otherwise it was only looked at.
-        id: what it is on record by; None where nothing was deleted.
-        at: when it began, in microseconds.
-        events: how many were deleted from the log.
-        arrivals: how many arrivals had brought them.
-        dead_letters: how many lost their content.
-        unsearched: dead letters with content in which no condition on columns finds anything.
-        resumed: how many earlier erasures, killed before their end, were ended first.
-        places: the tables.
-        sent: what is beyond reach.
-        removed: tables beside an asset's, which are gone.
-        swept: how many folders that killed processes had set rows aside in are gone.
-        unswept: those that stay, by name, as a living process has them or they can't be removed.
+        source: name of the source.
+        done: whether the erasure was carried out; false for a dry run.
+        id: id of the erasure on record; None if nothing was deleted.
+        at: start time in microseconds.
+        events: number of events deleted from the log.
+        arrivals: number of arrivals that had brought them.
+        dead_letters: number of dead letters whose content was deleted.
+        unsearched: number of other dead letters with content; a condition on columns can't search
+            them.
+        resumed: number of earlier, killed erasures that were finished first.
+        places: the affected tables.
+        sent: published windows, which Tidemark can't delete.
+        removed: deleted tables of rebuilds and side replays.
+        swept: number of deleted scratch folders that killed processes had left.
+        unswept: names of scratch folders that remain, because a live process uses them or they
+            can't be removed.
     """
 
     source: str
@@ -123,23 +125,23 @@ def erase(
     then: Callable[[], None] | None = None,
     tell: Tell = silent,
 ) -> Erased:
-    """Delete the events of which a condition is true, and all that was computed from them.
+    """Delete the events that match a condition, and everything that was computed from them.
 
-    The caller sees to it that nothing is ingested meanwhile (`sole`).
+    The caller must ensure that no ingest runs in the meantime (`sole`).
 
     Args:
         definitions: all assets of the source.
-        where: SQL on the columns of the log.
-        texts: the content of dead letters with one of these in it goes, too.
-        dry_run: only say what would be touched.
-        then: what is done before an erasure counts as ended; it may be done twice.
-        tell: takes a sentence at each step.
+        where: SQL condition on the columns of the log.
+        texts: delete the content of dead letters that contain one of these texts, too.
+        dry_run: only report what would change.
+        then: called before the erasure is recorded as finished; may be called twice.
+        tell: receives a progress message at each step.
 
     Raises:
-        DefinitionError: a condition that can't be read; or an asset's tables can't be gone on with
-            by its definition.
+        DefinitionError: the condition is invalid, or an asset's tables are incompatible with its
+            definition.
         DataError: the source was never ingested.
-        ConflictError: other runs of an asset were quicker, time and again.
+        ConflictError: other runs of an asset kept committing first.
     """
     log = Log(warehouse, source)
     if not warehouse.exists(source.timeline_table) or (last := log.last()) is None:
@@ -152,7 +154,8 @@ def erase(
             tell("end an erasure that was killed")
             resumed += _end(log, definitions, left, then, tell)
         for each in counted:
-            # So no run has an event in its hands that is to go, and each definition is its tables'.
+            # Then no run still has to process an erased event, and all tables match their
+            # definitions.
             tell(f"take in what {each.name} has not seen")
             runner.incremental(warehouse, each)
     with scratch(warehouse) as place:
@@ -193,13 +196,13 @@ def erase(
             reach("erased")
     if not nothing:
         _end(log, definitions, erasure, then, tell)
-    # At the end: the engine goes on for a moment with what a killed process had asked of it.
+    # Sweep last: the engine may continue for a moment with queries of a killed process.
     swept = claims.sweep(warehouse.path(SCRATCH))
     return replace(found, swept=swept.gone, unswept=swept.left)
 
 
 def tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
-    """The tables in which something of a source's events may be."""
+    """Return the tables that may hold data of a source's events."""
     own = [t for d in definitions if d.source.name == source.name for t in d.tables]
     return [source.log_table, source.dead_letters_table, *dict.fromkeys(own), results.TABLE]
 
@@ -207,7 +210,7 @@ def tables(source: Source, definitions: Sequence[Definition]) -> list[str]:
 def _run_before(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition]
 ) -> tuple[list[Definition], list[Definition]]:
-    """The assets of a source that have run: those that count events, and those that follow them."""
+    """Return the assets of a source that have run: first those that count events, then roll-ups."""
     own = [d for d in definitions if d.source.name == source.name]
     there = [d for d in own if Asset(warehouse, d).state.last().seq >= 0]
     counted = [d for d in there if d.follows is None]
@@ -247,7 +250,7 @@ def _places(
             continue
         for table in each.tables:
             if warehouse.exists(table):
-                # A roll-up's windows start before those of its base.
+                # A roll-up's windows may start earlier than its base's.
                 some = _widened(ranges, each.window.reach if each.follows else 0)
                 rows = warehouse.take(table, Within("window_start", some), columns=["window_start"])
                 found.append(Place(table, rows.num_rows, "computed anew"))
@@ -275,17 +278,17 @@ def _sent(log: Log, definition: Definition, events: DataFrame, erasure: Erasure)
 
 
 def _leave(log: Log, erasure: Erasure, events: DataFrame, place: Scratch) -> None:
-    """Let the events leave the log: the arrivals that had one are written without them."""
+    """Rewrite the affected arrivals in the log without the erased events."""
     table, ranges = log.source.log_table, erasures.numbers(erasure.events)
     bound = Within("arrival", ranges or ((-1, 0),), instants=False)
     staying = log.warehouse.read(table, bound).join(events, touched.PLACE, "left_anti")
     rows = place.hold(staying, few=False)
-    # By arrivals: a Delta log has the condition of each commit.
+    # Replace by arrival number, because Delta's transaction log records each commit's condition.
     log.warehouse.replace(rows, table, _arrivals(ranges), erasure.app, 0)
 
 
 def _empty(log: Log, erasure: Erasure, letters: DataFrame, place: Scratch) -> None:
-    """Let dead letters keep their position and reason alone."""
+    """Delete the content of dead letters; keep their position and reason."""
     if not erasure.letters:
         return
     table, ranges = log.source.dead_letters_table, erasures.numbers(erasure.letters)
@@ -313,12 +316,12 @@ def _end(
     then: Callable[[], None] | None,
     tell: Tell,
 ) -> bool:
-    """Compute anew what had one of the events; whether any was deleted.
+    """Recompute everything that held one of the events; return whether any event was deleted.
 
-    Some may have come since the erasure looked what there is: a first run that had read the log
-    before and commits after. So each asset of the source that has a state's table by now, be it
-    without a commit, gets one here, of what the log has. A run that makes its table later sees
-    before its first commit that the events have left the log (`commit.store`), and counts anew.
+    More assets may have a state by now than when the erasure searched: a first run may have read
+    the log before the erasure and created its state after. So each asset of the source with a state
+    table is recomputed here, even without a commit. A run that creates its table later detects
+    before its first commit that events have left the log (`commit.store`), and starts over.
     """
     warehouse = log.warehouse
     if warehouse.transaction(log.source.log_table, erasure.app) < 0:
@@ -326,7 +329,7 @@ def _end(
         return False
     own = [d for d in definitions if d.source.name == log.source.name]
     known = {d.name: d for d in own if d.follows is None}
-    # Windows that were not looked for are all.
+    # For an asset that was not searched, recompute all windows.
     rest = dict.fromkeys(known, ()) if erasure.events else {}
     for name, ranges in {**rest, **erasure.windows}.items():
         there = name in known and State(warehouse, known[name]).life() is not None
@@ -336,7 +339,8 @@ def _end(
             reach("counted")
         elif name in erasure.windows:
             _clear(warehouse, name, erasure, defined=name in known)
-        # After that: a switch that is under way takes their rows, and was ended with the rest.
+        # Only after the recomputation: an interrupted switch reads these tables, and is finished by
+        # it.
         for table in _beside(warehouse, name):
             warehouse.drop(table)
         for roll in (r for r in own if there and r.follows == name and warehouse.exists(r.table)):
@@ -350,13 +354,14 @@ def _end(
 
 
 def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) -> None:
-    """Leave nothing of an asset that was dropped since the erasure began: with its tables the
-    events went, and where it is defined, its next run counts anew.
+    """Delete all remains of an asset that was dropped since the erasure began.
+
+    Dropping it deleted its events. If it is still defined, its next run counts again from the log.
 
     Raises:
-        DataError: its tables are there, and no definition to compute them by.
+        DataError: its tables exist, but there is no definition to recompute them with.
     """
-    # Of one that is defined, the state's table is that of a run that has just begun.
+    # The state table of a defined asset may be that of a run that has just begun.
     left = [
         table
         for table in _owned(warehouse, name)
@@ -369,17 +374,17 @@ def _clear(warehouse: Warehouse, name: str, erasure: Erasure, *, defined: bool) 
             f"tables ({', '.join(left)})."
         )
     for table in left:
-        # A drop that was killed had left it.
+        # An interrupted drop left it behind.
         warehouse.drop(table)
 
 
 def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
     asset, seq = Asset(warehouse, definition), -1
-    # Again where a switch came in between.
+    # Repeat if a switch was committed in between.
     while seq < 0 or asset.state.at(seq).switched > asset.state.forgotten():
         last = asset.state.last()
         if last.switched > asset.state.forgotten():
-            # What the tables had before a switch has the events.
+            # The backup of a switch holds the events.
             asset.state.forget(last.switched)
         if last.seq < 0:
             seq = runner.backfill(warehouse, definition).seq
@@ -389,13 +394,14 @@ def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
 
 
 def _settle(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    """Withdraw what stayed of windows that are withheld now, and what checks told of before."""
+    """Delete the published rows of windows that are now quarantined, and silence earlier check
+    results."""
     asset = Asset(warehouse, definition)
     newest = asset.published()
     if warehouse.exists(definition.quarantine_table):
         by = definition.by_window
         held = warehouse.take(definition.quarantine_table, columns=[*by, "seq"])
-        # A withheld window keeps its last good row, which was computed with the events.
+        # A quarantined window keeps its last good row, which was computed with the erased events.
         earlier = Merge(on=by, delete="t.seq < s.seq", update=None, insert=None)
         if held.num_rows:
             warehouse.merge(_within(held, ranges, definition), definition.table, earlier)
@@ -403,8 +409,10 @@ def _settle(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> Non
 
 
 def _within(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
-    """Those of the withheld windows that start in one of the ranges; of a roll-up, or without a
-    range, all."""
+    """Return the quarantined windows that start in one of the ranges.
+
+    Return all of them if there is no range, or for a roll-up.
+    """
     if not ranges or definition.follows is not None:
         return held
     return held.filter(Within("window_start", ranges).expression())
@@ -413,18 +421,18 @@ def _within(held: pa.Table, ranges: Ranges, definition: Definition) -> pa.Table:
 def _removed(
     warehouse: Warehouse, source: Source, definitions: Sequence[Definition], erasure: Erasure
 ) -> list[str]:
-    """The tables that go."""
+    """Return the tables that the erasure deletes."""
     own = [d.name for d in definitions if d.source.name == source.name and d.follows is None]
     return [t for name in own for t in _beside(warehouse, name)] if erasure.events else []
 
 
 def _beside(warehouse: Warehouse, asset: str) -> list[TableName]:
-    """The tables that a rebuild or a replay has made beside an asset's, the states first."""
+    """Return the tables of an asset's rebuilds and side replays, the states first."""
     return [table for table in _owned(warehouse, asset) if table.side]
 
 
 def _owned(warehouse: Warehouse, asset: str) -> list[TableName]:
-    """Return the tables that belong to an asset, in the order in which they are dropped: the
-    states first."""
+    """Return the tables that belong to an asset in the order in which they are dropped: states
+    first."""
     found = [t for t in own_tables(warehouse) if t.owner == tables_of.asset(asset)]
     return sorted(found, key=lambda table: (table.role is not Role.STATE, table))

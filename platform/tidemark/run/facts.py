@@ -1,4 +1,4 @@
-"""What the ledger has of a commit."""
+"""Build the ledger row of a commit."""
 
 import time
 from collections import Counter
@@ -22,15 +22,15 @@ def of_commit(
     limited_by: str | None = None,
     ended: Mapping[str, int] | None = None,
 ) -> RunFacts:
-    """The facts of a commit that has ended just now.
+    """Return the facts of a commit that has just finished.
 
     Args:
-        counts: events by the codes of their verdicts.
-        windows, quarantined, warned, reported, limited_by: as `RunFacts` has them.
-        ended: when its steps ended, as the ledger names it.
+        counts: number of events by verdict code.
+        windows, quarantined, warned, reported, limited_by: as in `RunFacts`.
+        ended: end time of each step in microseconds, by the ledger's column name.
     """
     assert asset.life is not None
-    # A run of a roll-up is about all windows, whichever it replaces.
+    # A roll-up's run concerns all windows, even if it replaces only some of them.
     ranges = () if marker.mode is Mode.ROLLUP else marker.ranges
     return RunFacts(
         run=marker.run,

@@ -1,7 +1,7 @@
-"""Plan: what a run has to do, told by the heads of timeline, state and ledger, without the engine.
+"""Plan what a run must do, from the timeline, state and ledger, without a query to the engine.
 
-A plan names one commit of the state: the one that the run is to make, or, before anything else, the
-newest one where that was not published to its end. It ends at once where there is nothing to do.
+A plan is about one commit of the state. That is the newest one if it was not completely published;
+otherwise it is the commit that this run will make. A run without a plan has nothing to do and ends.
 """
 
 import time
@@ -30,19 +30,20 @@ from tidemark.store.rows import FEW
 
 @dataclass(frozen=True)
 class Plan:
-    """One commit to make and to publish.
+    """One commit to make and publish.
 
     Args:
         marker: the commit.
-        few: whether its events are few.
-        again: how the engine goes about counting them, where such are counted again and again.
-        stored: whether the state has it already, so that it is only to be published.
-        counts: its events by verdict, where they are known before it is computed.
-        limited_by: which limit leaves arrivals to the next run; None where none does.
-        taken_up: whether another run began it, so that nobody can tell how long its steps took.
-        ended: when the run's steps ended so far, in microseconds, as the ledger names it.
-        erasures: where the asset had no commit when it was made, of how many erasures the events
-            had left the log by then; None where it had.
+        few: whether it has few events.
+        again: the engine's planning mode for a caller that runs repeatedly; None for other runs.
+        stored: whether the state already has the commit, so that it only has to be published.
+        counts: its events by verdict, if they are known before it is computed.
+        limited_by: the limit that leaves arrivals to the next run; None if none does.
+        taken_up: whether another run began the commit, so that the duration of its steps is
+            unknown.
+        ended: end times of the steps so far in microseconds, by the ledger's column names.
+        erasures: for an asset's first commit, the number of erasures whose events had left the log
+            when it was planned; None for later commits.
     """
 
     marker: Marker
@@ -56,23 +57,23 @@ class Plan:
     erasures: int | None = None
 
     def first(self, erasures: int) -> "Plan":
-        """The plan as one of an asset that had no commit."""
+        """Return the plan as the first commit of an asset."""
         return replace(self, erasures=erasures, marker=replace(self.marker, erasures=erasures))
 
     @property
     def counting(self) -> Planning:
-        """How the engine goes about counting its events."""
+        """The engine's planning mode for counting the events."""
         return self.again or Planning.of(self.few)
 
     def after(self, step: str) -> "Plan":
-        """The plan now that a step has ended, one of those that the ledger tells of."""
+        """Return the plan with the end time of a step, one of those in the ledger."""
         if self.taken_up:
             return self
         return replace(self, ended={**self.ended, ENDED[step]: time.time_ns() // 1000})
 
 
 def left_behind(asset: Asset, last: Marker) -> Plan | None:
-    """The newest commit, where it was not published to its end."""
+    """Return a plan to publish the newest commit, or None if it is completely published."""
     if asset.rolls_up or last.seq <= asset.published():
         return None
     counts = asset.state.counts(last)
@@ -82,12 +83,12 @@ def left_behind(asset: Asset, last: Marker) -> Plan | None:
 def increment(
     asset: Asset, last: Marker, through: int | None, admission: Admission, known: Sequence[Arrival]
 ) -> Plan | None:
-    """The arrivals that came since the newest commit.
+    """Return a plan for the arrivals since the newest commit, or None if there are none.
 
     Args:
-        through: the last arrival to take; all there are by default.
-        admission: how much to take at most.
-        known: arrivals that the caller has read already, in order.
+        through: the last arrival to take; all arrivals by default.
+        admission: limits of the run.
+        known: arrivals that the caller has already read, in order.
     """
     if asset.rolls_up:
         planned = rollups.plan(asset)
@@ -109,18 +110,18 @@ def increment(
         seq=last.seq + 1,
         before=last.after,
         after=after,
-        # Another definition may have had other sessions.
+        # Another definition may have had other sessions, so read all partials.
         changing_from=last.open_from if same else None,
     )
     rows = sum(a.rows for a in arrivals)
-    # Who has read arrivals already goes on with the next ones.
+    # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
     again = Planning.again(rows) if known else None
     begun = _begun(asset, marker, last)
     return Plan(begun, rows <= FEW, again=again, limited_by=limited_by)
 
 
 def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, answer: str) -> Plan:
-    """All arrivals so far, for the windows that start in [start, end).
+    """Return a plan that counts all arrivals so far, for the windows that start in [start, end).
 
     Raises:
         DataError: the source has no arrival yet.
@@ -147,8 +148,11 @@ def backfill(asset: Asset, last: Marker, start: int | None, end: int | None, ans
 
 
 def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None:
-    """The windows that hold an event of arrival `since` or a later one, each through the arrival
-    where it is; with `anew`, through the newest arrival, as all that there is.
+    """Return a plan for the windows that hold an event of arrival `since` or a later one.
+
+    Each window is computed through the arrival that it is already complete through. With `anew`,
+    all are computed through the newest arrival, and the asset has only these windows. Return None
+    if these arrivals have no event in a window.
 
     Raises:
         DataError: the source has no arrival yet.
@@ -175,7 +179,10 @@ def replay(asset: Asset, last: Marker, since: int, *, anew: bool) -> Plan | None
 
 
 def correction(asset: Asset, last: Marker) -> Plan | None:
-    """The windows that lack too-late events, each through where it is complete."""
+    """Return a plan for the windows that lack too-late events, or None if no window does.
+
+    Each window is computed through the arrival that it is already complete through.
+    """
     ranges = lacking(asset.warehouse, asset.transform)
     if ranges is None:
         return None
@@ -186,16 +193,19 @@ def correction(asset: Asset, last: Marker) -> Plan | None:
 
 
 def erasure(asset: Asset, last: Marker, ranges: Ranges) -> Plan:
-    """Windows whose events have left the log, each through where it is complete."""
+    """Return a plan for windows whose events have left the log.
+
+    Each window is computed through the arrival that it is already complete through.
+    """
     return _in_place(asset, last, Mode.ERASURE, ranges, "as_streamed", part=False)
 
 
 def anew_in_part(asset: Asset, last: Marker) -> bool:
-    """Whether some of an asset's sessions can be computed anew without the others.
+    """Return whether some of an asset's sessions can be recomputed without the others.
 
-    A session may reach across any bound, and is merged with what the state has beyond it. So these
-    must be sessions of the same definition, and every firing of them, where panes are kept, is
-    told by all of its events.
+    A session may cross any bound, and is merged with the stored sessions beyond it. So the stored
+    sessions must be from the same definition. The asset must not keep panes, because each firing of
+    a session would need all its events.
     """
     transform = asset.transform
     of_sessions = transform.window.merges and transform.accumulation is None
@@ -205,10 +215,11 @@ def anew_in_part(asset: Asset, last: Marker) -> bool:
 def _in_place(
     asset: Asset, last: Marker, mode: Mode, ranges: Ranges, answer: str, *, part: bool
 ) -> Plan:
-    """Windows of some ranges, each through the arrival where it is.
+    """Return a plan for windows of some ranges, each through the arrival that it is complete
+    through.
 
     Args:
-        part: whether they are sessions, computed without the others.
+        part: whether they are sessions that are recomputed without the others.
     """
     stands = last.after
     marker = Marker(
@@ -218,7 +229,7 @@ def _in_place(
         after=stands,
         ranges=cells(ranges, asset.transform) if part else ranges,
         answer=answer,
-        # An event that is admitted now may join what is open to sessions before it.
+        # An event that is admitted now may join sessions to a session before it that is still open.
         open_from=last.open_from if part and answer == "as_streamed" else None,
         merges=part,
     )
@@ -226,7 +237,10 @@ def _in_place(
 
 
 def _begun(asset: Asset, marker: Marker, last: Marker | None = None) -> Marker:
-    """A commit that begins now, after the newest one of the state; a roll-up's follows none."""
+    """Return a commit that begins now, after the state's newest commit `last`.
+
+    A roll-up passes no `last`, because it has no state.
+    """
     definition = fingerprint(asset.transform)
     told = last is None or (last.definition == definition and last.defined >= 0)
     return replace(

@@ -1,8 +1,9 @@
-"""Rebasing: a backfill goes on top of what a stream has committed while it was computed.
+"""Rebase a backfill onto commits that a stream has made while the backfill was computed.
 
-A stream that takes in an arrival a second commits again and again while a long backfill counts. To
-count anew each time would never end. What came meanwhile is little: where the stream is no further
-than the backfill, nothing is missing; otherwise just the arrivals in between are counted as well.
+A stream that processes one arrival per second commits many times during a long backfill. If the
+backfill started over each time, it would never finish. The stream's progress is small in
+comparison. If the stream is not ahead of the backfill, nothing is missing; otherwise only the
+arrivals in between are counted in addition.
 """
 
 from dataclasses import replace
@@ -23,14 +24,14 @@ ATTEMPTS = 20
 
 
 def store(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> Plan:
-    """Commit what a plan counted to the state, on top of whatever is there by then.
+    """Commit a plan's partials to the state, on top of the newest commit.
 
     Returns:
         The plan as it was committed.
 
     Raises:
-        ConflictError: something came in between on top of which it can't go; it is to be computed
-            anew.
+        ConflictError: the plan cannot be rebased onto the commits in between and must be
+            recomputed.
     """
     for _ in range(ATTEMPTS):
         try:
@@ -48,14 +49,15 @@ def store(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> Plan:
 def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Plan, Rows] | None:
     transform, marker, state = asset.transform, todo.marker, asset.state
     since = state.since(marker.seq - 1)
-    # Events that are numbered one after the other can't be counted in two parts.
+    # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
+    # parts.
     ranked = transform.trigger.ranked
     others = any(c.mode is not Mode.INCREMENTAL for c in since)
     if marker.mode is not Mode.BACKFILL or ranked or others or not since:
         return None
     newest, at = since[-1], marker.at
     counted = frame(asset.warehouse.spark, partials).drop("seq", "marker")
-    # What a stream has taken in from another log is not to be in it.
+    # The result must not include arrivals that a stream has processed from another event log.
     other_log = takeover.of_another_log(asset, newest)
     if other_log and marker.ranges:
         return None
@@ -69,7 +71,7 @@ def _moved(asset: Asset, todo: Plan, partials: Rows, place: Scratch) -> tuple[Pl
     after = Coverage(at)
     for start, end in marker.ranges:
         after = newest.after.cover(Cover(start, end, at))
-    # Which sessions are open with what came meanwhile is left to the next run to find out.
+    # The next run finds out which sessions are open after both.
     defined = marker.defined if marker.parts is None else seq
     moved = replace(
         marker, seq=seq, before=newest.after, after=after, open_from=None, defined=defined

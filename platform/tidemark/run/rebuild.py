@@ -1,11 +1,10 @@
-"""Rebuilds: a changed definition's tables are made beside those that are there, and then put in
-their place.
+"""Rebuilds: build the tables of a changed definition in parallel, then swap them in.
 
-`rebuild` counts all arrivals by the definition in the code, into tables of their own under the name
-`<asset>__rebuild`, with runs like any other; the asset itself goes on by its earlier definition. A
-`switch` takes in what arrived meanwhile and swaps (`swap`); a stream of the earlier definition then
-ends itself. `back` swaps again, for what the tables had before the switch, and `discard` gives up
-what is kept for either.
+`rebuild` counts all arrivals with the definition in the code, by ordinary runs. It writes to
+separate tables under the name `<asset>__rebuild`; the asset itself continues with its earlier
+definition. `switch` processes the arrivals since then and swaps the tables (`swap`). A stream with
+the earlier definition then ends itself. `back` swaps again, to the tables as they were before the
+switch. `discard` deletes the rebuilt tables and the backup.
 """
 
 import random
@@ -34,23 +33,23 @@ T = TypeVar("T")
 
 _ATTEMPTS = 60
 _ANEW = 5
-"""Times that tables beside are begun anew, as events were erased meanwhile."""
+"""Number of times that separate tables are started over because events were erased."""
 
 _PATIENCE = 10.0
-"""Seconds that a switch waits for a run to publish what it has stored."""
+"""Seconds that a switch waits for a run to publish its stored commit."""
 
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """How far the tables beside an asset's are.
+    """Progress of the rebuilt tables.
 
     Args:
         asset: the asset's name.
-        tables: those beside, by name.
-        through: the arrival through which they are complete.
-        current: the same of the asset's own.
-        windows: rows that would be published.
-        quarantined: windows that would be withheld.
+        tables: names of the rebuilt tables.
+        through: the arrival through which the rebuilt tables are complete.
+        current: the arrival through which the asset's own tables are complete.
+        windows: number of rows that would be published.
+        quarantined: number of windows that would be quarantined.
     """
 
     asset: str
@@ -62,14 +61,14 @@ class Rebuilt:
 
 
 def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") -> WindowedTransform:
-    """The asset under whose name tables are made beside its own: the same definition.
+    """Return the same definition under the name of separate tables.
 
     Args:
-        name: what the tables are told by: `<asset>__<name>`.
-        verb: what is done.
+        name: suffix of the tables' names: `<asset>__<name>`.
+        verb: what the command does, for the error message.
 
     Raises:
-        DefinitionError: a roll-up, which follows its base.
+        DefinitionError: the asset is a roll-up, which follows its base.
     """
     if transform.follows is not None:
         raise DefinitionError(
@@ -80,12 +79,13 @@ def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") ->
 
 
 def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
-    """Make an asset's tables by the definition in the code beside those that are there; where that
-    was begun, take in what arrived since.
+    """Build an asset's tables with the definition in the code, separate from the existing ones.
+
+    If a rebuild was already started, process the arrivals since then.
 
     Raises:
-        DefinitionError: a roll-up, or a definition that can't run.
-        DataError: the asset has not run yet, so there is nothing to put tables beside.
+        DefinitionError: the asset is a roll-up, or the definition can't run.
+        DataError: the asset has not run yet, so there is nothing to rebuild.
         ConflictError: another rebuild works on the same tables.
     """
     side, asset = beside(transform), Asset(warehouse, transform)
@@ -107,23 +107,24 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:
 
 
 def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True) -> RunFacts:
-    """Put what was rebuilt in the place of an asset's tables, with all that has arrived.
+    """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
     Args:
-        way_back: whether to keep what was there. Of tables that a killed run has left half
-            published nothing can be kept.
+        way_back: whether to keep the earlier tables as a backup. Tables that a killed run has left
+            half published can't be kept.
 
     Raises:
-        DataError: nothing was rebuilt by the definition in the code; or a way back is wanted, and
-            the newest run of the asset is not published to its end.
-        ConflictError: runs of the asset were quicker, time and again.
+        DataError: nothing was rebuilt with the definition in the code; or a backup is requested,
+            and the asset's newest run is not completely published.
+        ConflictError: other runs of the asset kept committing first.
     """
     side = beside(transform)
     for _ in _attempts():
         asset = Asset(warehouse, transform)
         last = _published(asset)
         if last.mode is Mode.SWITCH and last.definition == fingerprint(side):
-            # It was done before, perhaps by a process that was killed: what it keeps stays.
+            # The switch is already committed, perhaps by a process that was killed. Keep its
+            # backup.
             return swap.finish(asset, last)
         if not _stands(warehouse, side):
             raise DataError(
@@ -133,7 +134,7 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
         without_erased(warehouse, side, lambda: runner.incremental(warehouse, side))
         ready = Asset(warehouse, side)
         newest = ready.state.last()
-        # Of another log it can't be told which is further.
+        # Positions in two different event logs can't be compared.
         other_log = takeover.of_another_log(asset, last)
         if other_log or newest.after.at.arrival >= last.after.through:
             whole = asset.published() >= last.seq
@@ -159,14 +160,14 @@ def switch(warehouse: Warehouse, transform: Definition, *, way_back: bool = True
 
 
 def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
-    """Put what an asset's tables had before their last switch in the place of what they have.
+    """Restore an asset's tables as they were before their last switch.
 
-    They then stand where they stood: what has arrived since is taken in by the next run of the
-    earlier definition. Runs of another one are refused.
+    The restored tables are complete through the same arrival as then. The next run of the earlier
+    definition processes the arrivals since; runs of another definition are refused.
 
     Raises:
-        DataError: there was no switch, or what was there before is not kept any more.
-        ConflictError: runs of the asset were quicker, time and again.
+        DataError: there was no switch, or its backup does not exist any more.
+        ConflictError: other runs of the asset kept committing first.
     """
     _ = beside(transform)
     for _ in _attempts():
@@ -193,8 +194,10 @@ def back(warehouse: Warehouse, transform: Definition) -> RunFacts:
 
 
 def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
-    """Give up what was rebuilt and not switched to, and what the last switch keeps for the way
-    back; the tables that are gone."""
+    """Delete rebuilt tables that were not switched to, and the last switch's backup.
+
+    Return the names of the deleted tables.
+    """
     gone = drop(warehouse, beside(transform))
     asset = Asset(warehouse, transform)
     if (last := asset.state.last()).switched >= 0:
@@ -203,16 +206,16 @@ def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
 
 
 def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]) -> T:
-    """What is made of tables beside an asset's, none of which has an event that is erased.
+    """Fill separate tables by `make` and return its result, with no erased event in the tables.
 
-    An erasure removes such tables once the events have left the log, and who fills them may make
-    some of them again after that. So the filler looks when it is through: if no events have left
-    the log since it began, an erasure of which it does not know comes later and finds all of them.
-    Otherwise they go, and are made from what the log has. Those of a process that is killed in
-    between say in their state from which log they were counted: nobody goes on with them.
+    An erasure removes such tables after its events have left the log, but the process that fills
+    them may create some of them again. So this function checks the number of erasures when `make`
+    has finished. If no events have left the log in the meantime, any later erasure finds all the
+    tables. Otherwise the tables are dropped and made again from the current log. If the process is
+    killed in between, the tables' state records the number of erasures, and no run continues them.
 
     Raises:
-        ConflictError: events were erased time and again.
+        ConflictError: events were erased during every attempt.
     """
     for _ in range(_ANEW):
         known = erasures.gone(warehouse, side.source)
@@ -224,29 +227,31 @@ def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]
         else:
             if erasures.gone(warehouse, side.source) == known:
                 return made
-        # Also what fails in any way, as the tables go while they are written.
+        # Errors are retried too, because an erasure drops the tables while they are written.
         drop(warehouse, side)
     raise ConflictError(f"Events of '{side.source.name}' were erased {_ANEW} times meanwhile.")
 
 
 def _made(warehouse: Warehouse, side: Definition) -> None:
     if not _stands(warehouse, side):
-        # Not begun, or begun for a definition that has changed again, or before an erasure.
+        # Not started, started with an outdated definition, or started before an erasure.
         drop(warehouse, side)
         runner.backfill(warehouse, side)
     runner.incremental(warehouse, side)
 
 
 def _stands(warehouse: Warehouse, side: Definition) -> bool:
-    """Whether what is beside can be gone on with: it is by this definition, and has no event that
-    was erased since it was begun."""
+    """Return whether a run can continue the separate tables.
+
+    They must be from this definition, and hold no event that was erased since they were started.
+    """
     last = Asset(warehouse, side).state.last()
     known = erasures.gone(warehouse, side.source)
     return last.definition == fingerprint(side) and last.erasures == known
 
 
 def _attempts() -> Iterator[None]:
-    """Turns of trying what another run may be quicker with, each after a longer wait."""
+    """Yield once per attempt, with a growing random delay after each."""
     for n in range(_ATTEMPTS):
         yield
         time.sleep(random.uniform(0, min(1.0, 0.05 * 2**n)))
@@ -275,7 +280,7 @@ def _swapped(asset: Asset, marker: Marker) -> RunFacts:
 def _renamed(
     found: dict[str, int], side: Definition, own: Definition
 ) -> dict[str, tuple[str, int]]:
-    """The versions of tables beside, by the names of those whose place they take."""
+    """Return the versions of the rebuilt tables, by the names of the tables that they replace."""
     names = [own.state_table, *swap.others(own)]
     theirs = [side.state_table, *swap.others(side)]
     pairs = zip(names, theirs, strict=True)
@@ -283,7 +288,7 @@ def _renamed(
 
 
 def _kept(asset: Asset, last: Marker) -> tuple[Marker, dict[str, int]]:
-    """The last switch, and the versions that the tables had before."""
+    """Return the commit of the last switch, and the versions of the tables before it."""
     name = asset.transform.name
     if last.switched < 0:
         raise DataError(f"There is no way back: no switch of '{name}' keeps what was before it.")
@@ -300,7 +305,7 @@ def _kept(asset: Asset, last: Marker) -> tuple[Marker, dict[str, int]]:
 
 
 def _published(asset: Asset) -> Marker:
-    """The newest commit, once it is published; or after a while, where nobody publishes it."""
+    """Return the newest commit once it is published, or after `_PATIENCE` seconds."""
     began, last = time.monotonic(), asset.state.last()
     if last.swap is not None and asset.published() < last.seq:
         swap.finish(asset, last)

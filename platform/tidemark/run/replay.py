@@ -1,9 +1,9 @@
-"""Replays: what arrived from some arrival on is counted anew, by the definition in the code.
+"""Replays: recompute every window with an event of a given arrival or a later one.
 
-The windows in which these events lie are computed whole, from all arrivals, as events of before are
-in them too: so a replay counts nothing twice, and what comes of it is what any run gives. Into the
-asset's table they go as a backfill of just these windows does, in one commit of each table; beside
-it they make tables of their own, `<asset>__<name>`, and nothing of the asset's is touched.
+A replay uses the definition in the code. It computes these windows from all arrivals, because they
+hold earlier events too. So it counts nothing twice, and gives the same result as any other run.
+Into the asset's own tables it writes like a backfill of these windows, with one commit per table. A
+side replay writes to separate tables, `<asset>__<name>`, and does not touch the asset's.
 """
 
 from dataclasses import dataclass
@@ -24,15 +24,15 @@ from tidemark.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a replay did.
+    """Result of a replay.
 
     Args:
         asset: the asset's name.
-        table: where its windows are.
-        since, through: it is about the windows that hold an event of the arrivals [since, through].
-        windows: rows that it published.
-        quarantined: windows that it withheld.
-        facts: the run's; None where none of these arrivals has an event.
+        table: the table with the replayed windows.
+        since, through: the windows hold an event of the arrivals [since, through].
+        windows: number of rows published.
+        quarantined: number of windows quarantined.
+        facts: facts of the run; None if these arrivals have no event.
     """
 
     asset: str
@@ -45,12 +45,14 @@ class Replayed:
 
 
 def first_since(log: Log, arrival: int | None, instant: int | None) -> int:
-    """The first arrival of a replay: the one of that number, or the first that came at an instant
-    (microseconds) of the processing clock or later.
+    """Return the first arrival of a replay.
+
+    It is the arrival with the given number, or the first at or after an instant (microseconds,
+    processing time).
 
     Raises:
         DefinitionError: neither is given, or both.
-        DataError: nothing has arrived since.
+        DataError: there is no arrival since then.
     """
     if (arrival is None) == (instant is None):
         raise DefinitionError("Say from which arrival, or from which instant: one of them.")
@@ -70,26 +72,29 @@ def first_since(log: Log, arrival: int | None, instant: int | None) -> int:
 
 
 def replay(warehouse: Warehouse, transform: Definition, since: int) -> Replayed:
-    """Compute the windows that hold an event of arrival `since` or a later one, and replace them.
+    """Recompute and replace the windows that hold an event of arrival `since` or a later one.
 
-    What has not been taken in yet is taken in before. Counted is what a stream counts: what a
-    correction had added to these windows, the next one adds again.
+    Arrivals that have not been processed yet are processed first. A replay excludes too-late
+    events, as a stream does. Events that a correction had added to these windows are added again by
+    the next correction.
 
     Raises:
-        DefinitionError: a roll-up, which follows its base; or what is stored can't be gone on with
-            by this definition.
-        ConflictError: other runs of the asset were quicker, time and again.
+        DefinitionError: the asset is a roll-up, which follows its base; or the stored data is
+            incompatible with this definition.
+        ConflictError: other runs of the asset kept committing first.
     """
     facts = runner.replay(warehouse, transform, since)
     return _told(warehouse, transform, transform, since, facts)
 
 
 def replay_beside(warehouse: Warehouse, transform: Definition, since: int, name: str) -> Replayed:
-    """The same windows in tables beside the asset's, which are made anew each time; of sessions
-    all, as one may reach across any bound.
+    """Compute the same windows into separate tables, which are recreated each time.
+
+    For session windows this computes all sessions, because one may cross any bound.
 
     Raises:
-        DefinitionError: a roll-up, a name that can't be a table's, or a definition that can't run.
+        DefinitionError: the asset is a roll-up, the name is not a valid table name, or the
+            definition can't run.
     """
     side = beside(transform, name)
 
@@ -102,7 +107,7 @@ def replay_beside(warehouse: Warehouse, transform: Definition, since: int, name:
 
 
 def beside(transform: Definition, name: str) -> WindowedTransform:
-    """The asset under whose name the tables of a replay are made: the same definition."""
+    """Return the same definition under the name of the replay's tables."""
     if not NAME.fullmatch(name) or name == REBUILD:
         raise DefinitionError(
             f"A replay can't go into '{name}': use lower-case letters, digits and underscores, a "

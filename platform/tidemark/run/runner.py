@@ -1,14 +1,20 @@
-"""Runs: the only ways in which a transform is ever executed.
+"""Runs: the only functions that execute a transform.
 
-A run takes a range of arrivals, counts their events in the state, and publishes the windows that
-fired. An incremental run takes the arrivals that came since the last one; a continuous query is
-the same again and again; a backfill takes all arrivals so far, for a range of windows, which it
-replaces; a correction replaces the windows that lack too-late events. Each is safe to repeat, to
-kill at any point, and to run beside the others.
+A run processes a range of arrivals, counts their events in the state, and publishes the windows
+that fired.
 
-Every run goes the same way, through four modules: `plan` says what is to be done, `compute` and the
-gate of `quality` what comes of it, and `commit` writes it. Before anything else, a commit that an
-earlier run could not publish to its end goes that way.
+| run | processes |
+| --- | --- |
+| incremental | the arrivals since the last run; a continuous query repeats this |
+| backfill | all arrivals so far, for a range of windows, which it replaces |
+| replay | the windows with events of some arrivals, which it replaces |
+| correction | the windows that lack too-late events, which it replaces |
+
+Each is safe to repeat, to kill at any point, and to run concurrently with the others.
+
+Every run passes through the same modules: `plan` decides what to do, `compute` computes the rows,
+the gate of `quality` validates them, and `commit` writes them. If an earlier run did not completely
+publish its commit, the run publishes that commit first.
 """
 
 import random
@@ -43,7 +49,7 @@ from tidemark.store.warehouse import Warehouse
 ATTEMPTS = 12
 
 LISTED = 1000
-"""Changes of a correction that are listed, if nobody says otherwise."""
+"""Default number of a correction's changes that are listed."""
 
 _Planner = Callable[[Asset, Marker], Plan | None]
 
@@ -58,25 +64,25 @@ def incremental(
     standing: bool = False,
     reported: bool = False,
 ) -> RunFacts | None:
-    """Take in the arrivals that the asset has not seen, and publish what they fire.
+    """Process the arrivals that the asset has not seen, and publish the windows that they fire.
 
     Args:
-        through: the last arrival to take; all there are by default.
-        limit: how much to take at most; a number is of arrivals.
+        through: the last arrival to process; all arrivals by default.
+        limit: limits of the run; a number limits the arrivals.
         recent: arrivals that the caller has in memory.
-        standing: whether the asset was run by this very definition before: one that a newer
-            definition has run meanwhile is not gone on with.
-        reported: whether the caller tells the orchestrator what it did.
+        standing: whether the asset was run by this very definition before. The run is then refused
+            if a newer definition has run the asset since.
+        reported: whether the caller reports the run to the orchestrator.
 
     Returns:
-        The run's facts; None where there was nothing to do. They say whether the caller is to
-        report: not where another run has ended this one.
+        The run's facts, or None if there was nothing to do. Their `reported` says whether the
+        caller must report the run; it is false if another run finished this one.
 
     Raises:
         DataError: the source was never ingested.
-        ConflictError: other runs of the asset were quicker, time and again.
-        DefinitionChanged: another definition has run the asset since, and `standing`.
-        DefinitionError: the definition has changed so that what is stored can't be gone on with.
+        ConflictError: other runs of the asset kept committing first.
+        DefinitionChanged: `standing`, and another definition has run the asset since.
+        DefinitionError: the definition has changed and is incompatible with the stored data.
     """
     admission = Admission.of(limit)
     if transform.follows is not None and (through is not None or admission):
@@ -100,21 +106,21 @@ def backfill(
     answer: str = "as_streamed",
     reported: bool = False,
 ) -> RunFacts:
-    """Compute windows anew from all arrivals so far, and replace them in one commit each.
+    """Recompute windows from all arrivals so far, and replace them in one commit per table.
 
     Args:
-        start, end: the windows that start in [start, end), in microseconds; all by default. Of
-            sessions those that hold events of that time, or touch such a one: the rest of what
-            arrived is taken in before. All, where the asset has no sessions by this definition yet.
-        answer: `as_streamed` counts what a stream would have counted; `complete` also counts the
-            events that came too late.
-        reported: whether the caller tells the orchestrator what it did.
+        start, end: the windows that start in [start, end), in microseconds; all by default. Session
+            windows: the sessions with events in that range, and those that touch one. Other
+            arrivals are processed first. All sessions are recomputed if the asset has none from
+            this definition yet.
+        answer: `as_streamed` excludes too-late events, as a stream does; `complete` includes them.
+        reported: whether the caller reports the run to the orchestrator.
 
     Raises:
-        DefinitionError: an unknown answer, or only one bound, or an empty range; a roll-up, which
-            follows the backfills of its base.
+        DefinitionError: the answer is unknown, only one bound is given, or the range is empty; or
+            the asset is a roll-up, which follows the backfills of its base.
         DataError: the source was never ingested, or has no arrival yet.
-        ConflictError: other runs of the asset were quicker, time and again.
+        ConflictError: other runs of the asset kept committing first.
     """
     _check_state(transform, "backfill")
     if answer not in ("as_streamed", "complete"):
@@ -139,17 +145,18 @@ def backfill(
 def replay(
     warehouse: Warehouse, transform: Definition, since: int, *, anew: bool = False
 ) -> RunFacts | None:
-    """Compute the windows anew that hold an event of arrival `since` or a later one, and replace
-    them, as `run.replay` says.
+    """Recompute and replace the windows that hold an event of arrival `since` or a later one.
+
+    The module `run.replay` explains the rules.
 
     Args:
-        anew: whether these windows are all that the asset is to have, which has not run yet.
+        anew: whether the asset has not run yet, and is to have only these windows.
 
     Returns:
-        The run's facts; None where none of these arrivals has an event.
+        The run's facts, or None if these arrivals have no event.
 
     Raises:
-        DefinitionError, DataError, ConflictError: as `backfill`.
+        DefinitionError, DataError, ConflictError: as in `backfill`.
     """
     _check_state(transform, "replay")
     if not anew:
@@ -162,18 +169,18 @@ def replay(
 def correct(
     warehouse: Warehouse, transform: Definition, *, most: int = LISTED, reported: bool = False
 ) -> Correction | None:
-    """Compute anew just the windows that lack too-late events, with these, and replace them.
+    """Recompute the windows that lack too-late events, with these events, and replace them.
 
     Args:
-        most: how many of the changes to list.
-        reported: whether the caller tells the orchestrator what it did.
+        most: maximum number of changes to list.
+        reported: whether the caller reports the run to the orchestrator.
 
     Returns:
-        What it changed; None where no window lacks an event.
+        The changes, or None if no window lacks an event.
 
     Raises:
-        DefinitionError: a roll-up, which follows the corrections of its base.
-        ConflictError: other runs of the asset were quicker, time and again.
+        DefinitionError: the asset is a roll-up, which follows the corrections of its base.
+        ConflictError: other runs of the asset kept committing first.
     """
     _check_state(transform, "correct")
     since = -1
@@ -188,13 +195,13 @@ def correct(
 
 
 def count_without(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
-    """Compute windows anew whose events have left the log (`run.erase`), and replace them.
+    """Recompute and replace windows whose events have left the log (`run.erase`).
 
     Args:
-        ranges: where they start; no range is all.
+        ranges: window starts; without any range, all windows.
 
     Raises:
-        ConflictError: other runs of the asset were quicker, time and again.
+        ConflictError: other runs of the asset kept committing first.
     """
     facts = _run(warehouse, transform, lambda asset, last: plan.erasure(asset, last, ranges))
     assert facts is not None
@@ -219,10 +226,10 @@ def _run(
     anew: bool = False,
     standing: bool = False,
 ) -> RunFacts | None:
-    """The first attempt that no other run was quicker than.
+    """Plan and execute a run, and retry after a commit conflict with another run.
 
     Args:
-        anew: whether all that is stored is replaced.
+        anew: whether the run replaces everything that is stored.
         standing: whether the asset was run by this very definition before.
     """
     integrity.demand(warehouse, transform.source, transform)
@@ -232,7 +239,8 @@ def _run(
                 asset = Asset(warehouse, transform, recent=recent)
                 last = asset.state.last()
                 if last.swap is not None and not asset.rolls_up and asset.published() < last.seq:
-                    # That asks for no definition, so it is not asked whose this one is.
+                    # Finishing a swap needs no definition, so it comes before the check of the
+                    # definition.
                     swap.finish(asset, last)
                 if not anew:
                     takeover.check(asset, last, standing=standing)
@@ -250,21 +258,21 @@ def _run(
 
 
 def publish_again(asset: Asset, marker: Marker) -> None:
-    """Publish a commit of the state once more: what it published before stays as it is."""
+    """Publish a state commit again. Tables that already have it stay as they are."""
     _carry_out(asset, Plan(marker, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _attempt(
     asset: Asset, last: Marker, planned: _Planner, *, reported: bool, anew: bool
 ) -> RunFacts | None:
-    # What another definition left behind is replaced with all the rest.
+    # A run that replaces everything also replaces a commit that an earlier run left unpublished.
     behind = None if anew else plan.left_behind(asset, last)
     if behind is not None:
         asset.warehouse.enter(*asset.transform.tables, ledger.TABLE, results.TABLE)
         _carry_out(asset, behind, reported=False)
     elif last.seq < 0:
         asset.warehouse.enter(*asset.transform.tables)
-    # Before the log is read for the first time.
+    # Count the erasures before the log is read for the first time.
     erased = erasures.gone(asset.warehouse, asset.transform.source) if last.seq < 0 else 0
     todo = planned(asset, last)
     if todo is None:
@@ -278,8 +286,11 @@ def _attempt(
 
 
 def _stored(asset: Asset, todo: Plan) -> Plan:
-    """A plan that replaces windows, with its partials in the state: from here on it is published
-    like a commit that was left behind, and a stream beside it goes on."""
+    """Return a plan that replaces windows, after its partials are in the state.
+
+    From here on it is published like an unpublished commit of an earlier run. A stream of the asset
+    can continue in parallel.
+    """
     with scratch(asset.warehouse) as place, asset.warehouse.planning(Planning.of(todo.few)):
         partials = compute.count(asset, todo, place)
         todo = todo.after("count")
@@ -320,8 +331,9 @@ def _carry_out(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
         )
         asset.life = asset.life or asset.lifetime()
         if asset.rolls_up and any(m.mode.replaces for m in asset.state.since(marker.seq)):
-            # An erasure lets follow what has a table once the base was computed anew: this one has
-            # one, so either that finds it, or what the base had before is not published here.
+            # An erasure recomputes the base, then each roll-up that has a table. This roll-up has a
+            # table by now. So either the erasure finds it, or this check detects that the base was
+            # recomputed, and no earlier value of the base is published.
             raise ConflictError(f"The base of '{transform.name}' was computed anew meanwhile.")
         if asset.rolls_up and asset.lifetime() != asset.life:
             raise ConflictError(f"'{transform.name}' has windows of another kind meanwhile.")

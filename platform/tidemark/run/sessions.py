@@ -1,4 +1,4 @@
-"""What runs of sessions do that others do not: merge rows one by one, and tell what is open."""
+"""Session-only parts of a run: merge recomputed sessions row by row, and find open sessions."""
 
 from collections.abc import Mapping
 
@@ -21,10 +21,12 @@ from tidemark.store.rows import Rows, frame
 def merging(
     asset: Asset, marker: Marker, rows: DataFrame, scratch: Scratch, *, all_plain: bool, few: bool
 ) -> DataFrame:
-    """The sessions near to the ranges as they stand now, and those near to them that left.
+    """Return the current sessions near the marker's ranges, and the earlier rows that they replace.
+
+    The column `gone` is true for an earlier row near the ranges whose session no longer exists.
 
     Args:
-        few: whether those that stand now fit into memory.
+        few: whether the current sessions fit into memory.
     """
     warehouse, transform, near = asset.warehouse, asset.transform, marker.ranges
     at = as_of(marker.after)
@@ -42,8 +44,11 @@ def merging(
 
 
 def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
-    """Of sessions that are replaced by those of some partials, where the first one starts that may
-    still change; None is no bound, as for windows that are no sessions."""
+    """Return the start of the first session that later arrivals can still change.
+
+    It is for a commit that replaces windows by `partials`. None means no bound: every session can
+    change. The result is also None if the windows do not merge.
+    """
     transform = asset.transform
     if not transform.window.merges:
         return None
@@ -59,12 +64,16 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
 def first_open(
     transform: Definition, marker: Marker, observed: Mapping[str, int | None]
 ) -> int | None:
-    """Where the first session starts that later arrivals may still change, by what the engine has
-    observed of those that are there; None is no bound."""
+    """Return the start of the first session that later arrivals can still change; None means no
+    bound.
+
+    Args:
+        observed: the engine's observation of the existing sessions.
+    """
     begin = settled(transform, marker.after)
-    # An engine that passed the observation over has told nothing.
+    # The engine may have optimized the observation away. Nothing is known then.
     if begin is None or "open_from" not in observed:
         return None
-    # What comes next may also begin a session of its own.
+    # A later event may also start a new session, no earlier than `begin`.
     earliest = observed["open_from"]
     return begin if earliest is None else min(earliest, begin)

@@ -1,14 +1,12 @@
-"""Swaps: the tables of an asset take over the rows of others that are whole: those that a rebuild
-made beside them, or their own of an earlier version.
+"""Swap an asset's tables for complete tables: rebuilt ones, or its own earlier versions.
 
-The state's commit is what decides: it takes the partials over in one commit, and says of which
-versions of which tables the other tables' rows are to be. From then on the swap is published like
-any commit, each table in one commit of its own, and whoever comes first goes on with one that was
-left behind: it asks for no definition. So a kill at any point leaves each table as it was or as it
-is to be, and the published table's name, path and change feed stay.
+The commit to the state is decisive. It replaces the partials in one commit, and records which
+version of which table provides the rows of each other table. From then on the swap is published
+like any commit, with one commit per table. The next run finishes a swap that was interrupted, and
+needs no definition for it. A kill at any point therefore leaves each table in its old or its new
+version. The published table keeps its name, path and change data feed.
 
-A file of a Delta table outlives its removal, so nothing is copied to be kept: what was there before
-is the tables' own history.
+Delta keeps the files of earlier versions, so a backup is not a copy: it is the tables' own history.
 """
 
 import time
@@ -33,20 +31,20 @@ from tidemark.store.warehouse import Warehouse
 
 
 def others(transform: Definition) -> list[str]:
-    """The tables that a swap brings along beside the state, in the order in which they follow."""
+    """Return the tables that a swap replaces after the state, in this order."""
     quarantine, panes = transform.quarantine_table, transform.panes_table
     return [*transform.late_tables, quarantine, panes, transform.table]
 
 
 def versions(asset: Asset) -> dict[str, int]:
-    """The newest versions of an asset's tables, of those that are there."""
+    """Return the newest version of each of an asset's tables that exist."""
     names = [asset.transform.state_table, *others(asset.transform)]
     found = {name: asset.warehouse.version(name) for name in names}
     return {name: version for name, version in found.items() if version >= 0}
 
 
 def store(asset: Asset, marker: Marker, state: tuple[str, int]) -> Marker:
-    """Commit a swap to the state, with the partials that a version of a state table has.
+    """Commit a swap to the state, with the partials of one version of a state table.
 
     Raises:
         ConflictError: another run took the commit's number first; nothing was stored.
@@ -65,7 +63,7 @@ def store(asset: Asset, marker: Marker, state: tuple[str, int]) -> Marker:
 
 
 def finish(asset: Asset, marker: Marker) -> RunFacts:
-    """Publish a swap that the state has: what it published before stays as it is."""
+    """Publish a swap that is in the state. Tables that it has already replaced stay as they are."""
     warehouse, taken = asset.warehouse, marker.swap.taken if marker.swap else {}
     windows = 0
     for table, step in zip(others(asset.transform), _steps(asset.transform), strict=True):
@@ -79,7 +77,7 @@ def finish(asset: Asset, marker: Marker) -> RunFacts:
     held = count(warehouse, quarantine)
     found = facts.of_commit(asset, marker, counts, windows=windows, quarantined=held)
     told = ledger.append(warehouse, found, asset.transform.tables)
-    # What was made beside has no use any more; the state first, as whatever is dropped.
+    # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in taken.items():
         if source != table:
             warehouse.drop(source)
@@ -93,10 +91,10 @@ def _steps(transform: Definition) -> list[str]:
 def _take_over(
     asset: Asset, marker: Marker, table: str, taken: Mapping[str, tuple[str, int]]
 ) -> int:
-    """Put what a table is to have in the place of all that it has; how many rows were put."""
+    """Replace all rows of a table by those of the swap; return how many rows were written."""
     warehouse = asset.warehouse
     if table not in taken:
-        # What is not there beside has no row here.
+        # If the swap has no such table, this table gets no rows.
         if warehouse.exists(table):
             empty = warehouse.schema(table).empty_table()
             warehouse.replace(empty, table, "TRUE", asset.app, marker.seq)
@@ -112,7 +110,7 @@ def _take_over(
 
 
 def _held(rows: Rows, seq: int, place: Scratch) -> Rows:
-    """Rows as those of another commit, where they say of which they are."""
+    """Return the rows with `seq` set to the new commit, if they have that column."""
     if isinstance(rows, DataFrame):
         numbered = rows.withColumn("seq", varying(seq)) if "seq" in rows.columns else rows
         return place.hold(numbered, few=False)
@@ -123,5 +121,5 @@ def _held(rows: Rows, seq: int, place: Scratch) -> Rows:
 
 
 def count(warehouse: Warehouse, table: str) -> int:
-    """How many rows a table has; none where there is no table."""
+    """Return how many rows a table has; 0 if it does not exist."""
     return warehouse.take(table, columns=["seq"]).num_rows if warehouse.exists(table) else 0

@@ -1,12 +1,12 @@
-"""Taking over: may a run go on with what was stored by another definition than its own?
+"""Decide whether a run can continue from data that another definition has stored.
 
-What a change of a part means is told by `define.parts`. Where windows, keys or aggregates changed,
-nothing can be gone on with: such a run ends with one sentence, and nothing is touched, until the
-tables are made by the new definition (`rebuild`, or a backfill of all). Otherwise the definition
-that is in the code takes over, and a stream that still goes by the earlier one ends itself.
+`define.parts` says what a change of each part means. If windows, keys or aggregates changed, the
+stored data is not usable. The run then stops with an error and changes nothing, until the tables
+are recreated by the new definition (`rebuild`, or a backfill of everything). Otherwise the
+definition in the code takes over, and a stream with the earlier definition ends itself.
 
-A roll-up's own windows, keys and aggregates are made of its base at any time, so where they changed
-it begins anew by itself (`store.kinds`).
+A roll-up derives its windows, keys and aggregates from its base at any time. If they changed, it
+recomputes its table automatically (`store.kinds`).
 """
 
 from tidemark.base.errors import DefinitionChanged, DefinitionError
@@ -24,14 +24,14 @@ _SHOWN = 3
 
 
 def check(asset: Asset, last: Marker, *, standing: bool) -> None:
-    """Refuse to go on, by this asset's definition, with what the newest commit has left.
+    """Raise an error if this asset's definition can't continue from the newest commit.
 
     Args:
         standing: whether the asset was run by this very definition before.
 
     Raises:
-        DefinitionChanged: another definition has run the asset since, and `standing`.
-        DefinitionError: what is stored can't be gone on with.
+        DefinitionChanged: `standing`, and another definition has run the asset since.
+        DefinitionError: the stored data is incompatible with this definition.
     """
     if last.definition in ("", fingerprint(asset.counting)):
         return
@@ -40,7 +40,7 @@ def check(asset: Asset, last: Marker, *, standing: bool) -> None:
         raise _changed(name)
     found = since(asset, last)
     if asset.rolls_up:
-        # It reads partials, in which panes are not.
+        # A roll-up reads its base's partials, which contain no panes.
         found = [c for c in found if c.part != "accumulation"]
     worst = parts.effect(found)
     odd: list[str] = []
@@ -65,14 +65,15 @@ def check(asset: Asset, last: Marker, *, standing: bool) -> None:
 
 
 def renew(asset: Asset, *, standing: bool) -> None:
-    """Begin a roll-up anew where its definition makes windows of another kind than its table has:
-    all of them are replaced then, also where its base has committed nothing since.
+    """Start a roll-up's table over if its definition makes windows of another kind.
+
+    The next run then replaces all its windows, even if its base has committed nothing since.
 
     Args:
-        standing: whether it was run by this very definition before.
+        standing: whether the roll-up was run by this very definition before.
 
     Raises:
-        DefinitionChanged: another definition has run it since, and `standing`.
+        DefinitionChanged: `standing`, and another definition has run the roll-up since.
     """
     warehouse, table = asset.warehouse, asset.transform.table
     head = warehouse.head(table)
@@ -85,22 +86,26 @@ def renew(asset: Asset, *, standing: bool) -> None:
 
 
 def renews(asset: Asset) -> bool:
-    """Whether a roll-up's next run begins it anew."""
+    """Return whether a roll-up's next run starts its table over."""
     head = asset.warehouse.head(asset.transform.table)
     return head is not None and kinds.suffix(head.kind) != kinds.suffix(_kind(asset, head))
 
 
 def of_another_log(asset: Asset, last: Marker) -> bool:
-    """Whether the newest commit stands at an arrival of another log than the definition's: that of
-    a source that had another name."""
+    """Return whether the newest commit's arrivals are from another event log than the definition's.
+
+    That is the case if the source had another name then.
+    """
     if last.definition == fingerprint(asset.counting):
         return False
     return parts.of_another_log(since(asset, last))
 
 
 def since(asset: Asset, last: Marker) -> list[Change]:
-    """In what an asset's definition differs from the one that made the newest commit; nothing
-    where that is not told."""
+    """Return how an asset's definition differs from the one that made the newest commit.
+
+    The list is empty if that commit does not record its definition.
+    """
     if last.defined < 0:
         return []
     told = asset.state.at(last.defined).parts
@@ -108,17 +113,17 @@ def since(asset: Asset, last: Marker) -> list[Change]:
 
 
 def _kind(asset: Asset, head: Head) -> str:
-    """The kind of windows that a roll-up's table is to have."""
+    """Return the kind of windows that a roll-up's table must have."""
     transform = asset.transform
     told = head.kind or kinds.first(transform)
     if not head.kind and not _fits(transform, asset.warehouse.schema(transform.table).names):
-        # An earlier Tidemark told none; its columns tell something.
+        # An earlier Tidemark recorded no kind, so the columns are compared instead.
         told = "0-"
     return kinds.next_to(told, transform)
 
 
 def _fits(transform: Definition, columns: list[str]) -> bool:
-    """Whether a published table has the keys and aggregates of a definition."""
+    """Return whether a published table has the keys and aggregates of a definition."""
     own = columns[columns.index("window_end") + 1 : columns.index("events")]
     return set(own) == {*transform.keys, *transform.aggregates}
 

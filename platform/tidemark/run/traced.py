@@ -1,4 +1,4 @@
-"""A run, as spans in the traces of the arrivals that it took in."""
+"""Report a run as OpenTelemetry spans in the traces of the arrivals that it processed."""
 
 from dataclasses import asdict
 
@@ -11,11 +11,11 @@ from tidemark.store.log import Log
 from tidemark.store.marker import Mode
 
 _TAKES = (Mode.INCREMENTAL.value, Mode.ROLLUP.value)
-"""The runs that take arrivals in, one after the other: others compute what is there anew."""
+"""Modes of the runs that process new arrivals. All other runs recompute existing windows."""
 
 
 def trace(asset: Asset, facts: RunFacts) -> None:
-    """Tell of a run, where somebody receives traces."""
+    """Send the run's span if a trace receiver is configured."""
     if not telemetry.on() or facts.mode not in _TAKES:
         return
     span = Span(
@@ -36,7 +36,8 @@ def trace(asset: Asset, facts: RunFacts) -> None:
 
 
 def arrived(log: Log, after: int, through: int) -> list[Arrived]:
-    """The arrivals with `after` < number <= `through`; of many, the newest."""
+    """Return the arrivals with `after` < number <= `through`, at most the newest
+    `telemetry.MOST`."""
     place = log.warehouse.path("")
     found = log.timeline(max(after, through - telemetry.MOST), through)
     return [Arrived(place, log.source.name, a.arrival, a.arrived_at) for a in found]
