@@ -1,4 +1,4 @@
-"""Kafka as a way in, and as a way out."""
+"""Kafka as a source connector and as a sink."""
 
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.kafka.feed import KafkaFeed

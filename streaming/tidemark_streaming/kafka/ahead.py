@@ -1,4 +1,4 @@
-"""Reading ahead: records are read while those before them are worked on."""
+"""Read-ahead: read the next records while the previous ones are being processed."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 Read = Callable[[Sequence[str], Event], T]
-"""Reads what these positions tell, until it is told to give up."""
+"""Reads the records of these positions; gives up once the event is set."""
 
 
 class Ahead(Generic[T]):
-    """Reads one piece ahead, in a thread: never two at once.
+    """Reads one request ahead in a thread, never two at once.
 
     Args:
-        read: gives the same whenever it is asked for the same.
+        read: must return the same result whenever it gets the same positions.
     """
 
     def __init__(self, read: Read[T]) -> None:
@@ -25,16 +25,19 @@ class Ahead(Generic[T]):
         self._enough = Event()
 
     def begin(self, positions: Sequence[str]) -> None:
-        """Begin to read what will be asked for next; nothing ends what was begun before."""
+        """Start to read the positions that will be requested next.
+
+        An earlier read that was not taken is canceled.
+        """
         self._end()
         if positions:
             self._begun = positions, self._thread.submit(self._read, positions, self._enough)
 
     def take(self, positions: Sequence[str]) -> T:
-        """What they tell, read by now or not.
+        """Return the result for these positions; wait for it, or read now, if it is not ready.
 
         Raises:
-            Exception: what reading it raises.
+            Exception: any error of the read.
         """
         if self._begun is None or self._begun[0] != positions:
             self._end()
@@ -44,7 +47,7 @@ class Ahead(Generic[T]):
         except Exception:
             self._begun = None
             raise
-        # After an interrupt it is still begun: `begin` ends it.
+        # After a KeyboardInterrupt the read is still running; the next `begin` cancels it.
         self._begun = None
         return found
 

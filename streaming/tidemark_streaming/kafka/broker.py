@@ -1,6 +1,6 @@
-"""A broker of this home, for development and tests: real Kafka, of one node, on loopback.
+"""A local Kafka broker for development and tests: real Kafka, one node, on loopback.
 
-Its jars come from Maven, each pinned with its checksum in `broker.lock`, and are fetched when a
+Its jars come from Maven, each pinned with its checksum in `broker.lock`. They are fetched when a
 broker is first started. Its data are in the folder `kafka` of the home.
 """
 
@@ -24,33 +24,34 @@ from tidemark_streaming.kafka.client import configured
 
 HERE = Path(__file__).parent
 FOLDER = cache.folder("kafka")
-"""Where the broker's jars are: one copy for every home."""
+"""The folder of the broker's jars: one copy for every home."""
 
 MEMORY = "512m"
 START_DEADLINE = 180.0
 
 
 def process(settings: Settings) -> Managed:
-    """The broker's process."""
+    """Return the handle of the broker's process."""
     return Managed(settings.home, "kafka")
 
 
 def address(settings: Settings) -> str:
-    """Where the broker of this home listens."""
+    """Return the address on which this home's broker listens."""
     return f"127.0.0.1:{settings.kafka_port}"
 
 
 def start(
     settings: Settings, tell: Tell = silent, properties: Mapping[str, str] | None = None
 ) -> None:
-    """Start the broker, unless it runs, and wait until it answers.
+    """Start the broker if it is not running, and wait until it answers.
 
     Args:
         tell: takes lines of progress.
-        properties: of the broker, instead of those that it has by default or beside them.
+        properties: properties of the broker that override or extend its defaults.
 
     Raises:
-        EngineError: no Java, no jars, a port that is another program's, or it ended at once.
+        EngineError: Java or the jars are missing, another program uses the port, or the broker
+            exited at once.
     """
     broker = process(settings)
     at = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
@@ -77,7 +78,8 @@ def start(
 
 
 def pinned() -> list[jars.Jar]:
-    """Its jars, as the lock has them in lines: `group:artifact:version sha256`."""
+    """Return the broker's jars, which the lock file lists as lines of `group:artifact:version
+    sha256`."""
     lines = (HERE / "broker.lock").read_text().splitlines()
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 
@@ -99,7 +101,7 @@ def _configured(settings: Settings, properties: Mapping[str, str]) -> Path:
 
 
 def _format(command: list[str], data: Path, properties: Path) -> None:
-    """Give the folder of the data its identity, once."""
+    """Format the data folder with a new cluster ID, unless it is formatted already."""
     if (data / "meta.properties").exists():
         return
     tool = [*command, "kafka.tools.StorageTool", "format"]

@@ -1,7 +1,7 @@
-"""A client of Kafka: its properties, its secrets, and why the brokers don't take it.
+"""Kafka client configuration, and explanations of why brokers reject a client.
 
-What refuses a client tells its callback within milliseconds, and what it asked then waits until
-its time is out; so the callback's word is what is told.
+A rejected client receives the reason in its error callback within milliseconds, while its requests
+only time out. Error messages therefore come from the callback.
 """
 
 import re
@@ -19,14 +19,14 @@ from tidemark.base.tls import speaks_tls
 from tidemark_streaming.kafka.plaintext import speaks_kafka
 
 Properties = Mapping[str, str | Secret]
-"""Properties of a client, as librdkafka names them."""
+"""Properties of a client, with librdkafka's names."""
 
 PATIENCE = 10.0
-"""Seconds after which brokers that don't answer are an error."""
+"""Seconds after which brokers that do not answer are an error."""
 
 LENIENCE = 60.0
-"""Seconds for which a refusal may pass of a client that was let in before: brokers that have just
-started may not know their users yet."""
+"""Seconds for which the rejection of a previously accepted client counts as retriable. Brokers that
+have just started may not know their users yet."""
 
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem$|oauthbearer\.config$")
 _PRIVATE = ("ssl.key.location", "ssl.keystore.location")
@@ -37,10 +37,10 @@ T = TypeVar("T")
 
 
 def check_secrets(client: Properties, what: str) -> None:
-    """Refuse properties that hold a secret themselves.
+    """Refuse properties that contain a secret in plain text.
 
     Raises:
-        DefinitionError: a secret that is given by its value; `what` has it.
+        DefinitionError: a property contains a secret; `what` names its owner in the error message.
     """
     for name, value in client.items():
         if _SECRET.search(name) and not isinstance(value, Secret):
@@ -52,16 +52,17 @@ def check_secrets(client: Properties, what: str) -> None:
 
 
 def configured(servers: str, client: Properties) -> dict[str, Any]:
-    """The properties of a client, with its secrets; it writes nothing to stderr: errors are raised.
+    """Return the properties of a client, with its secrets. The client logs nothing to stderr,
+    because its errors are raised.
 
     Raises:
-        DefinitionError: a secret, or a file that a property names, is not there.
+        DefinitionError: a secret, or a file that a property names, does not exist.
     """
     own: dict[str, Any] = {
         "bootstrap.servers": servers,
         "log_level": 0,
         "error_cb": lambda _: None,
-        # Ten seconds by default, by which brokers that are back would be noticed too late.
+        # The default of ten seconds would delay the reconnect after brokers come back.
         "reconnect.backoff.max.ms": 1000,
     }
     for name, value in client.items():
@@ -71,11 +72,11 @@ def configured(servers: str, client: Properties) -> dict[str, Any]:
 
 
 class Brokers:
-    """The brokers, as what connects to them learns to know them.
+    """The brokers of a cluster, with the errors that their clients have received.
 
     Args:
         servers: `host:port`, several separated by commas.
-        client: properties of what connects.
+        client: properties of the clients that connect.
     """
 
     def __init__(self, servers: str, client: Properties) -> None:
@@ -88,14 +89,14 @@ class Brokers:
     def connect(
         self, kind: Callable[[dict[str, Any]], T], usual: Properties | None = None, **fixed: object
     ) -> T:
-        """A client of this kind.
+        """Create a client of this kind.
 
         Args:
-            usual: properties that the client's may replace.
-            fixed: properties that they may not, `_` for `.`.
+            usual: defaults, which the configured properties override.
+            fixed: properties that override the configured ones, with `_` for `.`.
 
         Raises:
-            DefinitionError: the properties are not lawful.
+            DefinitionError: the client does not accept the properties.
         """
         told = configured(self.servers, self._client) | {"error_cb": self.complain}
         told |= {name.replace("_", "."): value for name, value in fixed.items()}
@@ -111,34 +112,38 @@ class Brokers:
             ) from None
 
     def listen(self) -> None:
-        """Forget what was complained of so far."""
+        """Forget the errors received so far."""
         self._complaints.clear()
 
     def complain(self, error: KafkaError) -> None:
-        """Take in what a client met at them."""
+        """Record an error that a client received."""
         self._complaints.append(error)
 
     def answered(self) -> None:
-        """They took this client, and gave what it asked for."""
+        """Record that the brokers accepted this client and answered its request."""
         self._admitted, self._refused_at = True, None
 
     def refusal(self) -> DataError | None:
-        """Why the brokers will not take this client, however often it asks, unless they took it
-        before; None where they did not say so."""
+        """Return why the brokers reject this client, or None if no received error explains it.
+
+        The error is retriable if the brokers had accepted the client before and the rejection is
+        recent (`LENIENCE`).
+        """
         known = (self._refused(each.code(), each.str()) for each in self._complaints)
         found = next((sentence for sentence in known if sentence), None) or self._mismatch()
         return None if found is None else self._unread(found, passing=self._may_pass())
 
     def unreachable(self, error: Exception) -> DataError:
-        """What failed at these brokers, in one sentence."""
+        """Return the error for a failed request: the rejection if there is one, else the last
+        reason that a client received, else `error`."""
         if refused := self.refusal():
             return refused
         plain = [c.str() for c in self._complaints if c.code() != KafkaError._ALL_BROKERS_DOWN]
         return unreachable(self.servers, KafkaException(plain[-1]) if plain else error)
 
     def forbidden(self, topic: str) -> DataError:
-        """That this client may not read a topic, which for the brokers is the same as that there is
-        none."""
+        """Return the error that this client may not read a topic. Brokers do not distinguish this
+        from a topic that does not exist."""
         return self._unread(
             f"topic '{topic}' is not there, or {self.user} may not read it. Create it, allow "
             "that user READ on it (kafka-acls --add --operation Read --topic), or correct the "
@@ -168,7 +173,8 @@ class Brokers:
             )
         if "PLAINTEXT broker listener" in reason:
             if not speaks_kafka(*self._first):
-                # A port before brokers that are away does so too: it accepts, and closes.
+                # A proxy in front of brokers that are down also accepts connections and closes
+                # them.
                 return None
             return (
                 f"it speaks no TLS, and security.protocol is {self._protocol}. Set that to "
@@ -180,7 +186,7 @@ class Brokers:
         return None
 
     def _mismatch(self) -> str | None:
-        """Why brokers end a connection without a word: they speak another protocol."""
+        """Explain why brokers close connections without an error: they speak another protocol."""
         if {each.code() for each in self._complaints} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
         if not speaks_tls(*self._first):
@@ -199,7 +205,7 @@ class Brokers:
 
     @property
     def _first(self) -> tuple[str, int]:
-        """Host and port of the first of them; a port that is not told is 9092."""
+        """Host and port of the first broker; the default port is 9092."""
         told = urlsplit(f"//{self.servers.partition(',')[0].strip()}")
         return told.hostname or "localhost", told.port or 9092
 
@@ -209,12 +215,12 @@ class Brokers:
 
     @property
     def user(self) -> str:
-        """Who this client is, as a sentence says it."""
+        """The client's user, as error messages name it."""
         name = self._client.get("sasl.username")
         return f"the user '{name}'" if isinstance(name, str) else "this client's user"
 
     def _may_pass(self) -> bool:
-        """Whether a refusal may be over soon."""
+        """Return whether the rejection may be temporary."""
         now = time.monotonic()
         if self._refused_at is None:
             self._refused_at = now
@@ -225,7 +231,7 @@ class Brokers:
 
 
 def unreachable(servers: str, error: Exception) -> DataError:
-    """What failed at these brokers, in one sentence; they may answer later."""
+    """Return the retriable error that these brokers can't be reached."""
     return DataError(
         f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark kafka up` "
         "starts one for development), or correct kafka_servers (TIDEMARK_KAFKA_SERVERS).",
@@ -236,7 +242,7 @@ def unreachable(servers: str, error: Exception) -> DataError:
 def _reason(error: Exception) -> str:
     told: object = error.args[0] if error.args else "no answer"
     said = told.str() if isinstance(told, KafkaError) else str(told)
-    # It ends with how often and for how long, which is another time each time.
+    # The message ends with a count and a duration, which differ each time.
     return _COUNTS.sub("", said).rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""What a Kafka cluster says of topics: their ids, partitions and offsets."""
+"""Queries for the IDs, partitions and offsets of a Kafka cluster's topics."""
 
 import re
 import time
@@ -27,16 +27,16 @@ from tidemark_streaming.kafka.client import PATIENCE, Brokers, Properties
 from tidemark_streaming.kafka.position import Topic
 
 _STEP = 1.0
-"""Seconds that brokers have for an answer before it is looked what they complain of."""
+"""Seconds that one request may take before the errors of the brokers are checked."""
 
 _MOMENT = 0.05
-"""Seconds between two looks for a topic that was just made."""
+"""Seconds between two polls for a topic that was just created."""
 
 READ_COMMITTED = "read_committed"
 T = TypeVar("T")
 
 _LEADERLESS = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION)
-"""What brokers say for a moment of a partition that is new, or goes from one of them to another."""
+"""Temporary errors of a partition that is new or whose leadership moves to another broker."""
 
 
 class Cluster:
@@ -45,7 +45,7 @@ class Cluster:
     Args:
         servers: `host:port`, several separated by commas.
         client: more properties of the client.
-        patience: seconds that they have to answer.
+        patience: seconds that the brokers have to answer.
     """
 
     def __init__(self, servers: str, client: Properties, patience: float = PATIENCE) -> None:
@@ -60,15 +60,15 @@ class Cluster:
         self._admin = self._brokers.connect(AdminClient)
 
     def topics(self, names: Sequence[str]) -> dict[str, Topic]:
-        """The topics of these names, each partition from its first offset to its end.
+        """Return the topics with these names, each partition from its first offset to its end.
 
-        The end is that of committed transactions, unless the client reads what is not.
+        The end is that of committed transactions, unless `isolation.level` is read_uncommitted.
 
         Args:
-            names: topics; one that begins with `^` is a pattern of whole names.
+            names: topics; a name that begins with `^` is a pattern that must match whole names.
 
         Raises:
-            DataError: a topic is not there, or the cluster can't be asked.
+            DataError: a topic does not exist, or the brokers do not answer.
         """
         there = self._topics()
         found = [t for name in names for t in self._matching(name, there)]
@@ -87,10 +87,11 @@ class Cluster:
         }
 
     def ids(self, names: list[str]) -> dict[str, str]:
-        """The ids of those of these topics that are there: one question, which takes a millisecond.
+        """Return the IDs of those of these topics that exist. This is one request, which takes a
+        millisecond.
 
         Raises:
-            DataError: the cluster can't be asked.
+            DataError: the brokers do not answer.
         """
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._patience)
         return {
@@ -100,19 +101,19 @@ class Cluster:
         }
 
     def has(self, *names: str) -> bool:
-        """Whether there are topics of these names.
+        """Return whether topics with all of these names exist.
 
         Raises:
-            DataError: the cluster can't be asked.
+            DataError: the brokers do not answer.
         """
         there = self._topics()
         return all(name in there for name in names)
 
     def create(self, wanted: Sequence[NewTopic]) -> None:
-        """Make those of these topics that are not there, and wait until they can be used.
+        """Create the missing ones of these topics, and wait until they can be used.
 
         Raises:
-            DataError: the brokers refuse, or do not answer.
+            DataError: the brokers refuse or do not answer.
         """
         there = self._topics()
         missing = [topic for topic in wanted if topic.topic not in there]
@@ -121,7 +122,7 @@ class Cluster:
         asked = self._admin.create_topics(missing, request_timeout=self._patience)
         for name, future in asked.items():
             error = self._failure(future)
-            # Another process may have made it meanwhile.
+            # Another process may have created the topic in the meantime.
             if error is not None and _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
                 self._result(future, name)
         begun = time.monotonic()
@@ -130,23 +131,23 @@ class Cluster:
                 self.topics([topic.topic for topic in missing])
                 return
             except DataError:
-                # Its partitions have no leader for a moment.
+                # A new topic's partitions have no leader for a moment.
                 if time.monotonic() - begun > self._patience:
                     raise
                 time.sleep(_MOMENT)
 
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
-        """Of each topic and partition the offset of the first record that is not before an
-        instant, in microseconds; the end where all are."""
+        """Return the offset of each partition's first record at or after an instant in
+        microseconds. It is the partition's end if all records are earlier."""
         found = self._offsets({n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0))
         return {(n, p): o if o >= 0 else topics[n].offsets[p][1] for (n, p), o in found.items()}
 
     def end(self, name: str, partition: int, isolation: IsolationLevel) -> int:
-        """The end of a partition, for who reads at that level; what is under way is before it, or
-        not.
+        """Return the end offset of a partition at an isolation level. Records of open transactions
+        lie before the end only with READ_UNCOMMITTED.
 
         Raises:
-            DataError: the cluster can't be asked.
+            DataError: the brokers do not answer.
         """
         return self._offsets({name: [partition]}, OFFSET_END, isolation)[name, partition]
 
@@ -156,7 +157,8 @@ class Cluster:
         of: int,
         isolation: IsolationLevel | None = None,
     ) -> dict[tuple[str, int], int]:
-        """The offsets that are the first, the end, or those of an instant in milliseconds."""
+        """Return the first offsets, the end offsets, or the offsets at an instant in
+        milliseconds."""
         known = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
         spec: Any = known.get(of) or OffsetSpec.for_timestamp(of)
         asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
@@ -173,19 +175,19 @@ class Cluster:
             time.sleep(_MOMENT)
         found = {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
         if OFFSET_INVALID in found.values():
-            # So the client tells that no answer came in time, without an error.
+            # The client reports a timeout this way, without an error.
             raise self._brokers.unreachable(TimeoutError("not all offsets came"))
         return found
 
     def _topics(self) -> Mapping[str, Any]:
-        """All topics that this client may see."""
+        """Return all topics that this client may see."""
         self._brokers.listen()
         begun = time.monotonic()
         while True:
             try:
                 found = self._admin.list_topics(timeout=_STEP).topics
             except KafkaException as error:
-                # Takes in what the brokers complained of.
+                # Runs the error callback, which records the errors of the brokers.
                 self._admin.poll(0)
                 late = time.monotonic() - begun > self._patience
                 if late or self._brokers.refusal() is not None:
@@ -200,7 +202,8 @@ class Cluster:
             return [topic for topic in own if matches(name, topic)]
         if name in there:
             return [name]
-        # To who may not see it, a topic is not there; only when asked for it, brokers say so.
+        # A topic that this client may not see is missing from the list. Only a request for the
+        # topic itself reports the missing permission.
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._patience)
         if _code(self._failure(asked[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden(name)
@@ -210,7 +213,7 @@ class Cluster:
         )
 
     def _failure(self, future: "Future[Any]") -> BaseException | None:
-        """What became of a question that failed, or was not answered in time."""
+        """Return why a request failed or timed out, or None if it succeeded."""
         try:
             return future.exception(self._patience + 1)
         except TimeoutError as late:
@@ -226,11 +229,11 @@ class Cluster:
 
 
 def _code(error: BaseException | None) -> int | None:
-    """What a broker answered, by its number."""
+    """Return the Kafka error code of an error, or None if it has none."""
     told = error.args[0] if error is not None and error.args else None
     return told.code() if isinstance(told, KafkaError) else None
 
 
 def matches(name: str, topic: str) -> bool:
-    """Whether a feed's name of a topic, or its pattern, is meant for this one."""
+    """Return whether a configured topic name or pattern matches this topic."""
     return bool(re.fullmatch(name[1:], topic)) if name.startswith("^") else name == topic

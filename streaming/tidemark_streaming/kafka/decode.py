@@ -1,4 +1,4 @@
-"""What becomes of a record: a source's columns, from its value and from what Kafka says of it."""
+"""Decode Kafka records into a source's columns, from their values and their metadata."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,11 +26,11 @@ RECORD = {
     "kafka_key": "BINARY",
     "kafka_headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-"""The columns in which a source keeps what Kafka says of a record: those of them that it has.
+"""Source columns that hold a record's metadata; a source declares the ones that it needs.
 
-`kafka_topic_partition` is `topic-partition`, by which a watermark goes; `kafka_timestamp_type` is
-`CreateTime` or `LogAppendTime`; `kafka_key` may be a STRING too. `kafka_headers` is null where the
-name of one is no UTF-8, which nobody can read.
+`kafka_topic_partition` is `topic-partition`, for per-partition watermarks. `kafka_timestamp_type`
+is `CreateTime` or `LogAppendTime`. `kafka_key` may also be declared as a STRING. `kafka_headers` is
+null if the name of a header is not UTF-8, because the client cannot read such headers.
 """
 
 PLACES: Mapping[str, Callable[[str, int], str]] = {
@@ -38,22 +38,23 @@ PLACES: Mapping[str, Callable[[str, int], str]] = {
     "kafka_partition": lambda _, partition: str(partition),
     "kafka_topic_partition": lambda topic, partition: f"{topic}-{partition}",
 }
-"""What those columns of `RECORD` have, as text, that go by a record's place."""
+"""The columns of `RECORD` that depend only on topic and partition, with functions that render their
+values as text."""
 
 KEPT = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers")
-"""What a dead letter keeps of a record, beside its value."""
+"""The fields of a record that its dead letter keeps, in addition to the value."""
 
 _WRITTEN = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
-"""Columns that may be null though the record has what the other tells: a key that is not UTF-8, a
-timestamp beyond the years 1 to 9999."""
+"""Columns that can be null although the record has a value, each with the field that reveals this.
+Examples are a key that is not UTF-8 and a timestamp outside the years 1 to 9999."""
 
 
 def check(source: Source, what: str) -> None:
-    """Refuse a source whose columns are not what `RECORD` says.
+    """Refuse a source whose columns contradict `RECORD`.
 
     Raises:
-        DefinitionError: a column of `RECORD` of another type, or a column that can't be protected
-            so; `what` fills it.
+        DefinitionError: a column of `RECORD` is declared with another type, or a column has a
+            protection that is not possible; `what` names the connector in the error message.
     """
     for name, kind in source.columns.items():
         allowed = [RECORD[name]] if name in RECORD else []
@@ -76,18 +77,19 @@ def check(source: Source, what: str) -> None:
 def decoded(
     records: pa.Table, source: Source, payload: Payload, correlation: str | None
 ) -> pa.Table:
-    """Records, as `records.SCHEMA` has them, as the rows that a feed reads.
+    """Decode records (`records.SCHEMA`) into the rows that a connector reads.
 
-    A value that is not what the source's columns say is a dead letter, with its bytes as they came;
-    without them, its key and its headers where the source has protected columns.
+    A record that cannot be decoded becomes a dead letter with its original bytes. If the source has
+    protected columns, the dead letter has neither the bytes nor the key and the headers.
 
     Args:
         payload: the format of the values.
-        correlation: the header that holds an event's correlation id.
+        correlation: the header that holds an event's correlation ID.
 
     Raises:
-        DataError: what is needed to decode can't be had at the moment.
-        DefinitionError: the key of tokens is not there.
+        DataError: something needed for decoding, such as a schema registry, is unavailable at the
+            moment.
+        DefinitionError: the key for tokens does not exist.
     """
     own = {n: t for n, t in source.columns.items() if n not in RECORD}
     events = decode_protected(records["value"], own, source, payload)
@@ -114,7 +116,7 @@ def decoded(
 
 
 def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
-    """What Kafka says of the records, by the columns that the source has."""
+    """Return the metadata columns of the records that the source declares."""
     found = dict[str, Any]()
     for name in RECORD.keys() & source.columns.keys():
         if isinstance(source.protect.get(name), Drop):
@@ -129,8 +131,8 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
 
 
 def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None":
-    """The first value of a header, as text; null if a record has none, or its headers can't be
-    read."""
+    """Return the first value of a header as text. It is null if a record does not have that header
+    or its headers can't be read."""
     if name is None or not pc.any(pc.greater(pc.list_value_length(records["headers"]), 0)).as_py():
         return None
     values = [
@@ -141,7 +143,7 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
 
 
 def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
-    """The dead letters of records, null for the others."""
+    """Return the dead letters of the records, null for decoded ones."""
     kept = [name for name in KEPT if not source.protect or name not in ("key", "headers")]
     told = {name: records[name] for name in kept}
     if not source.protect:
@@ -154,7 +156,7 @@ def _joined(records: pa.Table, *names: str) -> "pa.ChunkedArray[Any]":
 
 
 def _sizes(records: pa.Table) -> "pa.ChunkedArray[Any]":
-    """The bytes of a record, as it came."""
+    """Return the size of each record in bytes, as it was received."""
     if "size" in records.column_names:
         return records["size"]
     lengths = [pc.fill_null(pc.binary_length(records[n]), 0) for n in ("key", "value")]

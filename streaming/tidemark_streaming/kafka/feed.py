@@ -1,4 +1,4 @@
-"""Kafka as a way in: ranges of offsets become arrivals."""
+"""Kafka source connector: ranges of offsets become arrivals."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -32,16 +32,16 @@ from tidemark_streaming.payloads import Json, Payload
 from tidemark_streaming.payloads.undeclared import Fields
 
 BYTES = 16 << 20
-"""The size of an arrival, about: its records are in memory once."""
+"""The approximate size limit of an arrival, because its records are in memory at once."""
 
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a log is behind its topics.
+    """How far an event log is behind its topics.
 
     Args:
-        waiting: by topic and partition, how many offsets are there that were not brought in.
-        lost: what is there no more, and was not brought in.
+        waiting: the number of available offsets that were not ingested yet, by topic and partition.
+        lost: records that Kafka deleted before they were ingested.
     """
 
     waiting: Mapping[tuple[str, int], int]
@@ -51,45 +51,54 @@ class Lag:
 @checked_class
 @dataclass(frozen=True)
 class KafkaFeed:
-    """Records of Kafka topics. What has come since the last look is an arrival, or several.
+    """A connector that reads Kafka topics. The records since the last poll are one or several
+    arrivals.
 
-    For each partition the timeline has the offsets that an arrival brought, and the next one goes
-    on there; nothing is committed to Kafka. Its processing time is that of the look. Partitions
-    and, with a pattern, topics that are new are read from their first record. Where time alone
-    moves the watermark, as partitions have become idle, that is an arrival without records.
+    The timeline stores the offsets that an arrival ingested per partition, and the next arrival
+    continues after them. Nothing is committed to Kafka. The processing time of an arrival is the
+    time of the poll. New partitions, and new topics that match a pattern, are read from their first
+    record. If partitions become idle and time alone advances the watermark, that is an arrival
+    without records.
 
-    Only records of committed transactions are read. Offsets without a record, which compaction
-    removed, are passed over. A record without a value, a tombstone, is an event whose columns are
-    null. One that can't be decoded is a dead letter. What an arrival could not bring because it is
-    gone is an error that says which offsets, until that loss is accepted. What goes before the
-    first look is not missed: that look is an arrival, also without records.
+    Only records of committed transactions are read. Offsets without a record, for example after
+    compaction, are skipped. A record without a value (a tombstone) is an event whose columns are
+    null. A record that can't be decoded is a dead letter.
+
+    If Kafka deleted records before they were ingested, that is an error that names their offsets,
+    until the loss is accepted. The first poll is recorded as an arrival even if it found no
+    records. Records that expire before the first poll are not detected as lost; records that expire
+    later are.
 
     Example:
         KafkaFeed(visits, topics=["visits"], servers="broker.example:9092")
 
     Args:
-        source: whose events they are. Its columns that are in `RECORD` are what Kafka says of the
+        source: the source of the events. Its columns that are in `RECORD` hold metadata of the
             record; the others are fields of the value.
-        topics: names; one that begins with `^` is a pattern, which whole names must match.
-        start: where partitions begin that are there at the first look: `earliest`, `latest`, or an
-            instant (ISO 8601), from whose first record on they are read.
-        servers: `host:port`, several separated by commas; by default the setting kafka_servers.
-        format: of the values: json, objects with the source's columns; or `Avro`, `Protobuf`.
-        options: of JSON: `timestampFormat`, `dateFormat` (`Json` describes them).
-        correlation: the header that holds an event's correlation id. Without it, or where a record
-            does not have it or its headers can't be read, that is `topic-partition-offset`.
-        client: more properties of Kafka's client, as librdkafka names them. A password is a
-            `secret("env:NAME")` or a `secret("file:PATH")`, which is read when it connects.
-        rows: offsets that one arrival brings at most, fewer where the records before were large
-            (16 MB in all, by their mean); a backlog becomes many arrivals.
-        accept_loss: go on after what is gone at the first look. The arrival that does tells of it;
-            what goes later is an error again.
-        accept_change: take records as dead letters also where all of an arrival's fail on one
-            column, which stops the source otherwise.
+        topics: names of topics; a name that begins with `^` is a pattern that must match whole
+            names.
+        start: where to start in partitions that exist at the first poll: `earliest`, `latest`, or
+            an instant (ISO 8601), which starts at the first record at or after it.
+        servers: `host:port`, several separated by commas; default: the setting kafka_servers.
+        format: the format of the values: json (objects with the source's columns), `Avro` or
+            `Protobuf`.
+        options: for JSON: `timestampFormat`, `dateFormat` (see `Json`).
+        correlation: the header that holds an event's correlation ID. The ID is
+            `topic-partition-offset` by default, or if a record has no such header or its headers
+            can't be read.
+        client: more properties of Kafka's client, with librdkafka's names. A password is a
+            `secret("env:NAME")` or a `secret("file:PATH")`, which is read on connect.
+        rows: the most offsets that one arrival ingests. Large records reduce it: an arrival has at
+            most about 16 MB, by the mean record size of the last one. A backlog becomes many
+            arrivals.
+        accept_loss: continue past records that are already lost at the first poll. The position of
+            the next arrival records the loss. A later loss is an error again.
+        accept_change: write records to the dead letters even if all records of an arrival fail on
+            the same column. By default this stops the source.
 
     Raises:
-        DefinitionError: no topic, a start that is none, a column of `RECORD` of another type, a
-            password by its value.
+        DefinitionError: no topic is given, an invalid start, a column of `RECORD` with another
+            type, or a password in plain text.
     """
 
     source: Source
@@ -119,12 +128,12 @@ class KafkaFeed:
             instant(self.start)
         check_secrets(self.client, what)
         check(self.source, what)
-        # An unknown option is refused here, and not when records come.
+        # Validates the options now instead of at the first record.
         _ = self._payload
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
-        # A source may have come from elsewhere before.
+        # Positions without Kafka offsets come from a connector that the source used before.
         told = (a.position for a in reversed(timeline) if position.looked(a.position))
         at = next(map(position.read, told), None)
         there = self._cluster.topics(self.topics)
@@ -134,11 +143,12 @@ class KafkaFeed:
         pieces = position.cut(ranges, self._most(timeline))
         chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
         chunks[0] = replace(chunks[0], position=recorded(chunks[0].position, lost))
-        # A loss and the first look are remembered though nothing came, so that what goes from then
-        # on is missed; and time alone may move the watermark.
+        # A loss and the first poll are recorded even without records, so that records that expire
+        # afterwards are detected. Time alone may also advance the watermark.
         notes = bool(lost) or (at is None and bool(ranges))
         if at is None and not ranges and self.start != "earliest":
-            # What comes after it is new, and read from its first record.
+            # Topics that are created after this poll are new, so they are read from their first
+            # record.
             notes, chunks = True, [replace(chunks[0], position=position.NO_TOPIC)]
         moves = last is not None and self._moves(last, clock)
         return chunks if position.count(ranges) or notes or moves else []
@@ -156,14 +166,14 @@ class KafkaFeed:
         return self._noticed
 
     def lag(self, stands: str | None, patience: float = PATIENCE) -> Lag:
-        """How far the log is behind the topics.
+        """Return how far the event log is behind the topics.
 
         Args:
             stands: the position of the newest arrival; None before the first.
             patience: seconds that the brokers have to answer.
 
         Raises:
-            DataError: a topic is not there, or the brokers can't be asked.
+            DataError: a topic does not exist, or the brokers do not answer.
         """
         at = None if stands is None else position.read(stands)
         there = Cluster(self.at, self.client, patience).topics(self.topics)
@@ -177,7 +187,7 @@ class KafkaFeed:
         return Lag(waiting, losses.between(self._asked(at), there))
 
     def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
-        """By topic and partition, how many offsets are there that were not brought in: of `lag`."""
+        """Return `Lag.waiting`: the number of offsets not ingested yet, by topic and partition."""
         return {**self.lag(stands, patience).waiting}
 
     def decode(self, letters: pa.Table) -> pa.Table:
@@ -187,18 +197,24 @@ class KafkaFeed:
         return self._intake.decoded(records)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """Nothing: what does not fit the columns is a dead letter."""
+        """Return None: records that do not match the columns are dead letters, not errors."""
         return None
 
     def _in_memory(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, Fields]:
-        """The rows that positions tell, and fields that the source does not declare."""
+        """Return the rows at these positions, and the fields that the source does not declare."""
         found = self._intake.read(positions, enough)
         self._demand([position.read(p) for p in positions])
         return found
 
     def _demand(self, pieces: Sequence[Position]) -> None:
-        """Refuse what was read of topics that were made anew since the look. A look at the end
-        tells of all that was read: an id does not come back."""
+        """Raise if a topic was recreated since the poll that found these records.
+
+        One check after the read covers everything that was read, because a topic ID is never
+        reused.
+
+        Raises:
+            DataError: a topic was recreated.
+        """
         read = {name for name, _, ranges in position.spans(pieces) if ranges[0][0] < ranges[-1][1]}
         there = self._cluster.ids(sorted(read)) if read else {}
         anew = [name for name, id_ in there.items() if id_ != pieces[0][name].id]
@@ -209,10 +225,10 @@ class KafkaFeed:
             )
 
     def _lost(self, at: Position | None, there: Position) -> list[str]:
-        """What is gone, in words, and accepted to be.
+        """Return descriptions of the losses that are accepted.
 
         Raises:
-            DataError: something is gone that is not.
+            DataError: there are losses that are not accepted.
         """
         lost = losses.between(self._asked(at), there)
         words = [loss.said for loss in lost]
@@ -222,9 +238,10 @@ class KafkaFeed:
         return words
 
     def _ranges(self, at: Position | None, there: Position) -> Position:
-        """What is to be brought: of each partition the offsets after those in `at`."""
+        """Return the ranges to ingest: per partition the offsets after those in `at`."""
         begun, asked = self._begin(there) if at is None else {}, self._asked(at)
-        # A topic that is asked for no more is remembered: it may be again.
+        # A topic that is no longer configured keeps its position, because it may be configured
+        # again.
         left = {name: topic for name, topic in (at or {}).items() if name not in asked}
         ranges = dict(position.standing(left))
         for name, topic in there.items():
@@ -234,33 +251,36 @@ class KafkaFeed:
                 start = known[partition][1] if partition in known else begun.get((name, partition))
                 start = low if start is None else start
                 offsets[partition] = (min(max(start, low), end), end)
-            # Partitions are never fewer: what a broker whose metadata lags leaves out still stands.
+            # Kafka never removes partitions. One that is missing from a broker's stale metadata
+            # keeps its position.
             for partition in known.keys() - offsets.keys():
                 offsets[partition] = (known[partition][1], known[partition][1])
             ranges[name] = Topic(topic.id, offsets)
         return ranges
 
     def _asked(self, at: Position | None) -> Position:
-        """What a position has of the topics that are asked for."""
+        """Return the part of a position that concerns the configured topics."""
         known = (at or {}).items()
         return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
 
     def _chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
-        # The pieces of one look share its clock, by which a partition may have been silent for long
-        # though its records wait.
+        # All pieces of one poll share its clock. That clock may make a partition look idle although
+        # more of its records are waiting.
         place = PLACES.get(self.source.watermark.by or "")
         waiting = dict.fromkeys(place(*of) for of in position.unfinished(piece, ranges) if place)
         rows = position.count(piece)
         return Chunk(position.written(piece), clock, rows=rows, waiting=tuple(waiting))
 
     def _most(self, timeline: Sequence[Arrival]) -> int:
-        """How many offsets an arrival may bring, as far as the size of the last records tells."""
+        """Return the most offsets that an arrival may ingest, by the mean record size of the last
+        arrival with rows."""
         told = next((a for a in reversed(timeline) if a.rows), None)
         size = 1 if told is None else max(told.bytes // told.rows, 1)
         return max(min(self.rows, BYTES // size), 1)
 
     def _begin(self, there: Position) -> Mapping[tuple[str, int], int]:
-        """By topic and partition, where to begin; nothing for their first record."""
+        """Return the start offsets by topic and partition; none if all start at their first
+        record."""
         if self.start == "earliest":
             return {}
         if self.start == "latest":
@@ -268,7 +288,7 @@ class KafkaFeed:
         return self._cluster.since(instant(self.start), there)
 
     def _moves(self, last: Arrival, clock: int) -> bool:
-        """Whether time alone moves the watermark."""
+        """Return whether time alone advances the watermark."""
         state, after = last.watermark_state, last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
 
@@ -278,7 +298,7 @@ class KafkaFeed:
 
     @cached_property
     def at(self) -> str:
-        """The servers."""
+        """The broker addresses."""
         return self.servers or Settings().kafka_servers
 
     @cached_property

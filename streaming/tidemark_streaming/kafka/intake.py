@@ -1,9 +1,10 @@
-"""Intake: records of Kafka come into memory, and are decoded there.
+"""Read Kafka records into memory and decode them there.
 
-To ask the client for all that there is to a record takes longer than all else that is done with it.
-Events need little of it, and are decoded some thousands at a time: of a backlog no more than its
-rows is in memory. If some become dead letters, which have everything that Kafka says of a record,
-the records are read once more and whole; and so are those after them, until all are events again.
+Fetching all fields of a record from the client takes longer than all other work on it. Events need
+only a few of these fields. They are decoded some thousands at a time, so that only the decoded rows
+of a backlog stay in memory. A dead letter keeps all fields of its record. If a read has dead
+letters, the records are therefore read again with all fields, and so are later ones until a read
+has none.
 """
 
 from collections.abc import Sequence
@@ -26,15 +27,15 @@ _COSTLY = {
     "kafka_timestamp_type": "timestamp_type",
     "kafka_headers": "headers",
 }
-"""Columns of a source for which records are asked for more than their keys and values."""
+"""Source columns whose record fields are costly to fetch."""
 
 
 class Intake:
-    """Takes in records of a source.
+    """Reads and decodes records of a source.
 
     Args:
-        payload: the format of their values.
-        correlation: the header that holds an event's correlation id.
+        payload: the format of the values.
+        correlation: the header that holds an event's correlation ID.
     """
 
     def __init__(
@@ -50,11 +51,11 @@ class Intake:
         self._little = True
 
     def read(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, Fields]:
-        """Return the rows that the records of these positions are; and by chunk, fields of JSON
-        that the source does not declare.
+        """Return the decoded rows at these positions, and by chunk the JSON fields that the source
+        does not declare.
 
         Args:
-            enough: once it is set, reading is given up.
+            enough: cancels the read once it is set.
         """
         pieces = [position.read(p) for p in positions]
         if self._little and (found := self._rows(pieces, enough, self._wanted)) is not None:
@@ -67,7 +68,8 @@ class Intake:
     def _rows(
         self, pieces: Sequence[Position], enough: Event, wanted: Sequence[str] | None
     ) -> tuple[pa.Table, Fields] | None:
-        """The same; None if there are dead letters, and not all of the records is wanted."""
+        """Return the same as `read`; None if there are dead letters but `wanted` does not have all
+        fields."""
         rows, fields = list[pa.Table](), list[Fields]()
         names = SCHEMA.names if wanted is None else wanted
         for records in (SCHEMA.empty_table(), *self._reader.read(pieces, enough, names)):
@@ -79,7 +81,7 @@ class Intake:
         return pa.concat_tables(rows, promote_options="default"), undeclared.merged(fields)
 
     def decoded(self, records: pa.Table) -> pa.Table:
-        """Return records as the rows that they are, protected."""
+        """Return records as decoded rows, protected as the source declares."""
         if self._source.protect:
             records = protected(records, self._source, self._correlation)
         return decoded(records, self._source, self._payload, self._correlation)

@@ -1,4 +1,4 @@
-"""What was in Kafka, was not brought in, and is there no more."""
+"""Detect records that Kafka deleted before they were ingested."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,11 +9,11 @@ MANY = 5
 
 
 class Loss(NamedTuple):
-    """What of a topic, or of a partition, is gone.
+    """A loss in a topic or in one of its partitions.
 
     Args:
-        said: in words.
-        offsets: how many of its offsets; 0 where nobody can know.
+        said: the description for error messages.
+        offsets: the number of lost offsets; 0 if it can't be known.
     """
 
     said: str
@@ -21,11 +21,11 @@ class Loss(NamedTuple):
 
 
 def between(at: Position, there: Position) -> list[Loss]:
-    """What is lost between where the last arrival stands and what the topics have now.
+    """Return the losses between the last arrival's position and the current state of the topics.
 
     Args:
-        at: of each partition, what the last arrival brought.
-        there: of each partition, from its first offset to its end.
+        at: per partition, the offsets that the last arrival ingested.
+        there: per partition, the available offsets from the first to the end.
     """
     found: list[Loss] = []
     for name, before in at.items():
@@ -42,7 +42,7 @@ def between(at: Position, there: Position) -> list[Loss]:
             found.append(Loss(told))
             continue
         for partition, (low, end) in now.offsets.items():
-            # A partition that is new has begun since, with the offset 0.
+            # A partition that `at` does not have is new and began at offset 0.
             _, stands = before.offsets.get(partition, (0, 0))
             if low > stands:
                 told = (
@@ -57,7 +57,7 @@ def between(at: Position, there: Position) -> list[Loss]:
 
 
 def sentence(source: str, lost: Sequence[Loss]) -> str:
-    """The losses as one sentence, with what can be done."""
+    """Return the error message that lists the losses and the command that accepts them."""
     told = "; ".join(loss.said for loss in lost[:MANY])
     more = f"; and {len(lost) - MANY} more" if len(lost) > MANY else ""
     return (

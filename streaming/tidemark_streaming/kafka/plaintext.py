@@ -1,20 +1,20 @@
-"""Whether a port speaks Kafka without TLS."""
+"""Probe whether a port speaks Kafka without TLS."""
 
 import socket
 import struct
 from contextlib import suppress
 
 DEADLINE = 3.0
-"""Seconds that it has for an answer."""
+"""Seconds that the port has to answer."""
 
 _NUMBER = 7
 _ASKED = struct.pack(">hhih", 18, 0, _NUMBER, -1)
-"""Which versions of its requests it knows, asked by a client without a name; of Kafka's protocol
-the one question that needs nothing else."""
+"""An ApiVersions request without a client ID: the only request of the Kafka protocol that needs
+nothing else."""
 
 
 def speaks_kafka(host: str, port: int, deadline: float = DEADLINE) -> bool:
-    """Whether it answers that question."""
+    """Return whether the port answers an ApiVersions request."""
     with suppress(OSError), socket.create_connection((host, port), timeout=deadline) as connection:
         connection.settimeout(deadline)
         connection.sendall(struct.pack(">i", len(_ASKED)) + _ASKED)

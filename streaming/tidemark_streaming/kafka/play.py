@@ -1,8 +1,8 @@
-"""A recording through Kafka: what arrived in one span of it is one transaction, and one arrival.
+"""Play a recording through Kafka: each span of it is one transaction and one arrival.
 
-The next span is sent when the one before is in the log, so at most one waits in the topic. Killed
-at any point, the next one finds it there and brings it, or sends it whole: a transaction that was
-not committed has no records.
+The next span is sent after the previous one is in the event log, so at most one span waits in the
+topic. After a kill at any point, the next run ingests the waiting span or sends it again as a
+whole. A transaction that was not committed leaves no records.
 """
 
 import time
@@ -34,12 +34,12 @@ PARTITIONS = 3
 
 @dataclass(frozen=True)
 class Played:
-    """A feed whose records arrive by the clock of a recording.
+    """A connector whose records arrive by the clock of a recording.
 
     Args:
         feed: reads the records.
-        clock: the processing time of what has come, in microseconds. Where nothing has, that is an
-            arrival without records: the span was empty.
+        clock: the processing time of the arrivals, in microseconds. An empty span becomes an
+            arrival without records.
     """
 
     feed: KafkaFeed
@@ -64,12 +64,12 @@ class Played:
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a recording is played.
+    """The topic through which a recording is played.
 
     Args:
         servers: the brokers, `host:port`, several separated by commas.
-        topic: its name; it is made where it is missing.
-        key: the column by whose values records go to partitions.
+        topic: its name; the topic is created if it does not exist.
+        key: the column that partitions the records.
     """
 
     servers: str
@@ -78,13 +78,16 @@ class Stage:
 
 
 def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> Iterator[Ingested]:
-    """Play recorded data through a topic into the log. A record is JSON with the source's columns.
+    """Play recorded data through a topic into the event log, as JSON with the source's columns.
+
+    Yields:
+        The result of each ingested arrival.
 
     Args:
-        excerpt: what to play, beginning where the log ends.
+        excerpt: the part of the recording to play; it must begin where the event log ends.
 
     Raises:
-        DataError: the source has no recorded data, or the brokers don't answer.
+        DataError: the source has no recorded data, or the brokers do not answer.
         ConflictError, DefinitionError: as `ingest`.
     """
     if inlet.spans is None:
@@ -94,7 +97,8 @@ def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> 
     feed = KafkaFeed(inlet.source, [stage.topic], servers=stage.servers)
     log = Log(warehouse, inlet.source)
     log.create()
-    # A transaction that another left is ended, this way or that, by who takes over its id.
+    # Taking over the transactional ID commits or aborts a transaction that another process left
+    # open. The poll below must come after it.
     sender = _Sender(stage)
     waiting = any(chunk.rows for chunk in feed.pending(log.timeline()))
     sent = _sent(inlet.spans(excerpt), sender, waiting)
@@ -103,7 +107,7 @@ def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> 
 
 
 def _sent(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iterator[Span]:
-    """The spans, each when it is in the topic. The first may be there already."""
+    """Yield each span once it is in the topic. The first span may be there already."""
     for span in spans:
         if not waiting:
             sender.send(span)
@@ -123,7 +127,8 @@ class _Sender:
         self._ask(lambda: self._producer.init_transactions(PATIENCE))
 
     def send(self, span: Span) -> None:
-        """Its records, unless there are none; until who reads what is committed finds them."""
+        """Send the records of a span, and wait until a read_committed consumer can see them. Do
+        nothing if the span is empty."""
         if span.records.empty:
             return
         lines = span.records.to_json(orient="records", lines=True).splitlines()
@@ -132,7 +137,8 @@ class _Sender:
         for key, line in zip(keys, lines, strict=True):
             self._producer.produce(self._stage.topic, line, key, on_delivery=self._note)
         self._ask(lambda: self._producer.commit_transaction(PATIENCE))
-        # It is committed when the coordinator knows, and the partitions are told a moment later.
+        # The commit returns once the coordinator has recorded it; the partitions follow a moment
+        # later.
         while not self._visible():
             time.sleep(0.005)
 
@@ -153,7 +159,8 @@ class _Sender:
 
 
 def _create(stage: Stage) -> None:
-    """The topic, which keeps its records for ever: how far the log is, is for it to know."""
+    """Create the topic if it does not exist. It keeps its records forever, because only the event
+    log knows how far it was read."""
     admin = AdminClient(configured(stage.servers, {}))
     made = NewTopic(stage.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
     try:

@@ -1,12 +1,12 @@
-"""Where a feed stands in Kafka: for each partition, which offsets an arrival brought.
+"""Positions of a Kafka connector: the offsets that an arrival ingested from each partition.
 
-The timeline keeps it with the arrival, as JSON, and it is the only position there is:
+The timeline stores the position with the arrival, as JSON. No other position exists:
 
     {"flights": {"id": "kN4…", "offsets": {"0": [120, 180], "1": [75, 75]}}}
 
-The arrival brought the offsets from 120 to before 180 of partition 0 of `flights`, and none of
-partition 1; the next one goes on at 180 and 75. The topic's id tells it from one made anew under
-its name.
+This arrival ingested the offsets from 120 to before 180 of partition 0 of `flights`, and none of
+partition 1. The next one continues at 180 and 75. The topic's ID distinguishes it from a topic that
+was recreated under the same name.
 """
 
 import json
@@ -19,21 +19,21 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True)
 class Topic:
-    """The topic's id, and ranges of its partitions."""
+    """A topic's ID, and ranges of its partitions' offsets."""
 
     id: str
     offsets: Mapping[int, Range]
 
 
 Position = Mapping[str, Topic]
-"""By topic."""
+"""Topics by name."""
 
 NO_TOPIC = json.dumps({"no topic": True})
-"""As JSON, that of a look that found no topic; none can be named so."""
+"""The JSON of a poll that found no topic. Its key can't be the name of a topic."""
 
 
 def written(position: Position) -> str:
-    """The position as JSON."""
+    """Return a position as JSON."""
     plain = {
         name: {"id": topic.id, "offsets": {str(p): list(r) for p, r in topic.offsets.items()}}
         for name, topic in position.items()
@@ -42,7 +42,7 @@ def written(position: Position) -> str:
 
 
 def read(text: str) -> Position:
-    """The position of that JSON; of one that another kind of feed has written, no topic."""
+    """Parse a position. Return one without topics if another kind of connector wrote it."""
     told = json.loads(text)
     return {
         name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
@@ -52,12 +52,12 @@ def read(text: str) -> Position:
 
 
 def looked(text: str) -> bool:
-    """Whether a position, as JSON, is of a look at Kafka."""
+    """Return whether a position, as JSON, comes from a poll of Kafka."""
     return bool(read(text)) or text == NO_TOPIC
 
 
 def standing(position: Position) -> Position:
-    """Where it ends, as a position that brings nothing."""
+    """Return an empty position at the end of this one: the same topics, with ranges of length 0."""
     return {
         name: Topic(topic.id, {p: (end, end) for p, (_, end) in topic.offsets.items()})
         for name, topic in position.items()
@@ -65,15 +65,17 @@ def standing(position: Position) -> Position:
 
 
 def count(position: Position) -> int:
-    """How many offsets it spans: as many records, or more, as some hold none."""
+    """Return how many offsets a position spans. It has at most that many records, because some
+    offsets hold none."""
     return sum(end - start for topic in position.values() for start, end in topic.offsets.values())
 
 
 def cut(position: Position, rows: int) -> list[Position]:
-    """The ranges in successive pieces of at most about `rows` offsets.
+    """Split the ranges into successive pieces of at most about `rows` offsets.
 
-    Of each partition a piece takes its share, so that all get on at the same pace. The first piece
-    has something of each that has anything: all are heard of at once.
+    Each piece takes a proportional share of every partition, so that all partitions advance at the
+    same pace. The first piece has offsets of every nonempty range, so that all partitions are known
+    at once.
     """
     pieces = max(-(-count(position) // rows), 1)
     return [
@@ -87,12 +89,12 @@ def cut(position: Position, rows: int) -> list[Position]:
 
 def _part(whole: Range, n: int, pieces: int) -> Range:
     start, length = whole[0], whole[1] - whole[0]
-    # Rounded up: a short range is in the first pieces, a long one in all.
+    # Rounded up: a short range falls into the first pieces, a long one into all.
     return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)
 
 
 def unfinished(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
-    """Topic and partition of the ranges that go on after a piece of them."""
+    """Yield topic and partition of the ranges that continue after a piece."""
     for name, topic in piece.items():
         for partition, (_, end) in topic.offsets.items():
             if end < whole[name].offsets[partition][1]:
@@ -100,7 +102,7 @@ def unfinished(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
 
 
 def spans(pieces: Sequence[Position]) -> Iterator[tuple[str, int, list[Range]]]:
-    """Topic and partition, with its range in each of the pieces of a position."""
+    """Yield topic and partition, with the partition's range in each piece."""
     for name, topic in pieces[0].items():
         for partition in topic.offsets:
             yield name, partition, [piece[name].offsets[partition] for piece in pieces]

@@ -1,8 +1,8 @@
-"""Records of a source with protected columns: their keys and headers are protected, and what the
-source does not keep is not in them any more. Their values are protected when they are decoded.
+"""Protect the keys and headers of records whose source has protected columns.
 
-All of it happens in the memory of the process that has read them: what the engine is sent, it may
-write to files of its own, and show in its log.
+Fields that the source does not keep are removed. Values are protected later, when they are decoded.
+All of this happens in the memory of the process that reads the records: the engine may write the
+data that it receives to files, and show them in its log.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from tidemark.define.source import CORRELATION, Source
 
 
 def protected(records: pa.Table, source: Source, correlation: str | None) -> pa.Table:
-    """Records, as `records.SCHEMA` has them, protected as their source declares; and `size`, their
-    bytes as they came.
+    """Return records (`records.SCHEMA`) protected as their source declares, with `size`, their
+    original size in bytes.
 
     Args:
-        correlation: the header that holds an event's correlation id.
+        correlation: the header that holds an event's correlation ID.
 
     Raises:
-        DefinitionError: the key of tokens is not there.
+        DefinitionError: the key for tokens does not exist.
     """
     ways = {name: way.change() for name, way in source.protect.items()}
     columns: dict[str, Any] = {
@@ -58,8 +58,9 @@ def _headers(
     correlation: str | None,
     ways: Mapping[str, Change],
 ) -> list[dict[str, Any]] | None:
-    """The headers that the source keeps, if it does, and the one with the correlation id, which is
-    protected as the others are unless it is in a way of its own; None where they can't be read."""
+    """Return the protected headers that the source keeps, and the header with the correlation ID.
+    That header is protected like the others unless it has a protection of its own. Return None if
+    the headers can't be read."""
     if headers is None:
         return None
     usual = ways.get("kafka_headers", _unchanged)

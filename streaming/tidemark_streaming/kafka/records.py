@@ -1,4 +1,4 @@
-"""Records of Kafka, read by their offsets into memory."""
+"""Read Kafka records into memory by their offsets."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,8 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class _Record(Protocol):
-    """A message that is a record, and so has a place; the client's type has none for errors."""
+    """A message that is a record, so it has a position. The client's type has none, because of
+    errors."""
 
     def topic(self) -> str: ...
     def partition(self) -> int: ...
@@ -66,7 +67,8 @@ class _Record(Protocol):
 
 
 class Reader:
-    """Reads ranges of offsets. It is of no group that commits: the timeline is its memory."""
+    """Reads ranges of offsets. It never commits offsets to Kafka, because the timeline holds the
+    position."""
 
     def __init__(self, servers: str, client: Properties, group: str) -> None:
         self._brokers = Brokers(servers, client)
@@ -74,10 +76,10 @@ class Reader:
             "group.id": group,
             "isolation.level": READ_COMMITTED,
             "fetch.wait.max.ms": "50",
-            # By default the next fetch waits a second once 100,000 records lie ready.
+            # By default the next fetch waits a second once 100,000 records are ready.
             "fetch.queue.backoff.ms": "5",
         }
-        # What reading ranges rests on, whatever else is configured.
+        # Reading ranges depends on these properties, so the configuration can't override them.
         self._consumer = self._brokers.connect(
             Consumer,
             usual,
@@ -89,19 +91,19 @@ class Reader:
     def read(
         self, pieces: Sequence[Position], enough: Event, wanted: Collection[str] = SCHEMA.names
     ) -> Iterator[pa.Table]:
-        """The records of the pieces of a position, some at a time, with the index of theirs in
-        `chunk`.
+        """Yield the records of the pieces of a position in batches.
 
-        Offsets that hold no record (a transaction's marks, what compaction removed) are passed
-        over. `position` is the record's place in its chunk, by partition and offset. `headers` is
-        null where the name of one of them is no UTF-8.
+        `chunk` is the index of a record's piece, and `position` its place in that piece, by
+        partition and offset. Offsets without a record (transaction markers, compacted records) are
+        skipped. `headers` is null if the name of a header is not UTF-8.
 
         Args:
-            wanted: the columns that are asked for; of the others those are null that cost time.
+            enough: cancels the read once it is set.
+            wanted: the columns to fetch. Others are null if they are costly (timestamps, headers).
 
         Raises:
-            CancelledError: it was `enough` before they were there.
-            DataError: the brokers don't answer, or have the offsets no more, which they had.
+            CancelledError: `enough` was set before all records were read.
+            DataError: the brokers do not answer, or Kafka deleted the offsets in the meantime.
         """
         asked = {(topic, partition): r for topic, partition, r in spans(pieces)}
         asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
@@ -110,7 +112,7 @@ class Reader:
             yield _table(batch, asked, places, wanted)
 
     def _fetched(self, asked: Mapping[_Of, Sequence[Range]], enough: Event) -> Iterator["_Batch"]:
-        """The records of these ranges."""
+        """Yield the records of these ranges."""
         of_partition = list(asked)
         ends = np.array([ranges[-1][1] for ranges in asked.values()], np.int64)
         open_ = dict(enumerate(ends.tolist()))
@@ -135,12 +137,12 @@ class Reader:
                 told = [message for message in came if message.error() is not None]
                 records = came if not told else [m for m in came if m.error() is None]
                 batch = _Batch.of(records, of_partition)
-                # What comes after the ranges is not asked for.
+                # Records beyond the ranges were not requested.
                 yield batch.where(batch.offsets < ends[batch.which])
                 for message in told:
                     self._check(message)
-                # A partition's end may be before the range's for a moment, when another broker has
-                # come to lead it: what is missing is still to come.
+                # After a change of leader, a partition may briefly end before the range does. The
+                # missing records are still to come.
                 reached = batch.reached()
                 for message in told:
                     if (of := _of(message)) in asked:
@@ -155,7 +157,7 @@ class Reader:
             self._consumer.unassign()
 
     def _check(self, message: Any) -> None:  # noqa: ANN401 (the client's type lacks places)
-        """Raise what a message says that is no record, unless that is nothing."""
+        """Raise the error of a message that is not a record, unless it is harmless."""
         code = message.error().code()
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden(message.topic())
@@ -165,17 +167,17 @@ class Reader:
                 f"Records of {place} went while they were read: retention, or somebody, removed "
                 "them. Begin the ingest again: it says which are gone."
             )
-        # The client looks for its group, which nothing here goes by.
+        # The client looks up its consumer group although the reader does not use it.
         if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF):
             raise self._brokers.unreachable(KafkaException(message.error()))
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some records.
+    """A batch of records.
 
     Args:
-        which: of which of the partitions that were asked for each is.
+        which: for each record, the index of its partition among the requested ones.
     """
 
     records: Sequence[_Record]
@@ -185,7 +187,7 @@ class _Batch:
     @classmethod
     def of(cls, records: Sequence[_Record], asked: Sequence[_Of]) -> "_Batch":
         if len(asked) == 1:
-            # Each question to a record takes as long as to copy some hundred bytes of it.
+            # Each method call on a record takes as long as copying some hundred bytes.
             which = np.zeros(len(records), np.int64)
         else:
             index = {of: n for n, of in enumerate(asked)}
@@ -199,7 +201,7 @@ class _Batch:
         return _Batch(records, self.which[mask], self.offsets[mask])
 
     def reached(self) -> dict[int, int]:
-        """By partition, the offset after the last of its records."""
+        """Return the offset after the last record of each partition."""
         every = np.unique(self.which).tolist()
         return {n: int(self.offsets[self.which == n][-1]) + 1 for n in every}
 
@@ -210,7 +212,7 @@ def _table(
     places: Mapping[_Of, Sequence[int]],
     wanted: Collection[str],
 ) -> pa.Table:
-    """Records as a table, each in its chunk."""
+    """Return records as a table, each with the index of its piece in `chunk`."""
     which, offsets, found = batch.which, batch.offsets, batch.records
     chunk, place = np.zeros_like(offsets), np.zeros_like(offsets)
     for number, (of, ranges) in enumerate(asked.items()):
@@ -249,12 +251,12 @@ def _numbers(values: Iterable[int]) -> _Numbers:
 
 
 def _taken(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "pa.Array[Any]":  # noqa: ANN401 (an array of numbers)
-    """The value of each record, of those that its partitions have."""
+    """Return the value that each record's partition has."""
     return pa.array(values, kind).take(pa.array(which))
 
 
 def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
-    """The timestamps, and their types."""
+    """Return the timestamps and their types."""
     kinds, at = zip(*(m.timestamp() for m in found), strict=True) if found else ((), ())
     names = pa.array([_TYPES.get(n) for n in range(max(_TYPES) + 1)], pa.string())
     types = names.take(pa.array(kinds, pa.int64()))
@@ -263,7 +265,7 @@ def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
         compute.greater_equal(millis, BEGINNING // 1000),
         compute.less_equal(millis, INFINITY // 1000),
     )
-    # What a producer wrote may be any number: one beyond the years 1 to 9999 is no time.
+    # Producers may write any number; outside the years 1 to 9999 it is not a timestamp.
     known = compute.if_else(compute.and_(compute.is_valid(types), held), millis, None)
     return {
         "timestamp": compute.multiply(known, 1000).cast(INSTANT),
@@ -279,8 +281,11 @@ def _headers(found: Sequence[_Record]) -> "list[Any]":
 
 
 def _told(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":
-    """The headers of a record; None where the name of one is no UTF-8, which Kafka does not ask of
-    producers: the client can't say them then, and is not to be asked for them a second time."""
+    """Return the headers of a record, or None if the name of a header is not UTF-8.
+
+    Kafka does not require UTF-8 of producers. The client can't return such headers, and must not be
+    asked for them twice.
+    """
     try:
         return _asked(record) or ()
     except (SystemError, UnicodeDecodeError):
@@ -288,13 +293,14 @@ def _told(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":
 
 
 _asked = methodcaller("headers")
-"""Asks for headers. The client gives some and sets an error at once where it can't decode them;
-Python looks for that in calls by functions as this one, and not where it has adapted a call to what
-it calls, so that damaged ones would come from there, and the error at some place behind."""
+"""Calls `headers` on a record. If the client can't decode a name, it returns headers and sets an
+error at the same time. Python detects this in calls through functions such as this one, but not in
+specialized method calls. Those would return damaged headers and raise the error at some later
+place."""
 
 
 def _places(pieces: Sequence[Position]) -> dict[_Of, list[int]]:
-    """By partition, the place of its first record in each of the pieces."""
+    """Return, by partition, the place of its first record in each piece."""
     found: dict[_Of, list[int]] = {}
     for piece in pieces:
         place = 0

@@ -1,4 +1,4 @@
-"""A topic as a way out: panes of an asset become records."""
+"""A Kafka topic as a sink: panes of an asset become records."""
 
 import re
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from tidemark.define.outlet import Outlet
 from tidemark_streaming.kafka.client import Properties, check_secrets
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
-"""A topic's name, with room for the ending of its topic of positions."""
+"""A valid topic name, with room for the suffix of the positions topic."""
 
 
 @checked_class
@@ -19,21 +19,24 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,230}")
 class KafkaTopic(Outlet):
     """A Kafka topic to which an asset publishes its panes.
 
-    Where there is no such topic, it is made, and keeps its records for ever: who reads it from its
-    beginning has the published table. Beside it there is one of positions, `<name>_positions`.
+    If the topic does not exist, it is created and keeps its records forever: a consumer that reads
+    it from the beginning gets the published table. A second topic, `<name>_positions`, stores how
+    far the asset was published.
 
     Example:
         KafkaTopic("visits_by_minute", partitions=2)
 
     Args:
-        name: the topic's.
-        servers: `host:port`, several separated by commas; by default the setting kafka_servers.
-        partitions: of a topic that is made; records of the same keys are in one of them, in order.
-        client: more properties of Kafka's client, as librdkafka names them. A password is a
-            `secret`, which says where it is.
+        name: the name of the topic.
+        servers: `host:port`, several separated by commas; default: the setting kafka_servers.
+        partitions: the number of partitions if the topic is created. Records with the same keys are
+            in one partition, in order.
+        client: more properties of Kafka's client, with librdkafka's names. A password is a
+            `secret`, which names where it is stored.
 
     Raises:
-        DefinitionError: a name that Kafka does not allow, no partition, a password in plain text.
+        DefinitionError: Kafka does not allow the name, `partitions` is less than 1, or a password is in
+            plain text.
     """
 
     name: str
@@ -58,10 +61,10 @@ class KafkaTopic(Outlet):
 
     @property
     def positions(self) -> str:
-        """The topic that says how far the tables have been brought out."""
+        """The topic that stores how far the tables have been published."""
         return f"{self.name}_positions"
 
     @property
     def at(self) -> str:
-        """The servers."""
+        """The broker addresses."""
         return self.servers or Settings().kafka_servers
