@@ -1,4 +1,4 @@
-"""The way out: what is published in an asset's table goes to a Kafka topic, exactly once."""
+"""Sink: publish the changes of an asset's published table to a Kafka topic, exactly once."""
 
 from tidemark_streaming.outbox.outbox import Emitted, Outbox
 

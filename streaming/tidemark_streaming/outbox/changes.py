@@ -1,7 +1,7 @@
-"""Changes: what a version of a published table did to each of its windows.
+"""Derive the changes of each window from a version of a published table.
 
 A run, a release from quarantine, a backfill and a correction each change a published table in one
-version. Its change feed has the rows as they were and as they are; a change is both of one window.
+version. The change data feed has the rows before and after. A change combines both for one window.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,16 +19,16 @@ T = TypeVar("T")
 _OLD = ("delete", "update_preimage")
 _NEW = ("insert", "update_postimage")
 _AT_ONCE = 2_000
-"""Windows whose rows are Python's at the same time."""
+"""Windows whose rows are Python objects at the same time."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What became of a window's row.
+    """The change of a window's row.
 
     Args:
-        before, after: the row; None where there was none, or is none any more.
-        anew: whether the window was computed anew, in the place of what was there.
+        before, after: the row; None if it did not exist before, or does not exist afterwards.
+        anew: whether the window was recomputed, so that its row was deleted and inserted again.
     """
 
     before: Row | None
@@ -37,20 +37,19 @@ class Change:
 
 
 def versions(feed: pa.Table) -> Iterator[pa.Table]:
-    """The rows of each version of a change feed, in their order."""
+    """Yield the rows of each version of a change data feed, in order."""
     for version in sorted(feed["_commit_version"].unique().to_pylist()):
         yield feed.filter(pc.field("_commit_version") == version)
 
 
 def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
-    """The changes of one version: first the windows that left, then those that came or stay.
+    """Yield the changes of one version: deleted windows first, then new and changed ones.
 
-    An instant beyond the year 9999, which Python can't hold, is a text.
-
-    What replaced a row by the very same one is no change.
+    An instant beyond the year 9999, which Python can't represent, is text. A row that was replaced
+    by an identical one is not a change.
 
     Args:
-        by: the columns that tell one window from another.
+        by: the columns that identify a window.
     """
     kinds = rows["_change_type"].to_pylist()
     windows = [repr(w) for w in zip(*(_plain(rows[c]) for c in by), strict=True)]
@@ -70,7 +69,7 @@ def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
 
 
 def present(rows: pa.Table) -> Iterator[Change]:
-    """All rows of a table, as windows that come."""
+    """Yield all rows of a table as new windows."""
     for batch in rows.to_batches(max_chunksize=_AT_ONCE):
         yield from (Change(None, row) for row in told(pa.Table.from_batches([batch])))
 
@@ -80,7 +79,7 @@ def _pieces(whole: list[T]) -> Iterator[list[T]]:
 
 
 def _taken(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
-    # Without a type, Arrow takes an empty list for one of nulls, by which nothing can be taken.
+    # Without a type, Arrow infers a null type for an empty list, which `take` does not accept.
     return told(rows.take(pa.array(numbers, pa.int64())))
 
 

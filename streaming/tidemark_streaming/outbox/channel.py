@@ -1,9 +1,12 @@
-"""The way into a topic: transactions of one producer, and the position that they carry.
+"""A transactional connection to a topic: the transactions of one producer, with the position in
+each.
 
-A producer is known to the brokers by the asset and the topic. Opening it ends what an earlier one
-of that name had begun: a transaction that was under way is undone, and a process that was thought
-dead and comes back is refused from then on. Only afterwards is the position read, so it is right.
-It says of which database the asset is: records have the name alone, so there is one in a topic.
+Asset and topic make up the producer's transactional ID. Opening the producer aborts an open
+transaction of an earlier producer with that ID and fences it: a process that seemed dead and
+returns is refused. Only afterwards is the position read, so it is current.
+
+The position names the asset's database. Records have only the asset's name, so a topic has only one
+asset of each name.
 """
 
 import logging
@@ -35,7 +38,7 @@ from tidemark_streaming.outbox.record import Record
 
 _FENCED = (
     KafkaError._FENCED,
-    # What a producer says of anything after it was refused once.
+    # A producer returns this for every call after it was fenced once.
     KafkaError._FATAL,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
@@ -49,32 +52,32 @@ _UNRIGHTED = (
 
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
 _COMMIT = 60.0
-"""Seconds for the brokers to finish a transaction."""
+"""Seconds that the brokers have to finish a transaction."""
 
 SETTLING = 10.0
-"""Seconds for what other assets have under way among the positions."""
+"""Seconds to wait for open transactions of other assets in the topic of positions."""
 
 _MOMENT = 0.05
-"""Seconds between two looks for what comes at once."""
+"""Seconds between two polls for a change that is expected at once."""
 
 _LAST = 100
-"""Records of the topic of positions that are read at first, from its end backwards."""
+"""How many records at the end of the topic of positions are read at first."""
 
 T = TypeVar("T")
 
 
 class Channel:
-    """A way into a topic, for one asset.
+    """An asset's transactional connection to a topic.
 
     Args:
-        asset: whose position it carries.
+        asset: the asset whose position the transactions store.
         place: the folder of the asset's database.
     """
 
     def __init__(self, topic: KafkaTopic, asset: str, place: str) -> None:
         self.topic = topic
         self.place = place
-        # Of the producer, for the brokers: one at a time has it, of whatever database.
+        # The transactional ID: one producer at a time has it, across all databases.
         self._name = f"tidemark {asset} {topic.name}"
         self._asset = asset
         self._brokers = Brokers(topic.at, topic.client)
@@ -82,11 +85,11 @@ class Channel:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may send."""
+        """Return whether the connection can send."""
         return self._producer is not None
 
     def there(self) -> Topic | None:
-        """The topic as it is now; None where it, or that of its positions, is not there.
+        """Return the topic as it is now, or None if it or its topic of positions does not exist.
 
         Raises:
             DataError: the brokers do not answer.
@@ -97,22 +100,23 @@ class Channel:
         return self._cluster.topics([name])[name]
 
     def missing(self) -> DataError:
-        """That the topics do not appear though they were made, which may take brokers a while."""
+        """Return the error that the topics do not appear after they were created, which may take
+        brokers a while."""
         return DataError(
             f"{self.topic} at {self.topic.at} was made, and does not appear.", passing=True
         )
 
     def position(self, *, anyones: bool = False, settled: bool = False) -> Position | None:
-        """How far the topic is, by committed transactions; None where nothing was brought out.
+        """Return the position of the last committed transaction, or None if nothing was published.
 
         Args:
-            anyones: also that of an asset of this name of another database.
-            settled: wait until what other assets have under way among the positions has ended:
-                what was committed after it began, the brokers do not tell before.
+            anyones: accept the position of an asset with the same name in another database.
+            settled: wait until open transactions of other assets in the topic of positions have
+                ended. Brokers hide records that were committed after such a transaction began.
 
         Raises:
-            DataError: the brokers do not answer, or that does not end soon.
-            DefinitionError: it is that of such an asset.
+            DataError: the brokers do not answer, or such a transaction does not end in time.
+            DefinitionError: the position belongs to an asset in another database.
         """
         self._brokers.listen()
         if settled:
@@ -152,7 +156,7 @@ class Channel:
         return None
 
     def open(self) -> None:
-        """Make the topics, unless they are there, and end what an earlier producer had begun.
+        """Create the missing topics, open the producer, and fence earlier producers.
 
         Raises:
             DataError: the brokers do not answer, or refuse.
@@ -160,14 +164,15 @@ class Channel:
         self._brokers.listen()
         self._prepare()
         usual = {
-            # A large backfill goes out in one transaction, which no broker is to end before.
+            # A large backfill is one transaction, which the broker must not abort early.
             "transaction.timeout.ms": "300000",
             "linger.ms": "5",
             "compression.type": "lz4",
         }
 
         def begin(name: str) -> Producer:
-            # Without a logger it writes to stderr that it was refused, which is told here.
+            # Without a logger the client writes to stderr that it was refused, which is reported
+            # here.
             producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
             self._ask(lambda: producer.init_transactions(PATIENCE * 2))
             self._brokers.answered()
@@ -175,17 +180,19 @@ class Channel:
 
         last = self._last()
         if last is not None and last.place is None:
-            # Who wrote that had a name by its database, and may still be at work.
+            # The writer of such a position had a transactional ID with its database, and may still
+            # run.
             database = self.place.rpartition("/")[2]
             begin(f"tidemark {database}.{self._asset} {self.topic.name}")
         self._producer = begin(self._name)
 
     def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
-        """Produce records and the position after them in one transaction: how many.
+        """Produce records and the new position in one transaction. Return the number of records.
 
         Raises:
-            ConflictError: another process brings the asset out by now.
-            DataError: the brokers do not answer; whether it was committed, the position tells.
+            ConflictError: another process now publishes the asset.
+            DataError: the brokers do not answer. The position shows whether the transaction was
+                committed.
         """
         producer = self._producer
         assert producer is not None
@@ -200,26 +207,27 @@ class Channel:
             where = Record(self._asset.encode(), position().written(), 0)
             self._produce(producer, self.topic.positions, where)
             if os.environ.get(FAIL_AT):
-                # What the fail points are about is at the brokers.
+                # The fail points are about records that have reached the brokers.
                 self._ask(lambda: producer.flush(_COMMIT))
             reach("emitted")
             self._ask(lambda: producer.commit_transaction(_COMMIT))
             self._brokers.answered()
             reach("noted")
         except BaseException:
-            # What becomes of it is settled by the next one that opens.
+            # The next producer that opens ends this transaction.
             self._producer = None
             producer.purge()
             raise
         return count
 
     def close(self) -> None:
-        """Let go of the producer."""
+        """Release the producer."""
         self._producer = None
 
     @cached_property
     def _cluster(self) -> Cluster:
-        # What was undone says nothing of how far the topic is, whatever else this client reads.
+        # The position must come from committed transactions, even if another isolation level is
+        # configured.
         client = {k: v for k, v in self.topic.client.items() if k != "isolation.level"}
         return Cluster(self.topic.at, client)
 
@@ -233,7 +241,7 @@ class Channel:
             except BufferError:
                 self._ask(lambda: producer.poll(0.1))
             else:
-                # A refusal may be told here as well.
+                # The brokers' refusal may be reported here too.
                 self._ask(lambda: producer.poll(0))
                 return
 
@@ -261,10 +269,10 @@ class Channel:
             time.sleep(_MOMENT)
 
     def _newest(self, start: int, end: int) -> bytes | None:
-        """The asset's last position among the records [start, end)."""
+        """Return the asset's last position among the records [start, end)."""
         usual = {
             "group.id": self._name,
-            # By default the brokers wait half a second for more before they tell that it ends.
+            # By default the brokers wait half a second for more records before they report the end.
             "fetch.wait.max.ms": "10",
         }
         consumer = self._brokers.connect(
@@ -293,14 +301,14 @@ class Channel:
                     own = message.key() == self._asset.encode()
                     found, reached = message.value() if own else found, reached + 1
                 elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    # The client looks for its group, which nothing here goes by.
+                    # The client looks up its consumer group although nothing here uses it.
                     continue
                 elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     raise self._forbidden("read from", "Read", self.topic.positions)
                 elif error.code() != KafkaError._PARTITION_EOF:
                     raise self._unwritable(error.str())
-                # Another broker that has come to lead the partition may tell an end before this one
-                # for a moment: what is missing is still to come.
+                # After a change of leader, a broker may briefly report an earlier end. The missing
+                # records are still to come.
                 if reached >= end:
                     return found
         finally:
@@ -332,7 +340,7 @@ class Channel:
             raise self._unwritable("no answer") from None
 
     def _unrighted(self, error: KafkaError, making: str | None) -> DataError:
-        """That this client may not do what it asked for."""
+        """Return the error for a missing permission."""
         user = self._brokers.user
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return self._forbidden("write by", "Write", self._name, "transactional-id")

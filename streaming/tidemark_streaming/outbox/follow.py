@@ -1,8 +1,8 @@
-"""An outbox that goes on: what is published goes out within a second, for as long as it runs.
+"""Run a sink continuously: publish changes within a second of their commit.
 
-Brokers that don't answer hold up nothing but the outbox: it tries again, later each time. Where
-another process brings the same asset out, it waits, and looks now and then whether that one is
-still at it.
+If brokers do not answer, only the sink waits: it tries again with increasing delays. If another
+process publishes the same asset, the sink waits and checks now and then whether that process is
+still active.
 """
 
 import logging
@@ -17,14 +17,14 @@ from tidemark_streaming.outage import engine_lost
 from tidemark_streaming.outbox.outbox import Emitted, Outbox
 
 EVERY = 0.5
-"""Seconds between two looks at the table, which cost a millisecond."""
+"""Seconds between two polls of the table, which take a millisecond."""
 
 LONGEST = 30.0
-"""Seconds at most that it waits after a failure; and between two looks at a topic whose table
-stands, as it may be deleted or made anew."""
+"""The longest wait after a failure, in seconds. It is also the time between two checks of the topic
+while the table does not change, because the topic may be deleted or recreated."""
 
 ELSEWHERE = 10.0
-"""Seconds to leave to another process that brings it out."""
+"""Seconds to wait while another process publishes the asset."""
 
 _attended: dict[str, threading.Thread] = {}
 
@@ -36,11 +36,12 @@ def follow(
     told: Callable[[Emitted], None],
     failed: Callable[[TidemarkError], None],
 ) -> None:
-    """Bring out what is published until `ended` is set.
+    """Publish the asset's changes until `ended` is set.
 
     Args:
-        told: what was brought out, whenever something was, and when all is well after a failure.
-        failed: why something could not be, whenever that is.
+        told: takes the result whenever something was published, and after the recovery from a
+            failure.
+        failed: takes the error whenever publishing failed.
     """
     outbox, wait, done, fails = Outbox(warehouse, transform), EVERY, None, False
     looked = time.monotonic()
@@ -63,11 +64,12 @@ def follow(
 
 
 def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehouse]) -> None:
-    """Let this process bring an asset out beside its other work, once, until it ends.
+    """Publish an asset in a background thread until this process ends. Do nothing if the process
+    does so already.
 
     Args:
-        warehouse: where the asset is.
-        opened: gives the warehouse, in the thread that brings out.
+        warehouse: the location of the asset.
+        opened: opens the warehouse, called in the publishing thread.
     """
     name = f"{warehouse.location}/{warehouse.database}/{transform.name}"
     if transform.publishes_to is None or name in _attended:
@@ -78,7 +80,7 @@ def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehou
         tables: Warehouse | None = None
         while True:
             try:
-                # Each opened anew is one more session of the engine, until the process ends.
+                # Each call opens another engine session, which lasts until the process ends.
                 tables = tables or opened()
                 follow(
                     tables,
@@ -88,7 +90,7 @@ def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehou
                     lambda error: log.warning("%s", error),
                 )
             except Exception as error:
-                # A table may be dropped and made anew under it, or a disk be full.
+                # The table may be dropped and recreated at any time, or the disk may be full.
                 log.exception("The outbox of %s begins again", transform.name)
                 tables = None if engine_lost(error) else tables
                 time.sleep(LONGEST)

@@ -1,22 +1,23 @@
-"""The outbox: what a published table has and the topic has not, brought out.
+"""Publish the changes of a published table that its topic does not have yet.
 
-The source is the change feed of the published table, not the table of panes: the feed has what
-passed the gate, what was released, what a backfill or a correction replaced and which sessions
-merged, one version for each; so who follows the topic has the published table, always. The panes'
-table gives it the values of single firings where panes are discarding.
+The input is the change data feed of the published table, not the table of panes. The feed has one
+version for each run, release from quarantine, backfill and correction, including merged sessions.
+The records of the topic therefore always add up to the published table. The table of panes is only
+read in discarding mode, for the values of single firings.
 
-A transaction brings out whole versions, one after the other, with the version it ends at. Killed at
-any instant, the next outbox goes on where the topic says. Where the changes since then can't be
-had, a new epoch begins: a record that takes back everything, then the table as it is.
+A transaction publishes whole versions in order, with the last version as its position. After a kill
+at any instant, the next outbox continues from the position in the topic. If the changes since that
+position are unavailable, a new epoch begins: a reset record that retracts everything, then the
+table as it is.
 
-| a new epoch begins where | |
+| a new epoch begins if | because |
 | --- | --- |
-| nothing was brought out yet | or the topic of positions is gone |
-| the asset was dropped and made anew | its table is another one, or its state |
-| the table's history does not go back so far | the outbox was away for long |
-| the table was put back as it was | the topic has versions that it has not any more |
-| the topic was made anew, or has more partitions | keys have other places |
-| the table was made anew by another definition, or put back | its rows may have other keys |
+| nothing was published yet, or the topic of positions was deleted | the position is missing |
+| the asset was dropped and recreated | its table, or its state, is another one |
+| the table's history does not go back far enough | the outbox did not run for a long time |
+| the table was restored to an older version | the topic has versions that no longer exist |
+| the topic was recreated, or has more partitions | keys map to other partitions |
+| another definition rebuilt the table, or a rebuild was rolled back | rows may have other keys |
 """
 
 import time
@@ -52,16 +53,16 @@ from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.outbox.record import Record, record, resets
 
 VERSIONS = 50
-"""Versions that one transaction brings out at most."""
+"""The most versions that one transaction publishes."""
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """What was brought out.
+    """The result of publishing.
 
     Args:
-        records: how many, in how many transactions.
-        position: where the topic stands; None where there is nothing to bring out yet.
+        records: the number of records in all transactions.
+        position: the position of the topic; None if there is nothing to publish yet.
     """
 
     records: int
@@ -69,16 +70,16 @@ class Emitted:
     position: Position | None
 
     def and_then(self, more: "Emitted") -> "Emitted":
-        """Both together."""
+        """Return the sum of two results, with the later position."""
         records, transactions = self.records + more.records, self.transactions + more.transactions
         return Emitted(records, transactions, more.position)
 
 
 class Outbox:
-    """Brings an asset's panes out to its topic.
+    """Publishes an asset's panes to its topic.
 
     Raises:
-        DefinitionError: the asset publishes to no topic.
+        DefinitionError: the asset does not publish to a topic.
     """
 
     def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
@@ -90,32 +91,33 @@ class Outbox:
         self._runs: dict[int, str | None] = {}
 
     def emit(self, *, anew: bool = False) -> Emitted:
-        """Bring out all that is published and was not brought out.
+        """Publish all changes that the topic does not have yet.
 
         Args:
             anew: begin a new epoch, with the table as it is.
 
         Raises:
-            ConflictError: another process brings it out as well.
+            ConflictError: another process publishes the asset as well.
             DataError: the brokers do not answer, or refuse.
-            DefinitionChanged: the table was made by another definition, of other columns.
-            DefinitionError: the topic has an asset of this name of another database.
+            DefinitionChanged: another definition made the table, with other columns.
+            DefinitionError: the topic has an asset of this name from another database.
         """
         head = self._head()
         if head is None:
             return Emitted(0, 0, None)
         if not self._channel.is_open and not anew:
-            # To look is free; to open would end what another process does just now.
+            # Reading the position is harmless; opening the producer would fence one that another
+            # process uses.
             self._position = self._channel.position()
             there = self._channel.there()
-            # Another process may have been quicker since the table was looked at.
+            # Another process may have published newer versions since the table was read.
             head = self._head() if self._ahead(head) else head
             if head is None or self._stands(head, there):
                 return Emitted(0, 0, self._position)
         records = transactions = 0
         while True:
-            # A table may be dropped and made anew at any time: each turn looks at what is there,
-            # and at how far the topic is before that.
+            # A table may be dropped and recreated at any time. Each iteration therefore reads the
+            # topic's state first and then the table's.
             there = self._there(anyones=anew)
             head = self._head()
             if head is None or (self._stands(head, there) and not anew):
@@ -135,7 +137,7 @@ class Outbox:
         return self._warehouse.head(self._transform.table)
 
     def _there(self, *, anyones: bool) -> Topic:
-        """The topic, which is made again where it was deleted, with the way into it open."""
+        """Return the topic, recreated if it was deleted, with an open producer for it."""
         for _ in range(2):
             if not self._channel.is_open:
                 self._channel.open()
@@ -146,12 +148,12 @@ class Outbox:
         raise self._channel.missing()
 
     def _ahead(self, head: Head) -> bool:
-        """Whether the topic has more versions of a table than there are."""
+        """Return whether the topic has versions of this table that the table does not have."""
         known = self._position
         return known is not None and known.table == head.life and known.version > head.version
 
     def _stands(self, head: Head, there: Topic | None) -> bool:
-        """Whether the topic that is there has the table as it stands."""
+        """Return whether the existing topic is up to date with the table."""
         known = self._position
         return (
             known is not None
@@ -160,11 +162,12 @@ class Outbox:
         )
 
     def _step(self, there: Topic, head: Head, *, anew: bool) -> int:
-        """One transaction; how many records."""
+        """Publish one transaction. Return the number of records."""
         known = self._position
         if known is None or anew or known.table != head.life or not fits(known, there):
             return self._begin(there)
-        # Before what it has numbered is read: a state that comes after that is another one.
+        # The state is read before the commits that it numbered: a state that replaces it later has
+        # another identity.
         state = self._state.life() or known.state
         if self._ahead(head) or (known.state is not None and state != known.state):
             return self._begin(there)
@@ -183,8 +186,8 @@ class Outbox:
         return self._send(replace(known, version=through, state=state), told, found)
 
     def _begin(self, there: Topic) -> int:
-        """A new epoch, with the table as it is."""
-        # Before the rows that it has numbered, as above.
+        """Begin a new epoch with the table as it is. Return the number of records."""
+        # Before the rows that it numbered, as in `_step`.
         state = self._state.life() or ""
         head, rows = self._warehouse.whole(self._transform.table)
         self._check_columns(rows)
@@ -228,10 +231,10 @@ class Outbox:
         return count
 
     def _trace(self, clock: Clock, since: int, count: int) -> None:
-        """Tell of a transaction, in the traces of the arrivals of which it brought out windows."""
+        """Add a transaction to the traces of the arrivals whose windows it published."""
         asset, told = Asset(self._warehouse, self._transform), self._position
         out = [m for m in asset.state.since(since) if told is not None and m.seq <= told.seq]
-        # What computed windows anew took no arrival in.
+        # Recomputed windows did not take in an arrival.
         spans = [(m.before.at.arrival, m.at.arrival) for m in out if not m.replaces]
         if told is None or not spans:
             return
@@ -249,8 +252,8 @@ class Outbox:
         return record(self._transform, position.epoch, pane, run, position.partitions)
 
     def _run(self, seq: int) -> str | None:
-        """The id of the run that made a commit; None where the state does not tell of it: a drop
-        that was killed has taken it, and left the table."""
+        """Return the ID of the run that made a commit. Return None if the state does not have it,
+        because a drop that was killed removed the state but left the table."""
         if seq < 0:
             return None
         if seq not in self._runs:
@@ -258,8 +261,8 @@ class Outbox:
         return self._runs[seq]
 
     def _learn(self, seq: int) -> bool:
-        """Learn the ids of the runs that made the commits after one; whether one of these made the
-        table anew by another definition."""
+        """Load the IDs of the runs that made the commits after `seq`. Return whether one of these
+        runs replaced the table with that of another definition."""
         since = self._state.since(seq)
         self._runs = {m.seq: m.run for m in since}
         swapped = (Mode.SWITCH, Mode.BACK)
@@ -272,7 +275,12 @@ class Outbox:
         return State(self._warehouse, self._transform)
 
     def _check_columns(self, rows: pa.Table) -> None:
-        """Leave a table of other columns to an outbox of its own definition."""
+        """Raise if the table has other columns than this definition, so that an outbox of its own
+        definition publishes it.
+
+        Raises:
+            DefinitionChanged: the columns differ.
+        """
         columns = rows.column_names
         there = columns[columns.index("window_end") + 1 : columns.index("events")]
         odd = {*self._transform.keys, *self._transform.aggregates} ^ {*there}
@@ -283,7 +291,7 @@ class Outbox:
             )
 
     def _since(self, feed: pa.Table) -> Fired:
-        """What fired with the commits of a feed, where panes are discarding."""
+        """Return the firings of the commits in a feed; empty unless panes are discarding."""
         again = pc.field("_change_type") == "update_postimage"
         numbers = feed.filter(again)["seq"].unique().to_pylist()
         table = self._transform.panes_table
@@ -296,16 +304,16 @@ class Outbox:
 
 
 def channel(transform: Definition, warehouse: Warehouse) -> Channel:
-    """The way from an asset of a database into its topic."""
+    """Return the connection from an asset of a database to its topic."""
     place = f"{warehouse.location}/{warehouse.database}"
     return Channel(topic_of(transform), transform.name, place)
 
 
 def topic_of(transform: Definition) -> KafkaTopic:
-    """The topic to which an asset publishes.
+    """Return the topic to which an asset publishes.
 
     Raises:
-        DefinitionError: there is none.
+        DefinitionError: the asset does not publish to a topic.
     """
     if isinstance(transform.publishes_to, KafkaTopic):
         return transform.publishes_to
@@ -316,7 +324,7 @@ def topic_of(transform: Definition) -> KafkaTopic:
 
 
 def fits(position: Position, there: Topic | None) -> bool:
-    """Whether a position is of the topic that is there, with the partitions that it has."""
+    """Return whether a position belongs to this topic, with the partitions that it has."""
     if there is None:
         return False
     return (position.topic, position.partitions) == (there.id, len(there.offsets))

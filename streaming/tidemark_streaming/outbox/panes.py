@@ -1,17 +1,18 @@
-"""Panes as they are published: each change of a window, as its accumulation has it.
+"""Turn each change of a window into panes, by the accumulation mode of its asset.
 
-| accumulation | what a window gives that fires again |
+| accumulation | panes of a window that fires again |
 | --- | --- |
 | accumulating | its row |
-| retracting | a retraction of its row, then the new one |
-| discarding | the panes that came since, each of the events of its firing alone |
+| retracting | a retraction of its old row, then the new row |
+| discarding | the panes since then, each with the values of its own firing only |
 
-A window that leaves gives a retraction of its row, in each of them.
-What is published goes out, and nothing else: a withheld window does not until it is released or
-passes, and of several firings in one run those that accumulate are one pane. A discarding pane
-comes from the table of panes. Where that does not have it (the window was withheld in between, or
-was computed anew since), the window is retracted and comes whole. So in every accumulation a window
-is what its panes since its last retraction say.
+A deleted window is a retraction of its row in every mode.
+
+Only published rows become panes. A quarantined window does not until it is released or passes
+validation. In modes that accumulate, several firings of one run are one pane. Discarding panes come
+from the table of panes. If it does not have them (the window was quarantined in between, or was
+recomputed since), the window is retracted and published as a whole. In every mode, a window's value
+is therefore given by its panes since its last retraction.
 """
 
 from collections import defaultdict
@@ -25,14 +26,14 @@ from tidemark_streaming.outbox.changes import Change, Row
 
 @dataclass(frozen=True)
 class Pane:
-    """A pane on its way out.
+    """A pane to publish.
 
     Args:
-        row: the window's row, as it is published; of a retraction, as it was.
+        row: the published row of the window; for a retraction, the previous row.
         pane: the number of its firing.
-        timing: of its firing.
-        values: the aggregates; None where the window's facts have changed and no event came.
-        retraction: whether it takes the row back.
+        timing: the timing of its firing.
+        values: the aggregates; None if only the window's metadata changed and no event came.
+        retraction: whether the pane retracts the row.
     """
 
     row: Row
@@ -47,7 +48,7 @@ Fired = Mapping[tuple[Any, ...], list[Row]]
 
 
 def fired(transform: Definition, rows: Iterable[Row]) -> Fired:
-    """The rows of a table of panes, so that `panes` finds them."""
+    """Return the rows of a table of panes, indexed for `panes`."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         found[_place(transform, row)].append(row)
@@ -55,10 +56,10 @@ def fired(transform: Definition, rows: Iterable[Row]) -> Fired:
 
 
 def panes(transform: Definition, change: Change, since: Fired) -> Iterator[Pane]:
-    """The panes of a change, in their order.
+    """Yield the panes of a change, in order.
 
     Args:
-        since: what fired with the commits of the change, where panes are discarding.
+        since: in discarding mode, the firings of the change's commits.
     """
     before, after = change.before, change.after
     if after is None:
@@ -76,7 +77,7 @@ def panes(transform: Definition, change: Change, since: Fired) -> Iterator[Pane]
 
 
 def _parts(transform: Definition, before: Row, after: Row, since: Fired) -> list[Pane] | None:
-    """The panes of a window that fired again; None where they are not there."""
+    """Return the panes of a window that fired again, or None if the table of panes lacks one."""
     fired = sorted(since.get(_place(transform, after), []), key=lambda row: row["pane"])
     missing = list(range(before["revision"] + 1, after["revision"] + 1))
     if not missing and _values(transform, before) == _values(transform, after):

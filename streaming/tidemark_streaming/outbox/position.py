@@ -1,8 +1,8 @@
-"""Where an outbox stands: which version of the published table the topic has.
+"""Position of an outbox: the version of the published table that its topic has.
 
-It is a record of the topic of positions, by the asset's name, and is written in the transaction
-that brings the panes out: the topic never has the one without the other, whatever is killed. Of
-which database the asset is, it says too: records tell assets apart by their names alone.
+The position is a record in the topic of positions, with the asset's name as the key. The
+transaction that publishes the panes also writes it, so a kill can't separate the two. It also names
+the asset's database, because records identify an asset by its name only.
 """
 
 import json
@@ -12,21 +12,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Position:
-    """How far an asset's table has been brought out.
+    """How far an asset's table was published.
 
     Args:
-        table: the identity of the published table.
-        version: its last version of which the topic has the changes.
-        topic: the topic's id, which another one of its name has not.
-        partitions: how many it had, by which keys are placed.
-        epoch: since when, in microseconds, changes follow each other without a gap.
-        seq: the number of the newest commit that is out; -1 before any.
-        run: the id of its run, where that is known.
-        at: when this was written, in microseconds.
-        place: the database of the table, and where it is; None of one that was written before
-            that was told.
-        state: the life of the state whose commits have these numbers, empty where there was none;
-            None of one that was written before that was told.
+        table: the ID of the published table.
+        version: the last version of the table whose changes the topic has.
+        topic: the topic's ID, which changes if the topic is recreated.
+        partitions: the number of partitions, which determines where keys go.
+        epoch: the start of the uninterrupted sequence of changes, in microseconds.
+        seq: the number of the newest published commit; -1 before the first.
+        run: the ID of that commit's run, if known.
+        at: the time at which this position was written, in microseconds.
+        place: the location and name of the table's database; None in positions of older versions,
+            which lack it.
+        state: the ID of the state that numbered the commits, empty if there was none; None in
+            positions of older versions, which lack it.
     """
 
     table: str
@@ -41,12 +41,12 @@ class Position:
     state: str | None = None
 
     def written(self) -> bytes:
-        """As JSON."""
+        """Return the position as JSON."""
         return json.dumps(asdict(self)).encode()
 
 
 def read(text: bytes | None) -> Position | None:
-    """The position of that JSON; None where there is none."""
+    """Parse a position; None if `text` is None."""
     if text is None:
         return None
     told: dict[str, Any] = json.loads(text)

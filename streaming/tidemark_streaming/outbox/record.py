@@ -1,7 +1,8 @@
-"""Records: a pane as JSON that any language reads. docs/sinks.md has the schema.
+"""Render a pane as a JSON record. docs/sinks.md has the schema.
 
-The key tells one pane from every other: asset, epoch, window, keys, the number of the commit and of
-the pane, and whether it is a retraction, which has the key of what it takes back but for this.
+The key identifies a pane by asset, epoch, window, keys, commit number, pane number, and whether it
+is a retraction. A retraction's key differs from that of the pane that it retracts only in the last
+field.
 """
 
 import base64
@@ -17,15 +18,15 @@ from tidemark.define.definition import Definition
 from tidemark_streaming.outbox.panes import Pane
 
 _AS_THEY_ARE = ("events", "late_events", "last_arrival", "as_of", "quality")
-"""Facts of a published row that a record has by the same names."""
+"""Columns of a published row that a record has under the same names."""
 
 
 class Record(NamedTuple):
-    """What is produced.
+    """A Kafka record to produce.
 
     Args:
         key, value: JSON.
-        partition: where to.
+        partition: the target partition.
     """
 
     key: bytes
@@ -34,12 +35,12 @@ class Record(NamedTuple):
 
 
 def record(transform: Definition, epoch: int, pane: Pane, run: str | None, count: int) -> Record:
-    """A pane as a record.
+    """Return a pane as a record.
 
     Args:
-        epoch: the number of the emission that has no gap.
-        run: the id of the run that published it, where that is known.
-        count: the topic's partitions.
+        epoch: the number of the uninterrupted sequence of changes.
+        run: the ID of the run that published it, if known.
+        count: the number of partitions of the topic.
     """
     row = pane.row
     keys = {key: row[key] for key in transform.keys}
@@ -60,19 +61,20 @@ def record(transform: Definition, epoch: int, pane: Pane, run: str | None, count
         **{name: row[name] for name in _AS_THEY_ARE},
         "run": run,
     }
-    # By keys alone, so that the windows of the same keys stay in their order.
+    # By keys alone, so that windows with the same keys stay in order.
     place = zlib.crc32(text(keys)) % count
     return Record(text(key), text({**key, **facts}), place)
 
 
 def resets(transform: Definition, epoch: int, count: int) -> list[Record]:
-    """Records that take back all that is in each partition of an asset's: a new epoch begins."""
+    """Return one record per partition that retracts all earlier records of an asset: a new epoch
+    begins."""
     told = text({"asset": transform.name, "epoch": epoch, "reset": True})
     return [Record(told, told, partition) for partition in range(count)]
 
 
 def text(value: object) -> bytes:
-    """A value as JSON, in one way only."""
+    """Return a value as JSON in a canonical form."""
     return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -81,7 +83,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
         case None | bool() | int() | str():
             return value
         case float():
-            # JSON has no word for these.
+            # JSON has no literals for NaN and infinity.
             return value if math.isfinite(value) else str(value)
         case Decimal():
             return str(value)

@@ -1,4 +1,4 @@
-"""How far a topic is behind its asset's table, without bringing anything out."""
+"""Report how far a topic is behind its asset's table, without publishing anything."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from tidemark_streaming.outbox.outbox import channel, fits, topic_of
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a topic is.
+    """The publishing progress of a topic.
 
     Args:
         topic: its name.
-        version: the table's last version of which the topic has the changes; -1 before any, and
-            where it was made anew.
-        behind: how many versions it has not.
-        since: when the first of these was committed, in microseconds, of those that the table's
-            log tells of; None where there is none.
-        run: the id of the newest run that is out, where that is known.
-        at: when that went out, in microseconds; None before anything did.
+        version: the last version of the table whose changes the topic has; -1 if it has none, or
+            after table or topic were recreated.
+        behind: the number of versions that the topic lacks.
+        since: the commit time of the first of these versions that the transaction log still has, in
+            microseconds; None if there is none.
+        run: the ID of the newest published run, if known.
+        at: the time at which that run was published, in microseconds; None if nothing was.
     """
 
     topic: str
@@ -33,12 +33,12 @@ class Standing:
 
 
 def standing(warehouse: Warehouse, transform: Definition) -> Standing:
-    """How far the topic of an asset is.
+    """Return the publishing progress of an asset's topic.
 
     Raises:
         DataError: the brokers do not answer.
-        DefinitionError: the asset publishes to no topic, or to one that has an asset of its name
-            of another database.
+        DefinitionError: the asset does not publish to a topic, or the topic has an asset of this
+            name from another database.
     """
     name, way = topic_of(transform).name, channel(transform, warehouse)
     known, there = way.position(), way.there()
@@ -55,8 +55,9 @@ def standing(warehouse: Warehouse, transform: Definition) -> Standing:
 
 
 def _committed(warehouse: Warehouse, table: str, versions: range) -> int | None:
-    """When the first of these versions was committed of which the table's log still tells."""
+    """Return the commit time of the first of these versions that the transaction log still has, or
+    None if it has none of them."""
     at = partial(warehouse.committer.committed_at, table)
-    # What it has forgotten is all before what it has not.
+    # The log's expired versions all come before the others, so a binary search finds the first.
     first = bisect_left(versions, True, key=lambda version: at(version) is not None)
     return at(versions[first]) if first < len(versions) else None
