@@ -58,8 +58,10 @@ class Arriving:
         return fetch(rows) if self._fit <= FEW else rows
 
     def dead_letters(self) -> Rows | None:
-        """Return the rows that could not be decoded, as the dead-letter table stores them, or
-        None."""
+        """Return the rows that could not be decoded, as the dead-letter table stores them.
+
+        None if there are none.
+        """
         if not self._unfit:
             return None
         rows = rejected(self._rows)
@@ -95,8 +97,7 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
 
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-    """Return the same for a DataFrame, plus `_file`, the number of the file to write each row
-    to."""
+    """Return the same for a DataFrame, plus `_file`, the number of the output file of each row."""
     facts = rows.sparkSession.createDataFrame(
         [
             (a.arrival, a.arrived_at, a.before, f)
@@ -131,8 +132,7 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 
 def _files(arrivals: Sequence[Arrival]) -> list[int]:
-    """Return, for each arrival, the commit's file that its rows go to; files get about equal
-    bytes."""
+    """Return the number of the commit's output file for each arrival, balanced by bytes."""
     total = sum(a.bytes for a in arrivals)
     count = total // _FILE_BYTES + 1
     ends = accumulate(a.bytes for a in arrivals)

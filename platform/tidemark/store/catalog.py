@@ -20,7 +20,7 @@ class Catalog:
 
     Args:
         path: returns the location of a table.
-        beside: runs work in the background.
+        beside: runs a function in the background.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Claim scratch folders: tell folders in use from those of a process that was killed.
+"""Claim scratch folders, so that leftovers of killed processes can be found and removed.
 
 A claim is a lock on the folder itself, so it ends with the process that holds it, however that
 process ends. Folders in an object store can't be claimed. Maintenance removes them by age
@@ -54,7 +54,7 @@ class Swept:
     """The result of a sweep of a folder.
 
     Args:
-        gone: the number of subfolders that do not exist any more.
+        gone: the number of removed subfolders.
         left: the names of the remaining subfolders. Either a living process claims them, or may
             claim them, or they can't be removed.
     """

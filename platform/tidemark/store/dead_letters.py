@@ -39,8 +39,8 @@ DEAD_LETTER_COLUMNS = {
 """The columns of a dead-letter table.
 
 `reason` is an error message without values of the row. `bytes` is the original payload; null if it
-must not be stored. The columns after `bytes` are a broker's metadata of the record, null if there
-is no broker.
+must not be stored. The columns after `bytes` are a broker's metadata of the record, null without a
+broker.
 """
 
 DEAD = helper("dead_letter")

@@ -1,8 +1,9 @@
-"""Kinds: of what windows a roll-up's table is made.
+"""Determine a roll-up's kind: which definition of windows its table contains.
 
-A roll-up has no state whose commits tell its definition, so its table does, by a property: how
-often its windows became others, and the digest of what they are now. Where that is told anew, the
-roll-up begins a new life, as where its base does: all of its windows are replaced.
+A roll-up does not have a state whose commits record its definition, so its table records it in a
+property. The property holds how often the definition has changed, and the digest of the current
+one. When the digest changes, the roll-up gets a new identity, as it does when its base is
+recreated: all of its windows are replaced.
 """
 
 from collections.abc import Mapping
@@ -14,27 +15,37 @@ PROPERTY = "tidemark.kind"
 
 
 def first(transform: Definition) -> str:
-    """The kind of a table that is made by a definition."""
+    """Return the kind of a table that a definition creates."""
     return f"0-{_digest(transform)}"
 
 
 def next_to(told: str, transform: Definition) -> str:
-    """The kind of a table of another kind whose windows become those of a definition; the same
-    where they are that."""
+    """Return the kind of an existing table once it contains the windows of a definition.
+
+    The result is the old kind if the definition is the same.
+    """
     times, _, there = told.partition("-")
     now = _digest(transform)
     return told if there == now else f"{int(times) + 1}-{now}"
 
 
 def suffix(told: str) -> str:
-    """What a kind adds to the life of a roll-up: nothing for the first one of a table, and where an
-    earlier Tidemark told none."""
+    """Return the part of a roll-up's identity that its kind adds.
+
+    Empty for a table's first kind, and for a table of an earlier Tidemark that did not record one.
+    """
     return "" if told.startswith("0-") or not told else f"+{told}"
 
 
 def life(table: str, properties: Mapping[str, str | None]) -> str:
-    """What the life of a roll-up has of its own table, by that one's identity and properties; of a
-    table of another asset, its identity."""
+    """Return the part of a roll-up's identity that its own table contributes.
+
+    For a table of another asset, it is the table's identity.
+
+    Args:
+        table: the table's identity.
+        properties: the table's properties.
+    """
     return f"{table}{suffix(properties.get(PROPERTY) or '')}"
 
 

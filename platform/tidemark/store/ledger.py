@@ -1,8 +1,9 @@
-"""The ledger: one row for each finished run, with its facts.
+"""Keep the ledger: one row for each finished run, with its facts.
 
-A run writes its row last, so a commit of the state that has no row was not, or perhaps not, fully
-published; the next run publishes it again first. The row carries the commit's number as its
-transaction, so the head of the ledger tells how far an asset is published, and no row comes twice.
+A run writes its row last. A state commit without a row may therefore not be fully published, and
+the next run publishes it again before its own. The row's commit carries the number of the state
+commit as its transaction. The ledger's transactions therefore show how far an asset is published,
+and no row is written twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,41 +27,43 @@ ENDED = {
     "store": "stored_at",
     "publish": "ended_at",
 }
-"""The steps of a run, and the column that says when each had ended."""
+"""The steps of a run, and the column that holds the time at which each ended."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run did. Instants are microseconds; the ledger holds them as timestamps.
+    """The facts of one run. Instants are microseconds; the ledger stores them as timestamps.
 
     Args:
         run: the run's id.
         asset: the transform's name.
-        life: the asset's identity; another one after it was dropped and made anew.
+        life: the asset's identity; it changes if the asset is dropped and recreated.
         mode: `incremental`, `backfill` or `correction`; `rollup` for a run of a roll-up.
         answer: `as_streamed` or `complete`.
-        seq: the number of its commit in the state; a roll-up's, of the last commit of its base that
-            it followed.
-        from_arrival, through_arrival: it covered the arrivals (from, through].
-        window_from, window_to: the windows replaced start in [from, to), a correction's here and
-            there; None is no bound.
+        seq: the number of its commit in the state. For a roll-up: the last commit of its base that
+            it processed.
+        from_arrival, through_arrival: it processed the arrivals (from, through].
+        window_from, window_to: the starts of the replaced windows are in [from, to). A correction
+            replaces only some windows of that range. None means unbounded.
         started_at, ended_at: wall-clock time.
         watermark: the source's watermark after `through_arrival`; None is minus infinity.
-        windows: rows published; 0 where an earlier run had published them before it ended.
-        on_time, late, too_late, no_event_time, duplicate: events by verdict, once for each of their
-            windows; of a roll-up, those alone that count.
-        quarantined: rows withheld because they failed an expectation.
-        warned: rows published that failed one of level `warning`.
-        reported: whether who began it tells the orchestrator of it; not where a later run ended it.
-        counted_at: when its events were read, prepared, judged and added up to partials; None of a
-            roll-up, which stores none.
-        computed_at: when the rows of the windows that it can have changed were there.
-        judged_at: when these were judged by the asset's expectations.
-        stored_at: when its partials were in the state: of a run that replaces windows before
-            these are computed, of others after they are judged.
-            These four are None of a run that a later one ended, and of one that computes nothing.
-        limited_by: which limit of a run (`arrivals`, `rows`, `bytes`) left others to the next one;
-            None where it took in all that had come, and of one that a later run ended.
+        windows: rows published; 0 if an earlier run published them but did not finish.
+        on_time, late, too_late, no_event_time, duplicate: events by class of lateness, once for
+            each of their windows; for a roll-up, only the counted ones.
+        quarantined: rows quarantined because they failed an expectation.
+        warned: rows published although they failed an expectation of level `warning`.
+        reported: true if the process that started the run reports it to the orchestrator; false if
+            a later run finished it.
+        counted_at: when its events had been read, prepared, classified and aggregated to partials;
+            None for a roll-up, which stores no partials.
+        computed_at: when the rows of the windows that it may have changed were computed.
+        judged_at: when the asset's expectations had validated these rows.
+        stored_at: when its partials were in the state. A run that replaces windows stores them
+            before it computes the windows; other runs store them after validation. `counted_at`,
+            `computed_at`, `judged_at` and `stored_at` are None if a later run finished this run, or
+            if it computed nothing.
+        limited_by: the limit (`arrivals`, `rows`, `bytes`) because of which the run left arrivals
+            to the next run. None if it processed all arrivals, or if a later run finished it.
     """
 
     run: str
@@ -93,18 +96,18 @@ class RunFacts:
 
     @property
     def events(self) -> int:
-        """All events, once for each of their windows."""
+        """The number of all events, once for each of their windows."""
         admitted = self.on_time + self.late
         return admitted + self.too_late + self.no_event_time + self.duplicate
 
     @property
     def seconds(self) -> float:
-        """How long the run took."""
+        """The duration of the run."""
         return (self.ended_at - self.started_at) / 1e6
 
     @property
     def steps(self) -> dict[str, float]:
-        """How long each of its steps took, in seconds, in their order."""
+        """The duration of each step in seconds, in order."""
         return {step: (end - start) / 1e6 for step, start, end in spans(asdict(self))}
 
 
@@ -126,13 +129,13 @@ def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunF
     """Record a finished run, once.
 
     Args:
-        tables: the tables that it has written.
+        tables: the tables that the run wrote.
 
     Returns:
-        The facts as they are on record: those of who recorded the commit first.
+        The recorded facts: those of the run that recorded the commit first.
     """
     create(warehouse)
-    # What is on record is done to the end: no table is left that the catalog lacks.
+    # A recorded run is complete, so all tables must be in the catalog first.
     warehouse.catalog.entered()
     rows = pa.Table.from_pylist([asdict(facts)], schema=_SCHEMA)
     app = f"{facts.asset}/{facts.life}"
@@ -141,20 +144,21 @@ def append(warehouse: Warehouse, facts: RunFacts, tables: Iterable[str]) -> RunF
         return facts
     found = warehouse.take(TABLE, Within("seq", ((facts.seq, facts.seq + 1),), instants=False))
     own = [r for r in plain(found) if (r["asset"], r["life"]) == (facts.asset, facts.life)]
-    # A later commit of the asset may be on record without this one having been.
+    # A later commit of the asset may be recorded although this one is not.
     return RunFacts(**own[0]) if own else facts
 
 
 def create(warehouse: Warehouse) -> None:
-    """Create the ledger, unless it is there."""
+    """Create the ledger if it does not exist; add columns that an existing one lacks."""
     if not warehouse.create(TABLE, _SCHEMA.empty_table(), "Every run of every asset"):
-        # One of before runs told of their steps.
+        # A ledger of an earlier Tidemark lacks the columns of the steps.
         warehouse.widen(TABLE, _SCHEMA)
 
 
 def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """The steps of a run in their order, each from where to where it went; none where it does not
-    tell of them.
+    """Return a run's steps in order, each with its start and end.
+
+    Empty if the run did not record them.
 
     Args:
         run: a row of the ledger, with instants in microseconds.
@@ -165,14 +169,14 @@ def spans(run: Mapping[str, Any]) -> list[tuple[str, int, int]]:
         return []
     found, start = list[tuple[str, int, int]](), run["started_at"]
     for end, step in sorted(told, key=lambda t: t[0]):
-        # A clock may have been set back meanwhile.
+        # The clock may have been set back during the run.
         found.append((step, start, max(start, end)))
         start = max(start, end)
     return found
 
 
 def published(warehouse: Warehouse, asset: str, life: str) -> int:
-    """The number of the newest commit of the asset's state that is known to be published; or -1.
+    """Return the number of the newest state commit that is known to be published; -1 if none.
 
     Args:
         life: the identity of the asset's state.

@@ -1,15 +1,15 @@
-"""The arrival log: a source's events with the facts of their arrival, and the timeline of arrivals.
+"""Store a source's event log: its events with the facts of their arrival, and its timeline.
 
-Each source has three append-only tables. The *log* has the events: their own columns and, with
-each, the arrival that brought it, its position in it, the processing time, and the watermark just
-before the arrival, which is what the event is judged against for ever. The *dead letters* are what
-came in an arrival and could not be decoded. The *timeline* has one row for each arrival: 0, 1, 2,
-… without gaps.
+Each source has three append-only tables. The *event log* has the events. Each has its own columns,
+the arrival that brought it, its position in that arrival, the processing time, and the watermark
+just before the arrival. The event's lateness is always classified against that watermark. The *dead
+letters* are the rows that could not be decoded. The *timeline* has one row for each arrival: 0, 1,
+2, … without gaps.
 
-The timeline is the truth about what has arrived. A commit writes the log's rows first, then the
-dead letters, and the timeline's rows last; rows of the others beyond the timeline's last arrival
-are what a writer left that died in between. Readers don't ask for them, and the next writer
-removes them.
+The timeline is the authority on which arrivals exist. An ingest commits to the event log first,
+then to the dead letters, and to the timeline last. Rows of an arrival that the timeline does not
+have are left over from a writer that died in between. Readers do not ask for them, and the next
+writer removes them.
 """
 
 from collections.abc import Sequence
@@ -39,20 +39,20 @@ _FEW_ARRIVALS = 16
 
 
 class Log:
-    """The log, the dead letters and the timeline of one source.
+    """The event log, the dead letters and the timeline of one source.
 
-    Any number of readers may use it. A writer calls `recover` once before its first `append`, and
-    is refused from the moment at which another writer calls `recover`.
+    Any number of readers may use it. A writer calls `recover` once before its first `append`. As
+    soon as another writer calls `recover`, its appends are refused.
 
     Args:
-        recent: arrivals that the caller has in memory: their rows are not read again.
+        recent: arrivals that the caller has in memory; their rows are not read again.
     """
 
     def __init__(self, warehouse: Warehouse, source: Source, recent: Recent = NOTHING) -> None:
         self.warehouse = warehouse
         self.source = source
         self.schema_version = 1
-        """That of the log, once `create` was called."""
+        """The schema version of the event log, after a call of `create`."""
         self._recent = recent
         self._span: tuple[int, int] | None = None
         self._only: DataFrame | None = None
@@ -62,15 +62,16 @@ class Log:
         self._timeline_fence = Fence(warehouse, source.timeline_table, app)
 
     def create(self) -> None:
-        """Create the tables, unless they are there; columns that the source has gained are added.
+        """Create the tables if they do not exist; add columns that the source has gained.
 
         Raises:
-            DefinitionError: the log that is there can't follow the source (`log_columns`); a key of
-                its protection is not there.
-            DataError: the warehouse can't be written, or another Tidemark wrote the tables.
+            DefinitionError: the existing event log can't follow the source (`log_columns`), or a
+                key of the source's column protection is missing.
+            DataError: the warehouse can't be written, or another version of Tidemark wrote the
+                tables.
         """
         name, columns = self.source.name, {**self.source.columns, **ARRIVAL_COLUMNS}
-        # Without the key of its protection there is to be no table.
+        # Fails if a key is missing, before any table is created.
         ways = protection(self.source)
         begun = self.warehouse.create(
             self.source.timeline_table,
@@ -91,37 +92,40 @@ class Log:
         if not made:
             self.schema_version = follow(self.warehouse, self.source)
         if not begun:
-            # An earlier Tidemark's has fewer columns.
+            # A timeline of an earlier Tidemark has fewer columns.
             self.warehouse.widen(self.source.timeline_table, TIMELINE)
         whole = begun and made and kept
         if not whole and self.warehouse.version(self.source.timeline_table) == 0:
             self.warehouse.enter(*self._tables)
 
     def timeline(self, after: int = -1, through: int | None = None) -> list[Arrival]:
-        """The arrivals with `after` < number <= `through`, in order."""
+        """Return the arrivals with `after` < number <= `through`, in order."""
         end = INFINITY if through is None else through + 1
         rows = self.warehouse.take(self.source.timeline_table, _numbers(after + 1, end))
         return arrivals(rows)
 
     def few(self, through: int | None = None) -> bool:
-        """Whether the events of all arrivals, or of those up to one, are few."""
+        """Return whether the events of all arrivals, or of those up to `through`, are few."""
         end = INFINITY if through is None else through + 1
         bound = _numbers(0, end)
         rows = self.warehouse.take(self.source.timeline_table, bound, columns=["rows"])["rows"]
         return (pc.sum(rows).as_py() or 0) <= FEW
 
     def last(self) -> Arrival | None:
-        """The newest arrival, `None` when nothing has arrived yet."""
+        """Return the newest arrival; `None` before the first."""
         newest = self.warehouse.greatest(self.source.timeline_table, "arrival")
         return None if newest is None else self.timeline(newest - 1, newest)[0]
 
     def read(
         self, after: int, through: int, start: int | None = None, end: int | None = None
     ) -> DataFrame:
-        """The log's rows with `after` < arrival <= `through`, which is in the timeline.
+        """Return the event log's rows with `after` < arrival <= `through`.
+
+        The timeline must have these arrivals.
 
         Args:
-            start, end: only what happened in [start, end), in microseconds; None is no bound.
+            start, end: only events with an event time in [start, end), in microseconds; None means
+                unbounded.
         """
         found = self._recent.within(after, through) if start is None and end is None else None
         if found is not None:
@@ -137,7 +141,7 @@ class Log:
         return rows.join(self._only, ["arrival", "position"], "left_semi")
 
     def only(self, events: DataFrame) -> "Log":
-        """The same log, of which `read` gives some events alone.
+        """Return the same log, restricted in `read` to the given events.
 
         Args:
             events: their `arrival` and `position`.
@@ -147,22 +151,26 @@ class Log:
         return log
 
     def span(self, after: int, through: int) -> tuple[int, int] | None:
-        """The earliest and the newest event time, in microseconds, of the arrivals with `after` <
-        number <= `through`; `None` where no event has one."""
+        """Return the range of event times of the arrivals with `after` < number <= `through`.
+
+        The earliest and the latest, in microseconds; `None` if no event has an event time.
+        """
         found = self.timeline(after, through)
         oldest = [a.min_event_time for a in found if a.min_event_time is not None]
         newest = [a.max_event_time for a in found if a.max_event_time is not None]
         return (min(oldest), max(newest)) if oldest and newest else None
 
     def spanning(self, after: int, through: int) -> "Log":
-        """The same log, of which `reached` tells of the arrivals with `after` < number <= `through`
-        alone: however many came before, who counts these needs no others."""
+        """Return the same log, with `reached` restricted to `after` < arrival <= `through`.
+
+        A run then does not read the watermarks of all earlier arrivals.
+        """
         log = copy(self)
         log._span = (after, through)
         return log
 
     def reached(self) -> DataFrame:
-        """The watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""
+        """Return the watermark after each arrival: `arrival` and `reached`, BIGINT microseconds."""
         if self._span is not None and (found := self._recent.reached(*self._span)) is not None:
             return frame(self.warehouse.spark, found)
         bounds = [] if self._span is None else [_numbers(self._span[0] + 1, self._span[1] + 1)]
@@ -170,7 +178,8 @@ class Log:
         return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
 
     def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
-        """The same in memory, where the arrivals are few: their numbers and the watermarks."""
+        """Return the same as (arrival, watermark) pairs in memory; None if there are many
+        arrivals."""
         if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
             return None
         if (found := self._recent.reached(*self._span)) is not None:
@@ -178,11 +187,12 @@ class Log:
         return [(a.arrival, a.after) for a in self.timeline(*self._span)]
 
     def ticks(self, interval: int) -> DataFrame:
-        """When the processing clock reached the multiples of an interval for which events waited.
+        """Return when the processing clock reached the multiples of an interval.
 
-        Columns, all BIGINT: `tick`, a multiple of `interval` in microseconds, the first one after
-        some arrival; `arrival`, the first one with a clock that is not before it (null: not yet);
-        `watermark`, the one before that arrival.
+        Only multiples for which events waited. Columns, all BIGINT: `tick`, a multiple of
+        `interval` in microseconds, the first one after some arrival; `arrival`, the first arrival
+        whose processing time is not before the tick (null if there is none yet); `watermark`, the
+        watermark before that arrival.
         """
         timeline = self.warehouse.read(self.source.timeline_table)
         clock = F.unix_micros("arrived_at")
@@ -190,7 +200,7 @@ class Log:
             F.min("arrival").alias("first"),
             F.min_by(F.unix_micros("watermark_before"), "arrival").alias("before"),
         )
-        # Arrivals that wait for a tick are followed by those that found it reached.
+        # The next group starts with the arrival that reached this tick.
         order = Window.partitionBy(F.lit(0)).orderBy("tick")
         return first.select(
             "tick",
@@ -199,12 +209,13 @@ class Log:
         )
 
     def recover(self) -> None:
-        """Become the log's writer, and delete what another left beyond the timeline.
+        """Become the log's writer, and delete the rows that another writer left beyond the
+        timeline.
 
         Raises:
-            ConflictError: other writers do the same at the same time.
+            ConflictError: other writers call it at the same time.
         """
-        # The timeline first: once it is fenced, the rows beyond it can't become part of it.
+        # Fence the timeline first: the rows beyond it can't become part of it after that.
         self._timeline_fence.take()
         last = self.last()
         known = -1 if last is None else last.arrival
@@ -214,18 +225,20 @@ class Log:
             fence.take(removing=f"arrival > {known}" if left else None)
 
     def append(self, rows: Rows, arrivals: Sequence[Arrival]) -> pa.Table | None:
-        """Add whole arrivals: the log's rows in one commit, the dead letters in another, then the
-        timeline's. Each of them is a fail point.
+        """Append whole arrivals.
+
+        Commits to the event log, then to the dead letters, then to the timeline. Each of the three
+        has a fail point.
 
         Args:
-            rows: what all these arrivals brought, as `Arriving` takes it.
+            rows: all rows of these arrivals, as `Arriving` takes them.
             arrivals: the arrivals in order, following the timeline's last one.
 
         Returns:
-            The rows that the log was given, where they are in memory.
+            The rows that were appended to the event log, if they are in memory.
 
         Raises:
-            ConflictError: another writer has taken over; what was written is without effect.
+            ConflictError: another writer has taken over; the rows written so far have no effect.
         """
         events: Rows | None = None
         try:
@@ -238,7 +251,8 @@ class Log:
                 if (dead := arriving.dead_letters()) is not None:
                     self._dead_fence.append(dead)
             reach("timeline")
-            # Whoever takes over fences the timeline before the others: this commit vouches for all.
+            # A new writer fences the timeline before the other tables, so this commit can vouch for
+            # them.
             vouched = (self.source.log_table, self.source.dead_letters_table)
             vouches = integrity.vouches(self.warehouse, self._timeline_fence.app, vouched)
             self._timeline_fence.append(timeline_rows(arrivals), vouches)
@@ -250,8 +264,11 @@ class Log:
         return None if isinstance(events, DataFrame) else events
 
     def _declared(self, rows: DataFrame) -> DataFrame:
-        """Rows of the log with the columns that the source has: null in those that the log does not
-        have yet, as nothing has come since they were declared."""
+        """Return rows of the event log with the source's declared columns.
+
+        A column that the event log does not have yet is null: no event has arrived since it was
+        declared.
+        """
         there = self.warehouse.schema(self.source.log_table).names
         wanted = {**self.source.columns, **ARRIVAL_COLUMNS}
         if set(there) == set(wanted):
@@ -270,5 +287,5 @@ class Log:
 
 
 def _numbers(start: int, end: int) -> Within:
-    """The arrivals with the numbers [start, end)."""
+    """Return the condition that an arrival's number is in [start, end)."""
     return Within("arrival", ((start, end),), instants=False)

@@ -1,17 +1,17 @@
-"""How a log's columns follow the definition of their source.
+"""Let an event log's columns follow the definition of their source.
 
-| the definition | what becomes of the log |
+| the definition | effect on the event log |
 | --- | --- |
-| gains a column that may be null | the log is widened by one commit: earlier rows are null |
-| gains one that may not be null | the source stops, with a sentence: earlier events have no value |
-| changes the type of a column | the source stops: what is there was decoded by the earlier one |
-| loses a column | the source stops: what comes with it would be lost |
-| protects a column otherwise | the source stops: what is there stays as it is |
+| gains a nullable column | one commit adds it: earlier rows are null |
+| gains a NOT NULL column | the source stops with an error: earlier events have no value |
+| changes the type of a column | the source stops: the earlier type decoded the existing rows |
+| loses a column | the source stops: new values of the column would be lost |
+| protects a column differently | the source stops: existing rows keep their protection |
 
-The log records its *schema version*, 1 at first and one more with each widening: its property
-`tidemark.schema.<column>` is the version with which a column came. What is said of a column that
-the log does not have yet says nothing, so the properties are written before the log is widened, and
-a process that is killed in between has changed nothing.
+The event log records its *schema version*: 1 at first, and one more each time columns are added.
+Its property `tidemark.schema.<column>` is the version that added the column. A property of a column
+that does not exist yet has no effect. The properties are therefore written before the columns are
+added: a process that is killed in between has changed nothing.
 """
 
 from collections.abc import Mapping
@@ -31,24 +31,24 @@ _SINCE = "tidemark.schema."
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Columns and their types as Spark's DDL has them."""
+    """Return columns and their types as Spark DDL."""
     return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
 
 def protection(source: Source) -> dict[str, str]:
-    """How a source's columns are protected, as properties of its log."""
+    """Return the protection of a source's columns, as properties of its event log."""
     return {
         f"{_PROTECTED}{column}": source.protect[column].told for column in sorted(source.protect)
     }
 
 
 def schema_version(properties: Mapping[str, str], columns: list[str]) -> int:
-    """The schema version of a log, by its properties and the columns that it has."""
+    """Return the schema version of an event log, from its properties and its columns."""
     return max((int(properties.get(f"{_SINCE}{name}", 1)) for name in columns), default=1)
 
 
 def follow(warehouse: Warehouse, source: Source) -> int:
-    """Let a log that is there follow its source: its schema version.
+    """Let an existing event log follow its source, and return its schema version.
 
     Raises:
         DefinitionError: it can't; nothing was written.
@@ -120,7 +120,7 @@ def _check_protection(source: Source, said: Mapping[str, str], there: list[str])
 
 
 def _types(schema: pa.Schema) -> dict[str, str]:
-    """The columns' types, in the words of a definition."""
+    """Return the columns' types as a definition spells them."""
     return {f.name: f.dataType.simpleString().upper() for f in spark_schema(delta_schema(schema))}
 
 

@@ -1,14 +1,15 @@
-"""Maintenance: many small files become few, logs short, and files of no use go.
+"""Maintain tables: compact small files, checkpoint and trim transaction logs, vacuum.
 
-It runs beside streams: whatever it does is either committed upon what it has read or left for the
-next time, and no run waits for it. What somebody may still read stays, however old it is:
+Maintenance runs in parallel with streams. Each change is committed on top of the version that it
+read, or postponed to the next run; no run waits for it. Files that a reader may still need are
+kept, however old they are:
 
-| what | because |
+| kept | because |
 | --- | --- |
-| versions of references that arrivals recorded | a run joins with them for ever |
-| changes that a mart or a continuous query has not read yet | it goes on from there |
-| what tables had before a switch to rebuilt ones, for seven days | `rebuild --back` puts it back |
-| files that no commit names yet, for a day at least | a run may be about to commit them |
+| versions of references that arrivals recorded | runs join with them forever |
+| changes that a mart or a streaming query has not read yet | it continues from there |
+| versions from before a switch to rebuilt tables, for seven days | `rebuild --back` restores them |
+| files that no commit refers to yet, for at least a day | a run may be about to commit them |
 """
 
 import time
@@ -29,28 +30,29 @@ from tidemark.store.warehouse import FORMAT, SCRATCH, Warehouse
 DAY = 86_400_000_000
 RETENTION = 7 * DAY
 KEPT = 7 * DAY
-"""For so long there is a way back from a switch to rebuilt tables."""
+"""How long a switch to rebuilt tables can be rolled back."""
 
 TARGET = 128 << 20
-"""The size that files are folded to; what has a quarter of it is left as it is."""
+"""Target file size of compaction; files of at least a quarter of it stay as they are."""
 
 _SLACK = 600_000_000
-"""Vacuums count whole hours, of which the next one has begun by the time that they look."""
+"""Vacuum rounds ages up to whole hours. The slack keeps the time until it does so from adding
+one."""
 
 _LOG = 7 * DAY
-"""For so long a log tells of each commit, as the tables' own properties say."""
+"""How long transaction logs keep each commit, equal to the tables' property."""
 
 
 @dataclass(frozen=True)
 class Maintained:
-    """What was done for a table, or for the database's scratch folder.
+    """The result of maintaining a table or the database's scratch folder.
 
     Args:
-        before, after: its files before and after the compaction.
-        removed, freed: files that were removed, and their bytes.
-        busy: whether the compaction was left for the next time, as others wrote the table.
-        spared: what is kept longer than the retention, in a few words.
-        trouble: why it could not be done, as far as it was not.
+        before, after: the number of files before and after compaction.
+        removed, freed: the number of removed files, and their bytes.
+        busy: true if compaction was postponed because other writers changed the table.
+        spared: a short description of the versions that are kept longer than the retention.
+        trouble: the error, if the maintenance failed.
     """
 
     table: str
@@ -82,18 +84,19 @@ def maintain(
     retention: int = RETENTION,
     dry_run: bool = False,
 ) -> Iterator[Maintained]:
-    """Compact tables, write checkpoints of their logs and vacuum them, one after the other.
+    """Compact tables, checkpoint their transaction logs and vacuum them, one after the other.
 
-    One that is dropped meanwhile is left out, and the trouble of one is told with it: the others
-    are not kept waiting.
+    A table that is dropped in the meantime is skipped. An error of one table is reported in its
+    result and does not block the others.
 
     Args:
-        tables: which; by default all that are Tidemark's, and the scratch folder.
-        retention: for how long files stay that a table does not have any more, in microseconds.
-        dry_run: only say what there is to do.
+        tables: the tables to maintain. The default is all of Tidemark's tables and the scratch
+            folder.
+        retention: how long removed files are kept, in microseconds.
+        dry_run: only report what would be done.
 
     Raises:
-        DataError: there is no such table.
+        DataError: a table does not exist.
     """
     there, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:
@@ -125,14 +128,14 @@ def maintain(
 
 
 def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[Maintained]:
-    """Remove at once what tables do not have any more, and what their logs tell of it.
+    """Remove files that tables do not contain any more, and their transaction log history, at once.
 
-    Nobody reads an earlier version of them, or the changes since one, after that. What arrivals
-    have recorded stays, as runs join with it.
+    After that, earlier versions of the tables, and the changes since them, can't be read. Versions
+    that arrivals recorded are kept, because runs join with them.
 
     Args:
-        begun: when what the tables have now began to be written, in microseconds: of files that no
-            version names, those before go.
+        begun: when the files of the current versions began to be written, in microseconds. Files
+            that no version refers to are removed if they are older.
     """
     recorded = needed.recorded(warehouse, own_tables(warehouse))
     for table in tables:
@@ -147,7 +150,7 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
 
 
 def troubles(found: Iterable[Maintained]) -> DataError | None:
-    """One error for all tables with trouble; None where none has any."""
+    """Return one error for all tables whose maintenance failed; None if none did."""
     told = [f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble]
     return DataError(f"Not everything could be maintained. {'. '.join(told)}.") if told else None
 
@@ -155,7 +158,7 @@ def troubles(found: Iterable[Maintained]) -> DataError | None:
 def _tried(
     committer: Committer, table: str, work: Callable[[str], Maintained]
 ) -> Maintained | None:
-    """What was done for a table, or what kept it from that; None where it is gone by now."""
+    """Return the result of maintaining a table, or its error; None if the table was dropped."""
     try:
         return if_there(committer, table, work)
     except Exception as error:
@@ -192,7 +195,7 @@ def _maintain(
     since = now - retention + _SLACK
     if unread is not None:
         since = min(since, unread)
-    # A file is written before the commit that it belongs to, perhaps long before.
+    # A file is written before the commit that adds it, perhaps long before.
     spared = Spared(since, min(since, (unread or now) - DAY), tuple(looked))
     freed = committer.vacuum(table, spared, dry_run=dry_run)
     told = [
@@ -204,7 +207,7 @@ def _maintain(
 
 
 def _scratch(warehouse: Warehouse, before: int, *, dry_run: bool) -> Maintained:
-    """Remove the folders of work that ended without a farewell, written before an instant."""
+    """Remove the scratch folders that killed processes left, last written before an instant."""
     system, folder = file_system(warehouse.path(SCRATCH))
     removed = freed = 0
     for top in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):

@@ -1,4 +1,4 @@
-"""A marker: what one commit of an asset did, as the commit itself says."""
+"""Define the marker: a state commit's own record of its effect."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tidemark.store.ranges import Ranges
 
 
 class Mode(StrEnum):
-    """What kind of run made a commit."""
+    """The kind of run that made a commit."""
 
     INCREMENTAL = "incremental"
     BACKFILL = "backfill"
@@ -24,23 +24,23 @@ class Mode(StrEnum):
 
     @property
     def replaces(self) -> bool:
-        """Whether it puts what was counted anew, or before, in the place of what there is."""
+        """Whether it replaces existing windows, with recomputed or with earlier ones."""
         return self not in (Mode.INCREMENTAL, Mode.ROLLUP)
 
     @property
     def records_late(self) -> bool:
-        """Whether what came too late goes on record; what a correction counts stays there."""
+        """Whether it writes the late table. A correction leaves the events that it counts there."""
         return self is not Mode.CORRECTION
 
 
 @dataclass(frozen=True)
 class Swap:
-    """Where the rows come from that a commit puts in the place of all that there is.
+    """The origin of the rows in a commit that replaces all existing rows.
 
     Args:
-        taken: by table, of which version of which table it is to have the rows; a table that is not
-            named is to have none.
-        kept: by table, the version that had the rows before.
+        taken: for each table, the table and version that its rows are copied from; a table that is
+            not named becomes empty.
+        kept: for each table, the version that has its earlier rows.
     """
 
     taken: Mapping[str, tuple[str, int]]
@@ -49,32 +49,34 @@ class Swap:
 
 @dataclass(frozen=True)
 class Marker:
-    """What one commit of the state did.
+    """The record of one commit of the state.
 
     Args:
         run: the run's id.
         started: when it began, in microseconds.
-        mode: of what kind the run was; that of a roll-up stores nothing.
-        seq: the commit's number, from 0; of a roll-up's run, that of the base's commit that it
-            follows through.
+        mode: the kind of the run; a roll-up's run stores nothing.
+        seq: the commit's number, from 0. For a roll-up's run: the last commit of its base that it
+            follows.
         before: the coverage that the run started from.
         after: the coverage with this commit.
-        ranges: the window starts, each [start, end), that the commit is about; none is no bound.
+        ranges: the ranges [start, end) of window starts that the commit affects; empty means all.
         answer: `as_streamed` or `complete`.
         definition: the fingerprint of the definition that made it.
-        defined: the number of the commit that tells the parts of that definition; -1 where an
-            earlier Tidemark made it, which did not tell them.
-        parts: the parts of the definition, where this is that commit.
-        switched: the number of the newest commit that put rebuilt tables in the place of these, and
-            keeps what was there before; -1 where none does.
-        swap: of a commit that puts other tables' rows in the place of what was there, of which.
-        open_from: of sessions, where the first one starts that later arrivals may still change,
-            microseconds; None is no bound.
-        changing_from: the same before this commit: an increment reads the partials from there on.
-        merges: of sessions, which no range holds: whether it counted the events of its ranges anew,
-            and what became of the sessions that these are in is merged into what there was.
-        erasures: of how many erasures the events had left the log when the first of the commits was
-            begun (`store.erasures`).
+        defined: the number of the commit that records the parts of that definition; -1 if an
+            earlier Tidemark, which did not record them, made it.
+        parts: the parts of the definition, if this commit records them.
+        switched: the number of the newest commit that switched to rebuilt tables and keeps the
+            earlier rows; -1 if none does.
+        swap: for a commit that replaces all rows by those of other tables, their origin.
+        open_from: for session windows, the start of the first session that later arrivals may still
+            change, in microseconds; None means unbounded.
+        changing_from: the same before this commit; an incremental run reads the partials from there
+            on.
+        merges: for session windows, which may extend beyond the ranges: true if the commit
+            recounted the events of its ranges and merged the affected sessions into the existing
+            ones.
+        erasures: the number of erasures whose events had left the event log when the asset's first
+            run began (`store.erasures`).
     """
 
     run: str = ""
@@ -97,23 +99,25 @@ class Marker:
 
     @property
     def replaces(self) -> bool:
-        """Whether the commit put all that it is about in the place of what was there."""
+        """Whether the commit replaced existing rows of the windows that it affects."""
         return self.mode.replaces or bool(self.ranges)
 
     @property
     def renews(self) -> bool:
-        """Whether all that there is was counted anew by one definition."""
+        """Whether one definition recomputed all windows."""
         return self.mode.replaces and not self.ranges
 
     @property
     def replaces_windows(self) -> bool:
-        """Whether the windows that start in its ranges are in the place of what was there."""
+        """Whether the windows that start in its ranges replaced the existing ones."""
         return self.replaces and not self.merges
 
     @property
     def at(self) -> Position:
-        """The position through which this commit's windows are complete; the furthest one where
-        they differ. Of a roll-up's run, that of all its windows."""
+        """The position through which this commit's windows are up to date.
+
+        The furthest one if they differ. For a roll-up's run, that of all its windows.
+        """
         if self.mode is Mode.ROLLUP:
             return self.after.at
         ahead = (

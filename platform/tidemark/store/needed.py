@@ -1,4 +1,4 @@
-"""What somebody may still read of tables: the versions that maintenance keeps, however old."""
+"""Find the table versions that readers may still need, so that maintenance keeps them."""
 
 import json
 from collections import defaultdict
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def if_there(committer: Committer, table: str, look: Callable[[str], T]) -> T | None:
-    """What a look at a table gives; None where it has been dropped meanwhile."""
+    """Return `look(table)`; None if the table was dropped in the meantime."""
     try:
         return look(table)
     except Exception:
@@ -25,7 +25,7 @@ def if_there(committer: Committer, table: str, look: Callable[[str], T]) -> T | 
 
 
 def kept(warehouse: Warehouse, tables: Iterable[TableName], since: int) -> dict[str, int]:
-    """The versions that tables had before switches since an instant, by the tables' names."""
+    """Return the versions that tables had before switches since an instant, by table name."""
 
     def before(table: str) -> dict[str, int]:
         state = State.named(warehouse, table)
@@ -42,7 +42,7 @@ def kept(warehouse: Warehouse, tables: Iterable[TableName], since: int) -> dict[
 
 
 def recorded(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set[int]]:
-    """The versions of tables that arrivals have recorded, by the tables' names."""
+    """Return the versions of tables that arrivals have recorded, by table name."""
     found: dict[str, set[int]] = defaultdict(set)
     for timeline in (t for t in tables if t.role is Role.TIMELINE):
         arrivals = if_there(warehouse.committer, timeline, warehouse.take)
@@ -53,7 +53,10 @@ def recorded(warehouse: Warehouse, tables: Iterable[TableName]) -> dict[str, set
 
 
 def read(warehouse: Warehouse) -> dict[str, int]:
-    """How far the slowest reader of a table's changes has come, by the table's identity."""
+    """Return the version through which the slowest reader has read a table's changes.
+
+    The keys are the tables' identities.
+    """
     found: dict[str, int] = {}
     for table, version in [*_read_by_marts(warehouse), *_read_by_queries(warehouse)]:
         found[table] = min(version, found.get(table, version))
@@ -61,7 +64,8 @@ def read(warehouse: Warehouse) -> dict[str, int]:
 
 
 def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """What marts noted in their properties (`dbt_project/macros/changes.sql`)."""
+    """Yield the versions that marts recorded in their properties
+    (`dbt_project/macros/changes.sql`)."""
     spark, (location, database, *_, kind) = warehouse.spark, warehouse.place
     marts = Warehouse(spark, location, f"{database}_marts", False, kind).committer
     for mart in marts.tables():
@@ -71,5 +75,5 @@ def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
 
 
 def _read_by_queries(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """What the checkpoints of continuous queries say: up to the version to go on with."""
+    """Yield, from the checkpoints, the last version that each streaming query has read."""
     yield from ((table, version - 1) for table, version in checkpoints.read(warehouse))

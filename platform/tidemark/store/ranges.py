@@ -1,4 +1,4 @@
-"""Ranges of instants: which windows a run is about."""
+"""Represent the windows that a run affects as ranges of instants."""
 
 from collections.abc import Iterable
 from heapq import nlargest
@@ -10,22 +10,22 @@ Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
 
 EVERYTHING: Ranges = ((BEGINNING, INFINITY),)
-"""Wherever a window can start."""
+"""All possible window starts."""
 
 NOWHERE: Ranges = ((0, 0),)
-"""Where nothing is: no range at all would be everywhere."""
+"""No window start. An empty tuple would mean all of them."""
 
 MOST = 100
-"""Ranges in one correction: a condition on more would cost more than the windows it leaves out."""
+"""Maximum number of ranges in a correction; filtering by more would cost more than it saves."""
 
 
 def between(start: int | None, end: int | None) -> Ranges:
-    """The ranges with these bounds; none where there is no bound."""
+    """Return the ranges with these bounds; an empty tuple (unbounded) if a bound is None."""
     return () if start is None or end is None else ((start, end),)
 
 
 def within(ranges: Ranges, column: str = "window_start") -> str:
-    """A SQL condition: the column, a TIMESTAMP, is in one of the ranges; without any, always."""
+    """Return the SQL condition that a TIMESTAMP column is in a range; TRUE without ranges."""
     inside = [
         f"({column} >= timestamp_micros({start}) AND {column} < timestamp_micros({end}))"
         for start, end in ranges
@@ -34,7 +34,7 @@ def within(ranges: Ranges, column: str = "window_start") -> str:
 
 
 def joined(ranges: Iterable[tuple[int, int]], most: int = MOST) -> Ranges:
-    """Ranges of which those that touch are made one, then the nearest, until `most` are left."""
+    """Merge touching ranges, then the nearest ones, until at most `most` are left."""
     apart: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if apart and start <= apart[-1][1]:

@@ -1,11 +1,11 @@
-"""References: tables that a stream is joined with, each as of a recorded version.
+"""Join with references (lookup tables), each as of a recorded version.
 
-A table that is corrected tomorrow would give yesterday's events another answer. So the version
-that each reference has when an arrival comes in is one more fact of that arrival, in the timeline;
-a transform's rows are joined with the versions that their own arrivals recorded. A replay, a
-backfill and any cut into runs then give the same rows.
+If a table is corrected tomorrow, a join with it would give yesterday's events another result. The
+timeline therefore records, for each arrival, the version that each reference had at that time. A
+transform joins its rows with the versions that their own arrivals recorded. A replay, a backfill
+and any division into runs then give the same rows.
 
-Arrivals from before a reference was declared go by the first version that was recorded of it.
+Arrivals from before a reference was declared use the first version of it that was recorded.
 """
 
 import json
@@ -34,21 +34,21 @@ class Span:
 
 
 def current(warehouse: Warehouse, source: Source) -> dict[str, int]:
-    """The version that each of a source's references has now.
+    """Return the current version of each of a source's references.
 
     Raises:
-        DataError: one of them is no Delta table.
+        DataError: a reference is not a Delta table.
     """
     return {reference_name(r): _version(warehouse, source, r) for r in source.references}
 
 
 def recorded(log: Log, names: Sequence[str], after: int, through: int) -> list[Span]:
-    """The versions of some references by which the arrivals (after, through] go, in order.
+    """Return the versions of references that apply to the arrivals (after, through], in order.
 
-    Where none has come, these are the versions that would be recorded now.
+    Without arrivals in that range, these are the current versions.
 
     Raises:
-        DataError: no arrival has recorded a version of one of them.
+        DataError: no arrival has recorded a version of a reference.
     """
     arrivals = log.timeline(after, through)
     if not arrivals:
@@ -64,13 +64,13 @@ def recorded(log: Log, names: Sequence[str], after: int, through: int) -> list[S
 
 
 def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataFrame:
-    """The rows that a reference had in a version.
+    """Return the rows of a version of a reference.
 
     Raises:
         DataError: the table does not have that version any more.
     """
     (reference,) = (r for r in source.references if reference_name(r) == name)
-    # Delta refuses what it might have removed a week ago, also where it is there still.
+    # By default, Delta refuses a version older than the retention, even if its files still exist.
     warehouse.spark.conf.set(_ENFORCED, "false")
     rows = warehouse.spark.read.format("delta").option("versionAsOf", version)
     found = rows.load(_path(warehouse, reference))

@@ -1,4 +1,4 @@
-"""What a user can mend when a write is refused, in one sentence, whoever commits."""
+"""Translate a refused write into an error that says how to fix it, for every committer."""
 
 import re
 from collections.abc import Iterator
@@ -13,12 +13,15 @@ _CONFLICT = (
     *("CONCURRENT", "Concurrent", "PROTOCOL_CHANGED", "METADATA_CHANGED", "ALREADY_EXISTS"),
     *("NON_EMPTY_LOCATION", "MAX_COMMIT_RETRIES"),
 )
-"""In what the engine calls a conflict; its message may name a table or a path with any word."""
+"""Error conditions of Spark that mean a commit conflict.
+
+Messages are not searched: they may name a table or a path that contains any of these words.
+"""
 _LOST = ("Failed to commit transaction", "Tried committing existing table version")
-"""How delta-rs begins where another commit came first."""
+"""How messages of delta-rs begin if another commit came first."""
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
 _STORE = re.compile(r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location")
-"""How the clients of object stores, delta-rs's and Arrow's, begin."""
+"""How messages of object store clients (delta-rs's and Arrow's) begin."""
 _REFUSED = {
     "NoSuchBucket": "has no such bucket",
     "InvalidAccessKeyId": "does not know the access key",
@@ -42,7 +45,7 @@ _UNWRITABLE = {
 
 
 def changed_columns(table: str) -> DataError:
-    """The sentence for rows whose columns are not those of their table."""
+    """Return the error for rows whose columns differ from those of their table."""
     return DataError(
         f"Can't write table '{table}': its columns are not those of the definition any more; make "
         "the asset anew by `tidemark rebuild`, give it a new name, or drop it with its tables by "
@@ -51,12 +54,12 @@ def changed_columns(table: str) -> DataError:
 
 
 def history_gone(table: str, version: int) -> HistoryGone:
-    """The sentence for changes that nobody kept."""
+    """Return the error for changes that are not kept any more."""
     return HistoryGone(f"What changed in table '{table}' since version {version} is gone.")
 
 
 def unwritable(what: str, error: Exception) -> DataError | None:
-    """The sentence for a place that can't be written; None where an error says something else."""
+    """Return the error for a location that can't be written; None for other errors."""
     text = str(error)
     reason = next((reason for sign, reason in _UNWRITABLE.items() if sign in text), None)
     return None if reason is None else DataError(f"Can't {what}: {reason}.")
@@ -64,7 +67,7 @@ def unwritable(what: str, error: Exception) -> DataError | None:
 
 @contextmanager
 def translated(what: str) -> Iterator[None]:
-    """Turn refusals that a user can mend into one sentence."""
+    """Translate exceptions that a user can fix into Tidemark's errors."""
     try:
         yield
     except (PySparkException, DeltaError, OSError) as error:
@@ -86,7 +89,7 @@ def translated(what: str) -> Iterator[None]:
 
 
 def store_failure(error: Exception) -> StoreError | None:
-    """Return the message for what an object store's client raises; None for another error."""
+    """Return the error for an exception of an object store's client; None for other exceptions."""
     text = str(error)
     found = _STORE.search(text) if isinstance(error, DeltaError | OSError) else None
     if found is None or conflicts(error):
@@ -101,9 +104,12 @@ def store_failure(error: Exception) -> StoreError | None:
 
 
 def conflicts(error: Exception) -> bool:
-    """Whether another commit came first, by what an error is, and not by what it speaks of."""
+    """Return whether another commit came first.
+
+    Decides by the error's type and condition. A message may contain any name.
+    """
     if isinstance(error, PySparkException):
-        # Without a condition it begins with its class.
+        # An exception without a condition begins with its Java class.
         kind = error.getCondition() or str(error).partition(" ")[0]
         return any(sign in kind for sign in _CONFLICT)
     return isinstance(error, DeltaError) and str(error).startswith(_LOST)

@@ -1,16 +1,16 @@
-"""Repair: tables that don't belong together go back to the newest commits that do.
+"""Repair damaged tables: move them back to the newest commits that belong together.
 
-What is left is a state that the home was in before, or could have been in: the event log and the
-timeline end with the same arrival, so the next ingest reads from there on what its source still
-has; and an asset whose tables lack something is computed anew from the event log by its next run.
-No ingest and no run may be under way.
+The result is a state that the home was in before, or could have been in. The event log and the
+timeline end with the same arrival, so the next ingest continues from there with the data that its
+source still has. The next run of an asset with damaged tables recomputes it from the event log. No
+ingest and no run may be in progress.
 
-| damaged | what is done |
+| damaged | repair |
 | --- | --- |
-| a table's newest commits or their data files | the table goes back to its newest whole version |
+| a table's newest commits or their data files | the table goes back to its newest intact version |
 | event log or dead letters, against the timeline | the timeline is cut before the first arrival |
 | | that lacks a row |
-| an asset's tables, against each other or against the timeline | they are dropped |
+| an asset's tables, against each other or the timeline | they are dropped |
 """
 
 import shutil
@@ -39,14 +39,14 @@ _CHECKPOINT = "*.checkpoint*.parquet"
 def repair(
     folder: str, sources: Sequence[Source], definitions: Sequence[Definition]
 ) -> Iterator[str]:
-    """Go back to commits that belong together, and return each step in a sentence.
+    """Move tables back to commits that belong together, and yield a message for each step.
 
     Args:
         folder: the database's, on a local disk.
 
     Raises:
         DataError: the database is in an object store, or the record of erasures is damaged.
-        DamageError: something is still damaged.
+        DamageError: a table is still damaged.
     """
     if "://" in folder:
         raise DataError(
@@ -71,7 +71,7 @@ def repair(
 
 
 def _back_to_whole(place: Path) -> Iterator[str]:
-    """Remove a table's newest commits until what is left is whole."""
+    """Remove a table's newest commits until the rest is intact."""
     table, removed = place.name, 0
     while problem := _problem(place):
         known = entries(str(place))
@@ -100,8 +100,11 @@ def _problem(place: Path) -> str | None:
 
 
 def _without_checkpoints(place: Path, known: Sequence[Path]) -> bool:
-    """Remove a checkpoint that is newer than the newest commit, or without which all commits are
-    there; return whether one was removed."""
+    """Remove unusable or redundant checkpoints, and return whether any was removed.
+
+    A checkpoint is unusable if it is newer than the newest commit, and redundant if the log has all
+    commits.
+    """
     found = [*place.glob(f"{LOG}/{_CHECKPOINT}")]
     whole = [int(entry.stem) for entry in known] == [*range(len(known))]
     newest = int(known[-1].stem) if known else -1
@@ -157,7 +160,7 @@ def _by_arrival(opened: DeltaTable | None) -> Counter[int]:
 
 
 def _dropped(folder: str, asset: str) -> Iterator[str]:
-    """Remove all tables that belong to an asset, its state first, and its stream's checkpoint."""
+    """Remove all tables of an asset, its state first, and the checkpoint of its streaming query."""
     shutil.rmtree(Path(folder, FOLDER, asset), ignore_errors=True)
     found = [t for t in _owned(folder) if t.owner == tables_of.asset(asset)]
     for table in sorted(found, key=lambda t: (t.role is not Role.STATE, t)):

@@ -1,7 +1,7 @@
-"""Rows on their way into a table: few of them in memory, many in the engine.
+"""Handle rows on their way into a table: few rows in memory, many rows in the engine.
 
-Few rows are an Arrow table, which is written without the engine and given to it in milliseconds;
-many are a DataFrame, which the engine's workers write. What is done with them is the same.
+Few rows are an Arrow table. They are written without the engine, or sent to it in milliseconds.
+Many rows are a DataFrame, which the engine's workers write. Both are processed in the same way.
 """
 
 import json
@@ -19,27 +19,29 @@ from tidemark.engine.requests import fetch, give
 from tidemark.store.refusals import changed_columns
 
 compute: Any = pyarrow.compute
-"""Arrow's functions: most are made when it is imported, where no type checker sees them."""
+"""Arrow's functions. Most are created at import time, so type checkers do not see them."""
 
 INSTANT = pa.timestamp("us", "UTC")
-"""How instants are kept in memory."""
+"""The Arrow type of instants in memory."""
 
 BEYOND = (OverflowError, ValueError)
-"""What Python says of an instant or a date that it can't hold."""
+"""The exceptions that Python raises for an instant or a date outside of its range."""
 
 Rows = pa.Table | DataFrame
 """Few rows in memory, or many in the engine."""
 
 FEW = 20_000
-"""How many rows are few: up to here they are kept in memory, and the engine interprets its plans
-instead of compiling them."""
+"""Maximum number of rows that are kept in memory.
+
+For up to this many, the engine interprets its plans instead of compiling them.
+"""
 
 SENT = 5_000
-"""Rows up to which they are sent to the engine with a plan; more are sooner read from files."""
+"""Maximum number of rows that are sent to the engine with a plan; it reads more rows from files."""
 
 
 def frame(spark: SparkSession, rows: Rows) -> DataFrame:
-    """Rows as the engine has them."""
+    """Return rows as a DataFrame."""
     if isinstance(rows, DataFrame):
         return rows
     if not rows.num_rows:
@@ -48,12 +50,12 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
 
 
 def micros(column: pa.ChunkedArray | pa.Array) -> list[int]:
-    """Instants in microseconds."""
+    """Return instants in microseconds."""
     return column.cast(INSTANT).cast(pa.int64()).to_pylist()
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows in Python, with instants in microseconds."""
+    """Return rows as Python dictionaries, with instants in microseconds."""
     whole = {
         name
         for name, t in zip(table.schema.names, table.schema.types, strict=True)
@@ -64,17 +66,17 @@ def plain(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def told(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows in Python, for people: an instant or a date that it can't hold is a text."""
+    """Return rows as Python dictionaries for display; values beyond Python's range are text."""
     return held(rows, _as_text)
 
 
 def held(
     rows: pa.Table, beyond: "Callable[[pa.Scalar[Any]], object]" = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Rows in Python.
+    """Return rows as Python dictionaries.
 
     Args:
-        beyond: what takes the place of a value that Python can't hold.
+        beyond: returns a replacement for a value outside of Python's range.
     """
     try:
         return rows.to_pylist()
@@ -100,18 +102,21 @@ def _as_text(value: "pa.Scalar[Any]") -> str | None:
 
 
 def fetched(rows: Rows) -> pa.Table:
-    """Rows in memory, wherever they are."""
+    """Return rows in memory."""
     return fetch(rows) if isinstance(rows, DataFrame) else rows
 
 
 def is_empty(rows: Rows) -> bool:
-    """Whether there are none, as far as memory tells: of many, no."""
+    """Return whether the rows are known to be empty; False for a DataFrame, which is not
+    evaluated."""
     return not isinstance(rows, DataFrame) and rows.num_rows == 0
 
 
 def staying(rows: Rows) -> Rows:
-    """Those of the rows that are not to leave: where `gone` is false, and without it; all, where
-    they have no such column."""
+    """Return the rows that stay: those whose `gone` is false, without that column.
+
+    Rows without a column `gone` all stay.
+    """
     if "gone" not in columns(rows):
         return rows
     if isinstance(rows, DataFrame):
@@ -121,12 +126,12 @@ def staying(rows: Rows) -> Rows:
 
 
 def columns(rows: Rows) -> list[str]:
-    """The names of the columns."""
+    """Return the names of the columns."""
     return rows.columns if isinstance(rows, DataFrame) else rows.column_names
 
 
 def delta_schema(like: StructType | pa.Schema) -> Schema:
-    """The columns as a Delta table has them: each may be null, at any depth."""
+    """Return the columns as Delta types, nullable at every depth."""
     if isinstance(like, StructType):
         plain = like.jsonValue()
     else:
@@ -135,17 +140,17 @@ def delta_schema(like: StructType | pa.Schema) -> Schema:
 
 
 def spark_schema(schema: Schema) -> StructType:
-    """A Delta table's columns as the engine has them."""
+    """Return a Delta table's columns as Spark types."""
     return StructType.fromJson(json.loads(schema.to_json()))
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """A Delta table's columns as Arrow has them."""
+    """Return a Delta table's columns as Arrow types."""
     return pa.schema(cast(Any, schema.to_arrow()))
 
 
 def fitted(rows: Rows, schema: Schema, table: str) -> Rows:
-    """Rows with their columns in the order of a table's.
+    """Return rows with their columns in the order of a table's.
 
     Raises:
         DataError: they have other columns, or columns of other types.

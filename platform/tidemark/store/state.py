@@ -1,14 +1,14 @@
-"""The state: stored panes, log-structured, and how far they are complete.
+"""Store an asset's state: log-structured panes, and through which arrival they are up to date.
 
-A run appends the partials of its arrivals; readers merge what belongs together. Each commit also
-carries a marker row: which arrivals it covers, for which windows, and the coverage that results.
-Commits are numbered without gaps by `seq`, which is their transaction too, and a commit under a
-number that is taken is refused: of two runs that start from the same coverage only one can count
+A run appends the partials of its arrivals, and readers merge the partials of a window. Each commit
+also has a marker row: the arrivals that it covers, the affected windows, and the resulting
+coverage. Commits are numbered without gaps by `seq`, which is also their transaction. A commit with
+a number that exists is refused, so only one of two runs that start from the same coverage can count
 its events.
 
-A state has an identity from its creation to its end, its *life*. All that is told of its commits
-elsewhere, in the ledger, in results and in the transactions of other tables, is told of that life,
-so a state that was dropped and made anew is not taken for the old one.
+A state has an identity (`life`) from its creation until it is dropped. The ledger, the check
+results and the transactions of other tables refer to a commit by that identity. A state that was
+dropped and recreated is therefore not mistaken for the old one.
 """
 
 from collections import Counter
@@ -43,49 +43,52 @@ class State:
 
     @classmethod
     def named(cls, warehouse: Warehouse, table: str) -> "State":
-        """The state table of that name, whatever transform it is of."""
+        """Return the state table of that name, without its transform."""
         state = cls.__new__(cls)
         state.warehouse, state.table = warehouse, table
         return state
 
     def life(self) -> str | None:
-        """The identity of the state; None where there is none."""
+        """Return the identity of the state; None if it does not exist."""
         head = self.warehouse.head(self.table)
         return None if head is None else head.life
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
-        """The stored partials of windows that start in one of the ranges, without the markers."""
+        """Return the stored partials of windows that start in one of the ranges, without the
+        markers."""
         rows = self.warehouse.read(self.table, started(ranges))
         return rows.where("marker IS NULL").drop("marker")
 
     def at_most(self, ranges: Ranges = ()) -> int | None:
-        """How many partials at most are in windows that start in one of the ranges; None where
-        that is not told without asking."""
+        """Return an upper bound of the partials in windows that start in one of the ranges.
+
+        None if table statistics do not show it.
+        """
         return self.warehouse.at_most(self.table, started(ranges))
 
     def take(self, ranges: Ranges = ()) -> pa.Table:
-        """The same in memory, with `seq` and `marker` as they are stored."""
+        """Return the same partials as `read` in memory, with `seq` and a null `marker`."""
         rows = self.warehouse.take(self.table, started(ranges))
         return rows.filter(rows["marker"].is_null())
 
     def last(self) -> Marker:
-        """The newest commit; one with seq -1 before the first."""
+        """Return the newest commit's marker; one with seq -1 if there is none."""
         return self.at(self.warehouse.transaction(self.table, _APP))
 
     def at(self, seq: int) -> Marker:
-        """The commit of that number; one with seq -1 before the first."""
+        """Return the marker of a commit; one with seq -1 for a negative number."""
         return Marker() if seq < 0 else self._markers(seq, seq + 1)[0]
 
     def since(self, seq: int) -> list[Marker]:
-        """The commits after the one of that number, in order."""
+        """Return the markers of the commits after that number, in order."""
         newest = self.warehouse.transaction(self.table, _APP)
         return self._markers(seq + 1, newest + 1) if newest > seq else []
 
     def create(self, partials: Rows) -> str:
-        """Create the table, unless it is there; its life.
+        """Create the table if it does not exist, and return its identity.
 
         Args:
-            partials: numbered rows with the columns that it is to have.
+            partials: numbered rows with the columns that the table is to have.
         """
         self.warehouse.create(self.table, partials, f"Stored panes of {self.table}")
         life = self.life()
@@ -96,7 +99,7 @@ class State:
         """Store a run's partials under its number.
 
         Args:
-            partials: as `create` was given them, numbered as the marker is.
+            partials: with the columns that `create` was given, numbered like the marker.
 
         Raises:
             ConflictError: another run took the number first; nothing was stored.
@@ -104,7 +107,7 @@ class State:
         where = "TRUE"
         notes = [(marker.seq, marker.to_json())]
         if marker.replaces and not marker.ranges:
-            # All rows are replaced, but what earlier commits did stays on record.
+            # All rows are replaced, but the markers of earlier commits are kept.
             notes = [*((m.seq, m.to_json()) for m in self.since(-1)), *notes]
         elif marker.replaces:
             where = f"({within(marker.ranges)} AND marker IS NULL) OR seq = {marker.seq}"
@@ -123,16 +126,16 @@ class State:
             raise ConflictError(f"Another run wrote '{self.table}' at the same time.")
 
     def forget(self, seq: int) -> None:
-        """Note that what a switch of that number keeps is kept no more."""
+        """Record that the tables from before the switch of that number are not kept any more."""
         nothing = self.warehouse.schema(self.table).empty_table()
         self.warehouse.append(nothing, self.table, _FORGOTTEN, seq)
 
     def forgotten(self) -> int:
-        """The number of the newest switch of which nothing is kept any more; -1 where all is."""
+        """Return the number of the newest switch whose earlier tables are not kept; -1 if none."""
         return self.warehouse.transaction(self.table, _FORGOTTEN)
 
     def counts(self, marker: Marker) -> Counter[int]:
-        """The events of an earlier commit, by verdict."""
+        """Return the number of events of an earlier commit, by class of lateness."""
         columns = ["verdict", "events", "marker"]
         rows = self.warehouse.take(
             self.table, _numbered(marker.seq, marker.seq + 1), columns=columns
@@ -140,7 +143,7 @@ class State:
         return by_verdict(rows.filter(rows["marker"].is_null()))
 
     def of(self, seq: int) -> DataFrame:
-        """The partials of one commit."""
+        """Return the partials of one commit."""
         rows = self.warehouse.read(self.table, _numbered(seq, seq + 1))
         return rows.where("marker IS NULL").drop("marker")
 
@@ -152,15 +155,16 @@ class State:
 
 
 def numbered(partials: DataFrame, seq: int) -> DataFrame:
-    """Partials as the state stores them: with the number of their commit, and no marker."""
-    # First in the table: Delta keeps statistics for the first 32 columns alone.
+    """Return partials as the state stores them: with the number of their commit, and a null
+    marker."""
+    # Both go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
         varying(seq).alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
     )
 
 
 def by_verdict(partials: Rows) -> Counter[int]:
-    """How many events are in partials, by verdict."""
+    """Return the number of events in partials, by class of lateness."""
     if isinstance(partials, DataFrame):
         return by_verdict(fetch(partials.groupBy("verdict").agg(F.sum("events").alias("events"))))
     counts = Counter(dict.fromkeys(VERDICTS, 0))
@@ -171,7 +175,7 @@ def by_verdict(partials: Rows) -> Counter[int]:
 
 
 def _notes(notes: Sequence[tuple[int, str]], schema: pa.Schema) -> pa.Table:
-    """Rows of the state that tell of commits, by their numbers, and of no partials."""
+    """Return marker rows of the state for the given commits, with all other columns null."""
     empty = dict.fromkeys(schema.names)
     return pa.Table.from_pylist(
         [empty | {"seq": n, "marker": text} for n, text in notes], schema=schema
