@@ -1,4 +1,4 @@
-"""Delta tables that somebody else writes, as a way in."""
+"""A source connector for Delta tables that another program writes."""
 
 from tidemark_streaming.delta.feed import CHANGE, DeltaFeed
 

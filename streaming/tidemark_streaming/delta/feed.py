@@ -1,4 +1,4 @@
-"""Delta tables as a way in: each version of a table is an arrival."""
+"""Delta source connector: each version of a table is an arrival."""
 
 import json
 from collections.abc import Sequence
@@ -42,13 +42,14 @@ CHANGE = {
     "_commit_version": "BIGINT",
     "_commit_timestamp": "TIMESTAMP",
 }
-"""The columns in which a source keeps what a change feed says of a row: those of them that it has.
+"""Source columns that hold the change data feed's facts of a row; a source declares the ones that
+it needs.
 
 `_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
 """
 
 FEW_BYTES = 4 << 20
-"""The size of files whose rows are read in this process; the engine reads those of more."""
+"""The size of files up to which this process reads their rows; the engine reads larger ones."""
 
 _LOCAL = "timestamp_ntz"
 _FEED = "delta.enableChangeDataFeed"
@@ -57,37 +58,40 @@ _FEED = "delta.enableChangeDataFeed"
 @checked_class
 @dataclass(frozen=True)
 class DeltaFeed:
-    """Versions of a Delta table that somebody else writes: each is one arrival.
+    """A connector that reads a Delta table that another program writes: each version is one
+    arrival.
 
-    The timeline has the version that an arrival brought, and the next one goes on after it. Its
-    processing time is that of the commit, as Delta's protocol defines it: the in-commit timestamp
-    if the table has them, else the modification time of the commit's file. A version without new
-    data, as a compaction is, is an arrival without rows. The table is never written.
+    The timeline stores the version that an arrival ingested, and the next arrival continues after
+    it. The processing time of an arrival is the commit time as Delta's protocol defines it: the
+    in-commit timestamp if the table has them, else the modification time of the commit's file. A
+    version without new data, for example a compaction, is an arrival without rows. The connector
+    never writes to the table.
 
-    The log is append-only, so a version that updates or deletes rows stops the source, unless it
-    is said what becomes of it. Versions of which the table has no record or no files any more stop
-    it as well, until that loss is accepted.
+    The event log is append-only, so a version that updates or deletes rows stops the source, unless
+    `change_feed` or `skip_change_commits` is set. A version whose log entry or files no longer
+    exist also stops it, until that loss is accepted.
 
-    Of a source with protected columns the rows of a version are in the memory of this process,
-    where they are protected; the engine has none of them before.
+    If the source has protected columns, this process reads all rows of a version into its memory
+    and protects them there, before the engine gets any of them.
 
     Example:
         DeltaFeed(visits, "/srv/lake/visits", start=12)
 
     Args:
-        source: whose events they are. The table may have columns besides.
+        source: the source of the events. The table may have more columns.
         path: the table, which the engine must see under the same path.
-        start: the version to begin with; that one is the table as it was then, in one arrival.
+        start: the first version to read. If it is greater than 0, its arrival has all rows of the
+            table as of that version.
         time_zone: the zone in which columns of the type `timestamp_ntz` are written, as in `"UTC"`
-            or `"Europe/Berlin"`; without one they can't be TIMESTAMP columns of the source.
-        change_feed: read the table's change data feed: each change of a row is an event, which
-            `CHANGE` tells. An update is two, the row as it was and as it is.
-        skip_change_commits: versions that update or delete rows bring nothing.
-        accept_loss: go on after what is gone at the first look. The arrival that does tells of it;
-            what goes later is an error again.
+            or `"Europe/Berlin"`. Without it they can't be TIMESTAMP columns of the source.
+        change_feed: read the table's change data feed: each change of a row is an event, which the
+            columns in `CHANGE` describe. An update is two events, the row before and after it.
+        skip_change_commits: versions that update or delete rows become arrivals without rows.
+        accept_loss: continue past versions that are already lost at the first poll. The position of
+            the next arrival records the loss. A later loss is an error again.
 
     Raises:
-        DefinitionError: a start before 0; both ways to take changes; an unknown time zone.
+        DefinitionError: a start before 0, both ways to take changes, or an unknown time zone.
     """
 
     source: Source
@@ -114,7 +118,7 @@ class DeltaFeed:
         self._check(table)
         identity, head = str(table.metadata().id), table.version()
         told = (json.loads(arrival.position) for arrival in reversed(timeline))
-        # A source may have come from elsewhere before.
+        # Other positions come from a connector that the source used before.
         at = next((p for p in told if "table" in p), None)
         lost: list[str] = []
         if at is not None and at["table"] != identity:
@@ -138,7 +142,7 @@ class DeltaFeed:
         for version, done in commits.items():
             if done is None and _which([version]) in refused:
                 if chunks:
-                    # What came before it is brought in first.
+                    # The versions before the lost one are ingested first.
                     return chunks
                 raise self._lost(list(takewhile(gone.__contains__, count(version))), head)
             if done is None:
@@ -163,10 +167,11 @@ class DeltaFeed:
         try:
             rows = self._read(spark, chunks)
         except Exception:
-            # Of what is another table by now no version is what it was said to be.
+            # If the table was replaced in the meantime, raise that error instead: its versions are
+            # other ones.
             self._demand(chunks)
             raise
-        # A look at the end tells of all that was read: a table that is gone does not come back.
+        # One check after the read is enough, because a replaced table does not come back.
         self._demand(chunks)
         return rows
 
@@ -192,7 +197,8 @@ class DeltaFeed:
         return read if self.source.protect else frame(spark, read)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """That the engine does not see a file, when that is what it complains of."""
+        """Return the error for a file that the engine does not see, or None if its error is another
+        one."""
         condition = error.getCondition() or ""
         if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
             return None
@@ -204,7 +210,7 @@ class DeltaFeed:
         )
 
     def _by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """Many rows, of which none is in the memory of this process."""
+        """Return the rows of many files through the engine, without any of them in this process."""
         table, pieces = self._open(), list[Piece]()
         for number, chunk in enumerate(chunks):
             told = json.loads(chunk.position)
@@ -231,7 +237,7 @@ class DeltaFeed:
         )
 
     def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
-        """The rows that a version has added, or that the table had as of it."""
+        """Return the rows that a version added, or all rows of the table as of that version."""
         done = self._brought(table, version, whole=whole)
         rows = rows_of(table, done.files, self.source.fields)
         told = {
@@ -242,14 +248,14 @@ class DeltaFeed:
         return self._own(rows, told)
 
     def _brought(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
-        """What a version did, with the files of which the rows come."""
+        """Return a version's commit, with the files whose rows it contributes."""
         done = self._commit(version, whole=whole)
         if done is None:
             raise self._lost([version], table.version())
         return replace(done, files=()) if done.changes and not whole else done
 
     def _changed(self, table: DeltaTable, version: int) -> pa.Table:
-        """The change feed of a version."""
+        """Return the change data feed of a version."""
         done = self._commit(version, whole=False)
         if done is None:
             raise self._lost([version], table.version())
@@ -263,12 +269,13 @@ class DeltaFeed:
                 f"Begin with a later one: start={version + 1} takes the table as it was then."
             ) from None
         rows = self._own(rows, {"_commit_timestamp": _moment(done)})
-        # Who reads a feed twice has its rows in one order; of protected values, none of their own.
+        # Sorted, so that every read has the same order; after the protection, so that the order
+        # does not reveal protected values.
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
         return rows.sort_by([(name, "ascending") for name in plain])
 
     def _own(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
-        """The source's columns of these rows, protected."""
+        """Return the source's columns of these rows, protected."""
         columns = {
             name: pa.repeat(told[name], len(rows)) if name in told else rows[field]
             for name, field in zip(self.source.columns, self.source.fields, strict=True)
@@ -305,7 +312,11 @@ class DeltaFeed:
             ) from error
 
     def _demand(self, chunks: Sequence[Chunk]) -> None:
-        """Refuse chunks of another table than the one that is there."""
+        """Raise if chunks come from another table than the current one.
+
+        Raises:
+            DataError: the table was recreated under its path.
+        """
         there = str(self._open().metadata().id)
         if any(json.loads(chunk.position)["table"] != there for chunk in chunks):
             raise DataError(
@@ -314,7 +325,12 @@ class DeltaFeed:
             )
 
     def _check(self, table: DeltaTable) -> None:
-        """Refuse a table that has not the source's columns, or is not read here."""
+        """Raise if the table lacks the source's columns, or has a feature that is not supported.
+
+        Raises:
+            DataError: the table has column mapping, deletion vectors, or no change data feed.
+            DefinitionError: columns have other types, or a protected column partitions the table.
+        """
         settings = table.metadata().configuration
         if settings.get("delta.columnMapping.mode", "none") != "none":
             raise DataError(
@@ -358,7 +374,7 @@ class DeltaFeed:
                 )
 
     def _local(self, table: DeltaTable) -> list[str]:
-        """Return the fields that are TIMESTAMP columns of the source and written in a time zone."""
+        """Return the TIMESTAMP fields of the source that the table stores as `timestamp_ntz`."""
         there = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         fields = self.source.fields.items()
         return [n for n, k in fields if simple_type(k) == "timestamp" and there.get(n) == _LOCAL]

@@ -1,5 +1,7 @@
-"""What a Delta table's log tells of its versions, and the rows of their files: of few rows in
-memory, of many by the engine, which is given the files' names."""
+"""Read the versions of a Delta table from its transaction log, and the rows of their files.
+
+Few rows are read into memory; many are read by the engine, which gets the names of the files.
+"""
 
 import json
 import re
@@ -26,13 +28,13 @@ from tidemark.store.rows import arrow_schema, spark_schema
 from tidemark_streaming.feed import CHUNK
 
 POSITION = helper("position")
-"""The place of a row in its chunk."""
+"""The index of a row in its chunk."""
 
 VERSION = helper("version")
-"""The version with which a row came."""
+"""The version that added a row."""
 
 COMMITTED_AT = helper("committed_at")
-"""When that version was committed."""
+"""The commit time of that version."""
 
 _PATH, _ROW, _FIRST, _AT, _VALUE = map(helper, ("path", "row", "first", "at", "value "))
 _LISTED = f"{_PATH} STRING, {CHUNK} BIGINT, {_FIRST} BIGINT, {VERSION} BIGINT, {_AT} BIGINT"
@@ -40,8 +42,7 @@ _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
 class Of(Enum):
-    """What is asked for of a version: the rows that it added, the table as it was then, or what it
-    changed."""
+    """What to read of a version: the rows that it added, the table as of then, or its changes."""
 
     ADDED = auto()
     WHOLE = auto()
@@ -49,7 +50,8 @@ class Of(Enum):
 
 
 class File(NamedTuple):
-    """A file of a table: its path below it, the values of its partition, its size and rows."""
+    """A file of a table: its path below the table's, partition values, size in bytes, and row
+    count."""
 
     path: str
     values: dict[str, str | None]
@@ -58,7 +60,7 @@ class File(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A file of a version, committed at an instant in microseconds, for a chunk."""
+    """A file of a version, which was committed at an instant in microseconds, for a chunk."""
 
     file: File
     chunk: int
@@ -68,12 +70,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Commit:
-    """What a version did.
+    """The effect of a version.
 
     Args:
-        at: when, in microseconds.
-        files: those that it added with new data, or all that the table had then.
-        changes: whether it updated or deleted rows.
+        at: the commit time, in microseconds.
+        files: the files with new data, or all files of the table as of then.
+        changes: whether the version updated or deleted rows.
     """
 
     at: int
@@ -82,8 +84,8 @@ class Commit:
 
 
 def commit(path: str, version: int, of: Of) -> Commit | None:
-    """What a version did; None where the table tells it no more, or has not the files any more
-    of what is asked for."""
+    """Return the effect of a version. Return None if its log entry or files that `of` requires no
+    longer exist."""
     system, root = file_system(path)
     file = f"{root}/_delta_log/{version:020}.json"
     try:
@@ -96,7 +98,7 @@ def commit(path: str, version: int, of: Of) -> Commit | None:
         for kind in ("add", "remove")
     )
     feed = [a["cdc"] for a in actions if "cdc" in a]
-    # A file of which some rows are marked as deleted.
+    # A deletion vector on a file marks some of its rows as deleted.
     changes = bool(removes) or any("deletionVector" in add for add in adds)
     files = [_file(add) for add in adds]
     needed = [file.path for file in files]
@@ -117,9 +119,11 @@ def commit(path: str, version: int, of: Of) -> Commit | None:
 
 
 def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
-    """Return when a version was committed, in microseconds, as the protocol defines it: the
-    in-commit timestamp if the table has them, else the modification time of the commit's file. The
-    other facts of `commitInfo`, and `commitInfo` itself, are optional."""
+    """Return the commit time of a version in microseconds, as the protocol defines it.
+
+    It is the in-commit timestamp if the table has them, else the modification time of the commit's
+    file. `commitInfo` and its other fields are optional.
+    """
     infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
     in_commit = next((i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i), None)
     return file.mtime_ns // 1000 if in_commit is None else in_commit * 1000
@@ -144,11 +148,12 @@ def rows_of(table: DeltaTable, files: Sequence[File], columns: Collection[str]) 
 def frame_of(
     spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece], columns: Collection[str]
 ) -> DataFrame:
-    """Return the rows of files, with those of these columns that the table has now, for the engine;
-    with `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
+    """Return the rows of files as a DataFrame, with those of these columns that the table has now.
+
+    It also has `CHUNK`, `POSITION`, `VERSION` and `COMMITTED_AT`.
 
     Args:
-        pieces: the files, one or more; of a table that the engine sees under the same path.
+        pieces: one or more files of a table that the engine sees under the same path.
     """
     schema = spark_schema(_schema(table, columns))
     by = [name for name in table.metadata().partition_columns if name in columns]
@@ -164,7 +169,7 @@ def frame_of(
     listed = spark.createDataFrame(told, ", ".join([_LISTED, *names]))
     paths = dict.fromkeys(_literal(f"{place}/{piece.file.path}") for piece in pieces)
     kept = StructType([field for field in schema if field.name not in by])
-    # As the engine gives it: after its scheme, percent-encoded, where a plus is a plus.
+    # The engine returns the path after its scheme, percent-encoded, in which a plus means a plus.
     rows = spark.read.schema(kept).parquet(*paths)
     origin = rows.metadataColumn("_metadata")
     path = F.url_decode(F.replace(origin["file_path"], F.lit("+"), F.lit("%2B")))
@@ -187,12 +192,12 @@ def frame_of(
 
 
 def _schema(table: DeltaTable, columns: Collection[str]) -> Schema:
-    """Return the schema of some columns: others may be of types that are not read here."""
+    """Return the schema of these columns only, because others may have unsupported types."""
     return Schema([field for field in table.schema().fields if field.name in columns])
 
 
 def _literal(path: str) -> str:
-    """A path in which the engine finds no wildcards."""
+    """Return a path with its wildcards escaped for the engine."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
@@ -203,7 +208,7 @@ def _file(add: dict[str, Any]) -> File:
 
 
 def _files(table: DeltaTable) -> list[File]:
-    """All files of a table."""
+    """Return all files of a table."""
     by = table.metadata().partition_columns
     told = statistics.files(table)
     return [
@@ -218,7 +223,7 @@ def _files(table: DeltaTable) -> list[File]:
 
 
 def _typed(value: str | None, kind: pa.DataType) -> pa.Scalar:
-    """The value of a partition, which a log has as text."""
+    """Return a partition value, which the transaction log stores as text, as a scalar."""
     if value is not None and pa.types.is_timestamp(kind):
         plain = pa.array([value.replace("T", " ").removesuffix("Z")]).cast(pa.timestamp("us"))
         return plain.cast(pa.int64()).cast(kind)[0]

@@ -1,4 +1,4 @@
-"""Files that land in a folder, as a way in."""
+"""A source connector for files in a folder."""
 
 from tidemark_streaming.files.feed import FileFeed
 

@@ -1,4 +1,4 @@
-"""Files as a way in: each that lands in a folder becomes an arrival."""
+"""File source connector: each file in a folder becomes an arrival."""
 
 import json
 import re
@@ -30,31 +30,32 @@ from tidemark_streaming.payloads.csv_records import Csv
 @checked_class
 @dataclass(frozen=True)
 class FileFeed:
-    """Files that land in a folder: each is one arrival.
+    """A connector that reads the files in a folder: each is one arrival.
 
-    Files in sub-folders are read too. Files arrive in the order of (modification time, name). An
+    Files in subfolders are read too. Files arrive in the order of (modification time, name). An
     arrival's processing time is the file's modification time, or that of the previous arrival if
     that is later. Each file is read once, so a new file with an old modification time is not
     missed: it is the next arrival. Write a file under a name that begins with `.` or `_`, and
-    rename it when it is complete: such files and folders are skipped. A file that has been ingested
-    must not change: one with another size or content is refused, because its new rows would be
+    rename it when it is complete: such files and folders are skipped. A file must not change after
+    it was ingested: one with another size or content is refused, because its new rows would be
     lost.
 
-    A row that can't be parsed is a dead letter. An empty file is a heartbeat. What the source
-    protects is protected in the memory of this process, where a commit's rows are once.
+    A row that can't be parsed is a dead letter. An empty file is a heartbeat. Protected columns are
+    protected in the memory of this process, which holds all rows of a commit for that.
 
     Example:
         FileFeed(visits, Path("landing/visits"), format="csv", options={"header": True})
 
     Args:
-        source: whose events they are.
+        source: the source of the events.
         path: the folder, which the engine must see under the same path.
-        format: csv (the source's columns in this order; a header may end sooner, with files of
-            before the source gained columns), json (one object a line) or parquet.
-        options: of CSV `header`, `sep` and `nullValue`; of CSV and JSON `timestampFormat` and
-            `dateFormat`. `Csv` and `Json` describe them. `timeZone`, by default UTC, is the zone of
-            times that don't say theirs.
-        accept_change: take rows as dead letters also where all of a file's fail on one column.
+        format: csv, json (one object per line) or parquet. CSV files have the source's columns in
+            order. The header of an older file may lack the last ones, which the source gained
+            later.
+        options: for CSV: `header`, `sep` and `nullValue`; for CSV and JSON: `timestampFormat` and
+            `dateFormat`. `Csv` and `Json` describe them. `timeZone`, UTC by default, is the zone of
+            times without a zone.
+        accept_change: write rows to the dead letters even if all rows of a file fail on one column.
     """
 
     source: Source
@@ -66,7 +67,7 @@ class FileFeed:
 
     def __post_init__(self) -> None:
         check(self.source, f"The feed of source '{self.source.name}'")
-        # An unknown option is refused here, and not when files come.
+        # Validates the options now instead of at the first file.
         _ = self._format
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
@@ -77,7 +78,7 @@ class FileFeed:
         chunks: list[Chunk] = []
         with self._explained():
             for file in folder.files(self.path):
-                # A file that is renamed or deleted just now is not there.
+                # A file that is renamed or deleted at this moment is skipped.
                 with suppress(FileNotFoundError):
                     if file.name in done:
                         self._check_unchanged(file, done[file.name])
@@ -92,7 +93,8 @@ class FileFeed:
         names = [json.loads(c.position)["file"] for c in chunks]
         if not isinstance(self._format, str):
             return self._read_text(names, self._format)
-        # Beyond this number of paths the engine lists them by a job, ten times as slow for files.
+        # For more paths than this threshold, the engine lists them in a job, which takes ten times
+        # as long for files.
         spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "100000")
         # The engine removes `..` from paths, and rows are matched to files by their paths.
         root = self.path.resolve()
@@ -128,7 +130,8 @@ class FileFeed:
         return reading.decode_letters(letters, self.source, self._format)
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """What is wrong with a file, when that is what the engine complains of."""
+        """Return the error of a file that can't be read, or None if the engine's error is another
+        one."""
         condition = error.getCondition() or ""
         if not condition.startswith(("FAILED_READ_FILE", "PATH_NOT_FOUND")):
             return None
@@ -148,7 +151,7 @@ class FileFeed:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn errors of the file system into a message."""
+        """Convert errors of the file system into error messages of the source."""
         try:
             yield
         except FileNotFoundError:

@@ -79,7 +79,7 @@ def _files(folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]]) -> It
         name = f"{prefix}{entry.name}"
         if entry.name.startswith((".", "_")):
             continue
-        # What was renamed or deleted since its folder was listed is not there.
+        # Files that were renamed or deleted since their folder was listed are skipped.
         with suppress(FileNotFoundError):
             if entry.is_dir():
                 with os.scandir(entry.path) as below:
@@ -91,8 +91,11 @@ def _files(folder: Path, prefix: str, entries: Iterable[os.DirEntry[str]]) -> It
 
 
 def _check_name(folder: Path, name: str) -> None:
-    """Refuse names that the engine can't open: those that are not UTF-8, and those that have a
-    colon and a wildcard, which is escaped for the engine."""
+    """Refuse names that the engine can't open.
+
+    These are names that are not UTF-8, and paths with both a colon and a wildcard, which is escaped
+    for the engine.
+    """
     shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     path = f"{folder}/{shown}"
     if shown != name:

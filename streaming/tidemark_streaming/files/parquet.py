@@ -1,4 +1,4 @@
-"""The rows of Parquet files, as the engine reads them, each with its place."""
+"""Read Parquet files with the engine, each row with its position."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ _PLAIN = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
 }
-"""The usual implementation looks for a file of checksums next to each, and can't name the one of a
-file whose name has a colon."""
+"""The default implementation looks for a checksum file next to each file. It can't build the name
+of that file if the file's own name has a colon."""
 
 
 def rows_of(
@@ -39,7 +39,7 @@ def rows_of(
     A row with a time that is finer than microseconds is a dead letter. Times without a time zone
     are in the zone of the option `timeZone`, by default UTC.
     """
-    # The engine reads columns of nanoseconds as numbers, and only so.
+    # The engine can read columns of nanoseconds only as numbers.
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     kinds: dict[tuple[Times, Times], list[str]] = {}
     for file in files:
@@ -52,16 +52,16 @@ def rows_of(
 
 
 Times = frozenset[str]
-"""Fields of some kind of time."""
+"""Names of timestamp fields."""
 
 
 def _times(path: Path, source: Source) -> tuple[Times, Times]:
-    """Return the TIMESTAMP fields that a Parquet file has to the nanosecond, and those that it has
-    without a time zone."""
+    """Return the TIMESTAMP fields that a Parquet file stores in nanoseconds, and those that it
+    stores without a time zone."""
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException):
-        # The engine says what is wrong with it.
+        # The engine reports the error when it reads the file.
         return Times(), Times()
     kinds = {field.name.lower(): field.type for field in schema}
     wanted = (name for name, kind in source.fields.items() if simple_type(kind) == "timestamp")
@@ -79,7 +79,8 @@ def _of_times(
     source: Source,
     options: Mapping[str, str | bool],
 ) -> DataFrame:
-    """Return the rows of Parquet files that have such fields."""
+    """Return the rows of Parquet files that have these fields of nanoseconds and without a time
+    zone."""
     kinds = {name: "BIGINT" if name in nanos else kind for name, kind in source.fields.items()}
     schema = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
     rows = spark.read.format("parquet").schema(schema).options(**options, **_PLAIN).load(paths)
@@ -118,11 +119,11 @@ def placed(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> Data
 
 
 def _path(place: Column) -> Column:
-    # The engine gives the path as a URI, percent-encoded, where a plus is a plus.
+    # The engine returns the path as a percent-encoded URI, in which a plus means a plus.
     path = F.url_decode(F.replace(place["file_path"], F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(path, "^file:/+", "/")
 
 
 def _literal(path: Path) -> str:
-    """Return a path in which the engine finds no wildcards."""
+    """Return a path with its wildcards escaped for the engine."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))

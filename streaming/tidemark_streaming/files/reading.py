@@ -1,4 +1,4 @@
-"""The rows of files of text, decoded in this process, some megabytes at a time."""
+"""Read text files: decode their rows in this process, some megabytes at a time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +17,13 @@ from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
 
 BLOCK = 8 << 20
-"""Bytes of a file that are decoded at once, about."""
+"""The approximate number of bytes of a file that are decoded at once."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class TextFormat(Payload, Protocol):
-    """A format whose files are records of text, one after the other."""
+    """A format whose files are a sequence of text records."""
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]: ...
 
@@ -31,15 +31,15 @@ class TextFormat(Payload, Protocol):
 def read_text(
     folder: Path, name: str, chunk: int, source: Source, form: TextFormat
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a file, in their order, at least one table.
+    """Yield the rows of a file in order, as at least one table.
 
     Args:
         name: the path below the folder.
-        chunk: the number of the arrival.
+        chunk: the index of the file's arrival among the chunks that are read.
 
     Raises:
-        DataError: the file can't be read, or its header is another one.
-        DefinitionError: the key of tokens is not there.
+        DataError: the file can't be read, or its header does not match the source's columns.
+        DefinitionError: the key for tokens does not exist.
     """
     path, columns, place, begun = folder / name, dict(source.columns), 0, False
     for records in _records(path, source, form):
@@ -51,7 +51,7 @@ def read_text(
 
 
 def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[bytes]]:
-    """The records of a file, some at a time."""
+    """Yield the records of a file in batches."""
     rest, begins = b"", True
     try:
         with pa.input_stream(str(path), compression="detect") as file:
@@ -83,8 +83,8 @@ def unreadable(path: Path, source: Source, reason: str) -> DataError:
 
 
 def _headed(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
-    """The columns of a file with this header: one that was written before the source gained columns
-    ends sooner."""
+    """Return the columns of a file with this header. A file that was written before the source
+    gained columns has a shorter header."""
     try:
         told = [(name or "").strip().lower() for name in form.fields(header)]
     except UndecodableError:
@@ -104,11 +104,12 @@ def _rows(
     source: Source,
     form: TextFormat,
 ) -> pa.Table:
-    """Records as a feed's rows.
+    """Return records as the rows that a connector reads.
 
     Args:
-        columns: those that the file has.
-        place: the number of the arrival, that of the first record in it, and the file's name.
+        columns: the columns of the file.
+        place: the index of the arrival, the position of the first record in it, and the file's
+            name.
     """
     values = pa.chunked_array([pa.array(records, pa.binary())])
     events = decode_protected(values, columns, source, form)
@@ -123,7 +124,7 @@ def _rows(
 
 
 def _columns(events: Decoded, source: Source) -> dict[str, Any]:
-    """A source's columns; those that the events lack are null."""
+    """Return the source's columns; those that the events lack are null."""
     return {
         name: events.columns[name]
         if name in events.columns
@@ -133,13 +134,16 @@ def _columns(events: Decoded, source: Source) -> dict[str, Any]:
 
 
 def letters_of(events: Decoded, values: pa.ChunkedArray, source: Source) -> pa.ChunkedArray:
-    """Return the dead letters among events, null for the others; without their bytes if the source
-    protects columns: it can't be determined what in them is to be protected."""
+    """Return the dead letters among events, null for the others.
+
+    They are without their bytes if the source protects columns, because the protected values in the
+    bytes can't be located.
+    """
     return dead_letters_of(events.rows, events.reasons, {} if source.protect else {"bytes": values})
 
 
 def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table:
-    """Return the rows of dead letters, as `read_text` has them."""
+    """Return the rows of dead letters, in the form of `read_text`."""
     events = decode_protected(letters["bytes"], dict(source.columns), source, form)
     rows: dict[str, Any] = _columns(events, source)
     rows |= {n: letters[n] for n in (CHUNK, "position", "read_from", CORRELATION)}

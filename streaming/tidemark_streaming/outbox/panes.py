@@ -8,11 +8,11 @@
 
 A deleted window is a retraction of its row in every mode.
 
-Only published rows become panes. A quarantined window does not until it is released or passes
-validation. In modes that accumulate, several firings of one run are one pane. Discarding panes come
-from the table of panes. If it does not have them (the window was quarantined in between, or was
-recomputed since), the window is retracted and published as a whole. In every mode, a window's value
-is therefore given by its panes since its last retraction.
+Only published rows become panes: a quarantined window has none until it is released or passes
+validation. In the accumulating and retracting modes, several firings of one run are one pane.
+Discarding panes come from the table of panes. If it does not have them (the window was quarantined
+in between, or was recomputed since), the window is retracted and published as a whole. In every
+mode, a window's value is therefore given by its panes since its last retraction.
 """
 
 from collections import defaultdict
