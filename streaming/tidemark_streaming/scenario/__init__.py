@@ -1,5 +1,5 @@
-"""Scenarios: a stream in a text file, with what is computed over it and what must come out.
+"""Scenarios: the arrivals, the transform and the expected result of a small test, in a text file.
 
-`parse.load` reads one, `compare` tells how a result differs from what was expected, and `draw`
-pictures it. Nothing here needs an engine.
+`parse.load` reads a scenario, `compare` reports how a result differs from the expected one, and
+`draw` renders it as a picture. Nothing here needs an engine.
 """

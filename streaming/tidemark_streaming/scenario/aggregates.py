@@ -1,4 +1,4 @@
-"""A scenario's aggregates: what they are called, what they need, and what they give."""
+"""Parse a scenario's aggregates: their names, arguments and result types."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -31,7 +31,8 @@ _COUNTS = ("approx_count_distinct", "count_distinct")
 
 
 def aggregates(node: Node, types: Mapping[str, Kind]) -> dict[str, tuple[Aggregate, Kind]]:
-    """The aggregates of a transform by the name of their column, with the type that they give."""
+    """Return the aggregates of a transform by the names of their columns, with their result
+    types."""
     given = node.entries("'aggregates'")
     if not given:
         raise node.wrong("a transform needs an aggregate, as in {n: count}.")

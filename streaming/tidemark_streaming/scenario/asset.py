@@ -1,4 +1,4 @@
-"""The asset of a scenario: a transform that somebody has written, in place of one in the file."""
+"""Load the asset that a scenario names instead of defining a transform in the file."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,10 +12,10 @@ from tidemark_streaming.scenario.reader import Node
 
 
 def imported(node: Node) -> object:
-    """What `MODULE:NAME` stands for, such as `shop.transforms:orders_per_hour`.
+    """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`.
 
     Raises:
-        ScenarioError: the module can't be imported, or has nothing of that name.
+        ScenarioError: the module can't be imported, or does not have that name.
     """
     module, _, name = node.text("an asset").partition(":")
     if not module or not name:
@@ -37,11 +37,11 @@ def imported(node: Node) -> object:
 
 
 def check(found: object) -> WindowedTransform:
-    """The transform as a scenario runs it: nothing goes out of it, and its references are tables
-    beside it.
+    """Return the transform as a scenario runs it: without a sink, and with lookup tables in its own
+    database.
 
     Raises:
-        DefinitionError: it is none, or none that a scenario can run.
+        DefinitionError: the object is not a transform that a scenario can run.
     """
     if not isinstance(found, WindowedTransform):
         raise DefinitionError(
@@ -52,19 +52,21 @@ def check(found: object) -> WindowedTransform:
 
 
 def types(transform: WindowedTransform) -> dict[str, Kind]:
-    """The types of the columns of a transform's source."""
+    """Return the types of the columns of a transform's source."""
     return {name: simple(ddl) or _unwritable(ddl) for name, ddl in transform.source.columns.items()}
 
 
 def results(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
-    """The types of its keys and aggregates, as far as they are known before it runs."""
+    """Return the types of its keys and aggregates, as far as they are known before it runs."""
     keys = {key: columns.get(key, written()) for key in transform.keys}
     return keys | {name: written() for name in transform.aggregates}
 
 
 def without_skew(transform: WindowedTransform) -> WindowedTransform:
-    """Return the transform with a source that accepts events dated after their arrival: a scenario
-    that sets no clock has none to compare them with."""
+    """Return the transform with a source that accepts event times after the arrival.
+
+    A scenario that sets no clock has no processing times to compare them with.
+    """
     return replace(transform, source=replace(transform.source, max_future_skew=None))
 
 

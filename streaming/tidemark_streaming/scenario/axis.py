@@ -1,4 +1,4 @@
-"""The axis of event time under a picture: which part of it is shown, and where it is labelled."""
+"""The axis of event time in a picture: the part that it shows, and its labels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _STEPS = (
 class Axis:
     """The shown part [begin, end] of event time, on `length` columns or pixels.
 
-    `margin` of it, at either end, is there for the look alone.
+    A margin of `margin` at either end is only for appearance.
     """
 
     begin: int
@@ -28,18 +28,19 @@ class Axis:
     margin: int = 0
 
     def at(self, micros: int) -> float:
-        """The place of an instant, from 0 to `length`; what lies outside is at the nearer edge."""
+        """Return the position of an instant, from 0 to `length`. An instant outside is at the
+        nearer edge."""
         share = (micros - self.begin) / (self.end - self.begin)
         return min(max(share, 0.0), 1.0) * self.length
 
     def shows(self, micros: int) -> bool:
-        """Whether an instant lies in the part that is shown."""
+        """Return whether an instant is in the shown part."""
         return self.begin <= micros <= self.end
 
     def ticks(self, letter: float) -> list[tuple[int, str]]:
-        """Round instants and their labels, which have room where a letter is so wide.
+        """Return round instants and their labels, as many as fit if a letter has this width.
 
-        A label leaves out the date where all have the same, which is that of `day`.
+        A label omits the date if all instants have the same one, which is then `day`.
         """
         form = "0" * 8
         while True:
@@ -52,7 +53,8 @@ class Axis:
 
     @property
     def day(self) -> str | None:
-        """The one day that is shown, where it is one; a midnight at its end is of it too."""
+        """The only day that is shown, or None if there are several. A midnight at its end belongs
+        to it."""
         first = as_datetime(self.begin + self.margin).date()
         last = as_datetime(max(self.end - self.margin - 1, self.begin)).date()
         return first.isoformat() if first == last else None
@@ -76,7 +78,7 @@ class Axis:
 
 
 def axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
-    """The axis that shows all instants, and of the watermarks those that are not far from them."""
+    """Return the axis that shows all instants, and the watermarks that are near them."""
     shown = list(instants) or [0, _SECOND]
     span = max(shown) - min(shown) or _SECOND
     near = [w for w in watermarks if min(shown) - span // 2 <= w <= max(shown) + span // 2]

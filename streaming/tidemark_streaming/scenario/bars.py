@@ -1,4 +1,4 @@
-"""The windows that came out of a scenario, each with its panes, for a picture of it."""
+"""The result windows of a scenario, each with its panes, for its picture."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True)
 class Fired:
-    """A pane under its window's bar; `arrival` is None where it can't be told."""
+    """A pane under its window's bar; `arrival` is None if it is unknown."""
 
     timing: str
     values: str
@@ -31,9 +31,9 @@ class Bar:
     """A window of a key.
 
     Args:
-        published: its values; None for a session that another took in.
-        timing: that of its newest pane.
-        final: whether nothing will change it.
+        published: its values; None for a session that was merged into another.
+        timing: the timing of its newest pane.
+        final: whether it can no longer change.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Bar:
 
     @property
     def told(self) -> str:
-        """What is written in it."""
+        """The text in the bar."""
         if self.published is None:
             return "(taken in by another)"
         return self.published if self.final else f"{self.published} (not final)"
@@ -54,7 +54,8 @@ class Bar:
 def bars(
     scenario: Scenario, result: Mapping[str, Any], arrivals: list[Step], events: list[Judged]
 ) -> list[Bar]:
-    """The windows of a result by key and start, with those that gave panes and are gone."""
+    """Return the windows of a result by key and start, including those that had panes but were
+    deleted."""
     keys = scenario.transform.keys
     published = {_place(row, keys): row for row in result["windows"]}
     panes: dict[tuple[Span, tuple[Any, ...]], list[Mapping[str, Any]]] = {}
@@ -76,10 +77,11 @@ def bars(
 
 
 def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> list[list[Bar]]:
-    """The bars of one key, each in the first lane in which it is free for its whole extent.
+    """Return the bars of one key in lanes, each in the first lane that is free for its whole
+    extent.
 
     Args:
-        extent: where a bar, with what is written of it, begins and ends.
+        extent: returns where a bar begins and ends, including its text.
     """
     found: list[list[Bar]] = []
     for bar in sorted(bars, key=extent):
@@ -94,7 +96,7 @@ def lanes(bars: Sequence[Bar], extent: Callable[[Bar], tuple[float, float]]) -> 
 
 
 def by_key(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
-    """The bars of each key, in the order of the bars."""
+    """Return the bars of each key, in the order of the bars."""
     found: dict[str, list[Bar]] = {}
     for bar in bars:
         found.setdefault(bar.key, []).append(bar)
@@ -107,8 +109,8 @@ def _fired(
     scenario: Scenario,
     published: str | None,
 ) -> tuple[Fired, ...]:
-    """The panes of a window, each with what it takes back and what it gives; the only pane of a
-    published window gives what is published."""
+    """Return the panes of a window, each with the values that it retracts and adds. The values of a
+    published window's only pane are not repeated."""
     values: dict[int, list[str]] = {}
     timings: dict[int, str] = {}
     for row in rows:

@@ -1,7 +1,7 @@
 """Column types, and the values that a scenario gives for them.
 
-A value is read by its column's type, as the Python value that the type stands for: an aware
-datetime in UTC for a `timestamp`, a naive one for a `timestamp_ntz`, a Decimal for a decimal.
+A value is parsed by its column's type to the corresponding Python value: a `timestamp` is an aware
+datetime in UTC, a `timestamp_ntz` a naive one, a decimal a Decimal.
 """
 
 import math
@@ -40,11 +40,11 @@ class Kind:
     """A type of values.
 
     Args:
-        ddl: its name, for a column that of Spark.
-        parse: the value that a node stands for; a ValueError where it does not fit.
-        number: whether values can be added up.
-        repeated: whether it is a list of such values.
-        scalar: whether a value is written without a structure of its own.
+        ddl: its name, which for a column is Spark's.
+        parse: returns the value of a node; raises a ValueError if it does not fit.
+        number: whether values can be added.
+        repeated: whether a value is a list of such values.
+        scalar: whether a value is written as a YAML scalar.
     """
 
     ddl: str
@@ -54,10 +54,10 @@ class Kind:
     scalar: bool = True
 
     def read(self, node: Node, column: str) -> object:
-        """The value, None for null.
+        """Return the value, or None for null.
 
         Raises:
-            ScenarioError: it is not of this kind.
+            ScenarioError: the node does not have this type.
         """
         if node.empty:
             return None
@@ -73,10 +73,10 @@ class Kind:
 
 
 def kind(node: Node) -> Kind:
-    """The type that a source's column is given.
+    """Return the type that a source's column is given.
 
     Raises:
-        ScenarioError: it is not a type, or not a simple one.
+        ScenarioError: the type does not exist or is not a simple one.
     """
     with node.blamed():
         found = simple(node.text("a column's type"))
@@ -86,10 +86,10 @@ def kind(node: Node) -> Kind:
 
 
 def simple(ddl: str) -> Kind | None:
-    """The type of that name in Spark; None where it is not a simple one.
+    """Return the type with that Spark name, or None if it is not a simple type.
 
     Raises:
-        DefinitionError: a decimal without a lawful precision or scale.
+        DefinitionError: a decimal with an invalid precision or scale.
     """
     name = ddl.strip().lower()
     name = "timestamp" if name == "timestamp_ltz" else name
@@ -108,8 +108,9 @@ def simple(ddl: str) -> Kind | None:
 
 
 def written() -> Kind:
-    """The type of what a transform's own code makes, known only once it has run: a value is a
-    number where it is written as one, a list, a mapping, or else a text."""
+    """Return the type of values that a transform's own code computes, which is known only after a
+    run. A value is parsed as a number, boolean, list or mapping if it is written so, else as
+    text."""
     return Kind("any value", _written, scalar=False)
 
 
@@ -128,11 +129,15 @@ def _written(node: Node) -> object:
 
 
 class Written(str):
-    """A value as it is written, of a type that is not known: what came may be read so."""
+    """A value as it is written, of an unknown type: the result decides how to compare it."""
 
 
 def number(node: Node) -> Decimal:
-    """A finite number, exactly as it is written."""
+    """Return a finite number, exactly as it is written.
+
+    Raises:
+        ValueError: the node does not contain such a number.
+    """
     if not NUMERAL.fullmatch(node.raw.value):
         raise ValueError(node.raw.value)
     try:
@@ -142,7 +147,7 @@ def number(node: Node) -> Decimal:
 
 
 def bound(node: Node) -> object:
-    """A window's bound or a watermark: an instant, or `+infinity`."""
+    """Return a window's bound or a watermark: an instant, or `+infinity`."""
     text = node.raw.value
     return as_datetime(INFINITY if text == "+infinity" else node.instant("a time"))
 

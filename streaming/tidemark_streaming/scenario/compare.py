@@ -1,8 +1,8 @@
-"""How a result differs from what was expected, or from another result.
+"""Compare a result with the expected one, or with another result.
 
-Rows come in any order: each row of one side is matched with one of the other that agrees with it,
-and what is left is paired with what it resembles most, so that a difference reads as a wrong value
-rather than as one row too few and one too many.
+Rows may have any order. Each row of one side is matched with an equal row of the other. The
+remaining rows are paired by similarity, so that a difference appears as a wrong value rather than
+as one missing and one extra row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from tidemark_streaming.scenario.values import same, shown
 
 PARTS = ("windows", "panes", "late")
 _WHICH = ("window_start", "window_end", "pane", "retraction")
-"""Columns that say which row it is; to agree in one counts for two others."""
+"""Columns that identify a row; an equal value in one of them counts as two equal values."""
 
 Row = Mapping[str, Any]
 _NONE: Mapping[str, float] = {}
@@ -25,14 +25,13 @@ _NONE: Mapping[str, float] = {}
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that is not as it should be.
+    """A row that differs.
 
     Args:
-        part: `windows`, `panes` or `late`; `watermark` where two results differ in that.
-        expected: the row that should have come (of two results: the batch's); None for a row too
-            many.
-        actual: the row that came (of two results: the stream's); None for one that is missing.
-        columns: in which the two differ, when both are there.
+        part: `windows`, `panes` or `late`; `watermark` if two results differ in it.
+        expected: the expected row (of two results: the batch's); None for an extra row.
+        actual: the actual row (of two results: the stream's); None for a missing row.
+        columns: the columns that differ, if both rows exist.
     """
 
     part: str
@@ -44,10 +43,10 @@ class Difference:
 def differences(
     expect: Expect, result: Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
-    """What of a result is not as expected: nothing, when it is right.
+    """Return the differences between a result and the expected one; none if it is right.
 
     Args:
-        slack: how far apart doubles of a column may be, as `Scenario.slack` has it.
+        slack: the allowed difference between doubles by column, as in `Scenario.slack`.
     """
     given = {part: getattr(expect, part) for part in PARTS}
     return [
@@ -59,8 +58,8 @@ def differences(
 
 
 def disagreement(batch: Row, stream: Row, slack: Mapping[str, float] = _NONE) -> list[Difference]:
-    """Where the results of a batch and of a stream differ: nowhere, when both are right; `slack` as
-    `differences` takes it."""
+    """Return the differences between the results of a batch and of a stream; none if they agree.
+    `slack` is as in `differences`."""
     found = [d for part in PARTS for d in _rows(part, batch[part], stream[part], slack)]
     expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
     return found + _rows("watermark", [expected], [actual], slack)
@@ -69,7 +68,7 @@ def disagreement(batch: Row, stream: Row, slack: Mapping[str, float] = _NONE) ->
 def explain(
     found: Sequence[Difference], *, title: str = "", sides: tuple[str, str] = ("expected", "came")
 ) -> Table:
-    """The differences as a table: which row, which column, what was expected and what came."""
+    """Return the differences as a table with row, column, expected value and actual value."""
     table = Table(title=Text(title) if title else None, title_justify="left", show_lines=True)
     styles = {"part": None, "row": None, "column": "bold", sides[0]: "green", sides[1]: "red"}
     for name, style in styles.items():
@@ -118,8 +117,8 @@ def _rows(
 def _matched(
     expected: Sequence[Row], actual: Sequence[Row], slack: Mapping[str, float]
 ) -> dict[int, int]:
-    """As many pairs of agreeing rows as there can be: a row that names few columns takes none away
-    from one that names more."""
+    """Return as many pairs of equal rows as possible, by maximum bipartite matching. An expected
+    row with few columns must not take the only match of one with more."""
     of: dict[int, int] = {}
     by: dict[int, int] = {}
     for begin, _ in enumerate(expected):

@@ -1,4 +1,4 @@
-"""The parts of a scenario that are definitions: its source, and the transform over it."""
+"""Parse the definitions in a scenario: its source, and the transform over it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,16 +27,16 @@ _WINDOWS: dict[str, tuple[Callable[..., Window], Sequence[str], Sequence[str]]] 
     "global": (Global, (), ()),
 }
 _SPLIT = ("window_start", "window_end", "lag_seconds")
-"""What stands beside a late event's own columns."""
+"""Columns of the late table in addition to the event's own."""
 
 
 def same(rows: DataFrame) -> DataFrame:
-    """The row-level preparation of a scenario: none."""
+    """Return the rows unchanged: a scenario's own transform has no row-level preparation."""
     return rows
 
 
 def source(node: Node) -> tuple[Source, dict[str, Kind]]:
-    """The source, and the types of its columns."""
+    """Return the source, and the types of its columns."""
     given = node.fields("a source", ("event_time", "columns", "watermark"))
     named = given["columns"].entries("the columns of a source")
     types = {_column(key): kind(value) for key, value in named}
@@ -58,7 +58,7 @@ def source(node: Node) -> tuple[Source, dict[str, Kind]]:
 def transform(
     node: Node, over: Source, types: Mapping[str, Kind]
 ) -> tuple[WindowedTransform, dict[str, Kind]]:
-    """The windowed transform, and the types of its aggregates."""
+    """Return the windowed transform, and the types of its aggregates."""
     given = node.fields(
         "a transform",
         ("window", "aggregates"),

@@ -1,7 +1,7 @@
-"""A scenario and its result as a picture: what arrived, what fired, and when.
+"""Draw a scenario and its result as a picture: the arrivals, the firings, and their times.
 
-Event time goes from left to right, and arrivals from top to bottom in their order. The watermark is
-a line that steps to the right as it moves; the windows are bars below, with their panes.
+Event time goes from left to right, and arrivals go from top to bottom in their order. The watermark
+is a line that steps to the right as it advances. The windows are bars below, with their panes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ _WATERMARK = "┊"
 
 
 def text(scenario: Scenario, result: Mapping[str, Any]) -> str:
-    """The picture for a terminal, in at most 100 columns."""
+    """Return the picture for a terminal, in at most 100 columns."""
     drawn = timeline(scenario, result)
     names = [*clocks(drawn), *(bar.key for bar in drawn.bars)]
     gutter = max(map(len, names), default=0) + 2
@@ -55,13 +55,13 @@ def text(scenario: Scenario, result: Mapping[str, Any]) -> str:
 
 
 class _Line:
-    """A row of characters, on free places of which texts are put."""
+    """A row of characters, into whose free cells texts are put."""
 
     def __init__(self, length: int) -> None:
         self.cells = [" "] * length
 
     def fits(self, column: int, text: str) -> bool:
-        """Whether the places of a text, and the one after it, are free."""
+        """Return whether the cells of a text, and the cell after it, are free."""
         part = self.cells[column : column + len(text) + 1]
         return column + len(text) <= len(self.cells) and not "".join(part).strip()
 
@@ -108,7 +108,7 @@ def _arrival(
 
 
 def _placed(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
-    """Which text stands where for the events; what has no time is at the right edge."""
+    """Return the columns and texts of the events. An event without a time is at the right edge."""
     last = scale.length - 1
     found = gathered(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
     return [
@@ -126,7 +126,7 @@ def _noted(drawn: Timeline, scale: Axis, step: Step) -> tuple[int, str]:
 
 
 def _move(drawn: Timeline, scale: Axis, step: Step) -> list[str]:
-    """The line along which the watermark moves with an arrival, if it can be seen to."""
+    """Return the line along which an arrival advances the watermark; empty if it is not visible."""
     if not drawn.watermark or step.after is None or step.after == step.before:
         return []
     line = _Line(scale.length)

@@ -1,4 +1,4 @@
-"""A scenario and its result as an SVG: the documentation's figure."""
+"""Draw a scenario and its result as an SVG, for the documentation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,17 +24,17 @@ from tidemark_streaming.scenario.timeline import (
 _WIDTH, _EDGE, _LETTER = 920.0, 20.0, 6.8
 _ROW, _PANE, _BAR, _GAP = 20.0, 15.0, 20.0, 12.0
 _BOUNDS = 40
-"""As many bounds of windows are drawn through the arrivals; more would hide them."""
+"""The most window bounds that are drawn through the arrivals; more would hide them."""
 
 
 def svg(scenario: Scenario, result: Mapping[str, Any]) -> str:
-    """The picture as a document of its own, for a page that is light or dark."""
+    """Return the picture as a standalone document, for a light or dark page."""
     return _Figure(timeline(scenario, result)).draw()
 
 
 @dataclass(frozen=True)
 class _Row:
-    """An arrival between two heights, with its events: place, line, verdict and label."""
+    """An arrival between two heights, with its events: position, line, lateness and label."""
 
     step: Step
     top: float
@@ -79,7 +79,7 @@ class _Figure:
         return rows
 
     def _placed(self, marks: Sequence[Mark]) -> list[tuple[float, int, str, str]]:
-        """The events, each in the first line where its label covers no other."""
+        """Return the events, each in the first line in which its label does not overlap another."""
         ends: list[float] = []
         found = []
         for at, verdict, label in gathered(marks, self._pixel):
@@ -107,7 +107,7 @@ class _Figure:
             self.picture.lines("bound", (self.x(bound), top), (self.x(bound), bottom))
 
     def _bounds(self) -> list[int]:
-        """The bounds of windows, where these are the same for all keys."""
+        """Return the bounds of windows if all keys have the same ones."""
         bounds = {b for bar in self.drawn.bars for b in bar.span if self.scale.shows(b)}
         return sorted(bounds) if self.drawn.aligned and len(bounds) <= _BOUNDS else []
 

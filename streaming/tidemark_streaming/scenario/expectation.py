@@ -1,4 +1,4 @@
-"""What a scenario says must come out."""
+"""The expected result of a scenario."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -16,10 +16,12 @@ _FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOL
 
 @dataclass(frozen=True)
 class Expect:
-    """The rows that must come out, and no others; of each row, the columns that it names.
+    """The expected rows of a result, which must have no others. Only the columns that an expected row
+    names are compared.
 
-    A part that is None is not compared. Values are Python's, by the type of their column: times are
-    aware datetimes (`+infinity` is the last one), decimals are Decimals, collected values a list.
+    A part that is None is not compared. Values are Python objects by the type of their column:
+    times are aware datetimes (`+infinity` is the last one), decimals are Decimals, collected values
+    are lists.
     """
 
     windows: list[dict[str, Any]] | None = None
@@ -33,8 +35,13 @@ def expect(
     keys: Collection[str],
     columns: Mapping[str, Kind],
 ) -> Expect:
-    """The expectation of a scenario with these results, of which some are keys, and with these
-    columns of its source."""
+    """Return a scenario's expectation.
+
+    Args:
+        results: the types of the result's columns.
+        keys: the names of those that are keys.
+        columns: the types of the source's columns.
+    """
     by = {name: kind for name, kind in results.items() if name in keys}
     values = {name: kind for name, kind in results.items() if name not in keys}
     parts: dict[str, dict[str, Kind]] = {

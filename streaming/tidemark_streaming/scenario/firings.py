@@ -1,8 +1,8 @@
-"""With which arrival a pane fired, as far as the scenario tells.
+"""Determine the arrival at which each pane fired, as far as the scenario determines it.
 
-A result has a window's panes in their order, and not when they fired. That follows from the
-watermark, the clock and the events of the window; where it does not, for a session that a count or
-an interval fires, the answer is None.
+A result has a window's panes in order, but not when they fired. That follows from the watermark,
+the clock and the window's events. It can't be determined for a session that a count or an interval
+fires.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,13 +13,13 @@ from tidemark_streaming.scenario.judged import Judged, Span, Step
 from tidemark_streaming.scenario.parse import Scenario
 
 Firings = dict[str, list[int]]
-"""For each timing the numbers of the arrivals with which a window fired so, in their order."""
+"""For each timing, the numbers of the arrivals at which a window fired with it, in order."""
 
 
 def firings(
     scenario: Scenario, steps: Sequence[Step], events: Sequence[Judged], span: Span
 ) -> Firings:
-    """When the window of some events of one key fired."""
+    """Return when a window fired, given the events of one key."""
     if scenario.transform.window.merges:
         return _session(scenario, steps, events, span)
     end, trigger = span[1], scenario.transform.trigger
@@ -40,10 +40,11 @@ def firings(
 def _fired(
     firing: Firing, came: Sequence[Step], steps: Sequence[Step], until: int
 ) -> tuple[list[int], bool]:
-    """The arrivals that fire events which came with these steps, and whether some are left.
+    """Return the arrivals that fire the events which came at these steps, and whether some events
+    are left.
 
     Args:
-        until: no interval fires any more once the watermark has reached it.
+        until: intervals no longer fire once the watermark has reached this instant.
     """
     match firing:
         case EachArrival():
@@ -59,7 +60,8 @@ def _fired(
 
 
 def _tick(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
-    """The first step whose clock has reached the first multiple after that of another."""
+    """Return the first step whose clock reaches the next multiple of the interval after `came`;
+    None if there is none."""
     tick = came.arrival.clock // interval * interval + interval
     return next((s for s in steps if s.arrival.clock >= tick), None)
 
@@ -75,7 +77,7 @@ def _session(
         for own, verdict in e.windows.items()
         if start <= own[0] and own[1] <= end and verdict != judged.TOO_LATE
     ]
-    # Before the events at both of its ends have come, it was another session.
+    # Before the events at both ends had arrived, it was another session.
     first = min((s.number for own, s in inside if own[0] == start), default=0)
     last = min((s.number for own, s in inside if own[1] == end), default=0)
     since = max(first, last)

@@ -1,7 +1,8 @@
-"""A scenario's events and watermarks in plain Python, for a picture of it.
+"""Classify a scenario's events in plain Python, for its picture.
 
-No engine is needed to look at a scenario: here are the watermark at each arrival, and the windows
-and verdicts of each event. What comes out is not computed here, it is taken from a result.
+Drawing a scenario needs no engine: this module computes the watermark at each arrival, and the
+windows and lateness of each event. The results themselves are not computed here; they come from a
+run.
 """
 
 import json
@@ -33,7 +34,7 @@ _TOLD_BY_TIME = (
     *(watermarks.BoundedOutOfOrderness, watermarks.Monotonous, watermarks.PerPartition),
     *(watermarks.Perfect, watermarks.Manual),
 )
-"""The strategies that look at event times, or at no rows at all."""
+"""The strategies that depend on event times only, or on no rows at all."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Judged:
-    """An event of a step, with its key and its verdict for each of its windows.
+    """An event of a step, with its key and its lateness in each of its windows.
 
-    A duplicate has none. The key is nothing where an asset's function has yet to make it.
+    A duplicate has no windows. The key is empty if an asset's function is yet to compute it.
     """
 
     step: Step
@@ -62,7 +63,7 @@ class Judged:
 
     @property
     def verdict(self) -> str:
-        """The verdict where all windows agree, otherwise that some are late."""
+        """The lateness if it is the same in all windows; otherwise "late for some"."""
         if self.duplicate:
             return DUPLICATE
         found = set(self.windows.values())
@@ -70,7 +71,8 @@ class Judged:
 
 
 def steps(scenario: Scenario) -> list[Step]:
-    """The arrivals with their watermarks, which stay at minus infinity if they are not `known`."""
+    """Return the arrivals with their watermarks, which stay at minus infinity if they are not
+    `known`."""
     found: list[Step] = []
     watermark, state = None, None
     for number, arrival in enumerate(scenario.arrivals):
@@ -87,7 +89,7 @@ def steps(scenario: Scenario) -> list[Step]:
 
 
 def known(scenario: Scenario) -> bool:
-    """Whether the watermark can be told without an engine: not if an expression gives it."""
+    """Return whether the watermark can be computed without an engine, which an expression needs."""
     strategy = scenario.source.watermark
     if isinstance(strategy, Punctuated):
         return _plain_column(scenario, strategy) is not None
@@ -95,7 +97,7 @@ def known(scenario: Scenario) -> bool:
 
 
 def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
-    """The events in the order of their arrival."""
+    """Return the events in the order of their arrival."""
     columns = list(scenario.source.columns.items())
     known_keys = () if scenario.prepares else scenario.transform.keys
     keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in known_keys]
@@ -117,7 +119,7 @@ def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
 def _again(
     scenario: Scenario, row: tuple[Any, ...], at: int, seen: dict[tuple[Any, ...], list[int]]
 ) -> bool:
-    """Whether an event had come before, of all that were `seen`; then it is one of them."""
+    """Return whether an event is a duplicate of an earlier one, and add it to `seen`."""
     unique = scenario.transform.unique
     if unique is None:
         return False
@@ -132,7 +134,7 @@ def _again(
 
 
 def spans(window: Window, at: int) -> list[Span]:
-    """The windows of an event at an instant; of sessions, its own."""
+    """Return the windows of an event at an instant; for sessions, its own proto-session."""
     match window:
         case Session(gap=gap):
             return [(at, at + gap)]
@@ -172,7 +174,7 @@ def _midnight(day: date, zone: ZoneInfo) -> int:
 
 
 def _observed(scenario: Scenario, arrival: ScenarioArrival) -> str | None:
-    """What the strategy's `observe` gives of an arrival's rows."""
+    """Return the result of the strategy's `observe` for an arrival's rows."""
     columns, strategy = list(scenario.source.columns), scenario.source.watermark
     column = _plain_column(scenario, strategy) if isinstance(strategy, Punctuated) else None
 
@@ -196,13 +198,13 @@ def _newest(times: Iterable[int | None]) -> str | None:
 
 
 def _plain_column(scenario: Scenario, strategy: Punctuated) -> str | None:
-    """The column of timestamps that the expression is, if it is nothing more."""
+    """Return the timestamp column if the expression is just its name, else None."""
     name = strategy.expression.strip().strip("`")
     return name if scenario.source.columns.get(name, "").lower() == "timestamp" else None
 
 
 def _event_time(scenario: Scenario, arrival: ScenarioArrival, row: tuple[Any, ...]) -> int | None:
-    """When an event happened, as far as the source believes it."""
+    """Return the event time, or None if the source does not accept it."""
     source = scenario.source
     time = row[list(source.columns).index(source.event_time)]
     if time is None or not EARLIEST <= time < LATEST:

@@ -1,4 +1,4 @@
-"""A scenario's arrivals as a feed: they come in through the same ingest as any other."""
+"""A connector for a scenario's arrivals, which come in through the same ingest as any others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PLACE = {CHUNK: "BIGINT", "position": "BIGINT"}
 def frame(
     spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: Mapping[str, str]
 ) -> DataFrame:
-    """Rows of a scenario, whose timestamps are microseconds, as the engine has them."""
+    """Return a scenario's rows as a DataFrame; their timestamps are microseconds."""
     instants = [c for c, kind in columns.items() if kind.strip().lower().startswith("timestamp")]
     instants = [c for c in instants if not columns[c].strip().lower().endswith("ntz")]
     names = (f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items())
@@ -32,7 +32,7 @@ def frame(
 
 @dataclass(frozen=True)
 class MemoryFeed:
-    """Arrivals that are given."""
+    """A connector that returns given arrivals."""
 
     source: Source
     arrivals: Sequence[ScenarioArrival]

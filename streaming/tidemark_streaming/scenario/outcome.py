@@ -1,6 +1,6 @@
-"""What a scenario's run left in its tables, in the shape of `tidemark simulate --json`.
+"""Read the result tables of a scenario's run, in the format of `tidemark simulate --json`.
 
-The tables are few rows on this machine, so they are read without the engine.
+The tables have few rows and are on this machine, so they are read without the engine.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _WINDOW = ("window_start", "window_end")
 
 
 def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
-    """The windows, panes and late events of a transform whose tables are in a folder.
+    """Return the windows, panes and late events of a transform whose tables are in a folder.
 
     Raises:
-        DataError: the folder is not to be seen from here.
+        DataError: this machine can't see the folder.
     """
     if whole(f"{folder}/{transform.table}") is None:
         raise DataError(
@@ -56,7 +56,7 @@ def _rows(path: str, names: Sequence[str], order: Sequence[str]) -> Rows:
         return []
     rows = found.to_pylist()
     for name in reversed(order):
-        # A retraction comes before what takes its place.
+        # A retraction comes before the pane that replaces it.
         rows.sort(key=partial(_place, name), reverse=name == "retraction")
     return [{name: _plain(row[name]) for name in names} for row in rows]
 

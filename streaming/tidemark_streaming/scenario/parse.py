@@ -1,7 +1,7 @@
-"""A scenario: a stream in a text file, what is computed over it, and what must come out.
+"""Parse a scenario file: the arrivals, the transform over them, and the expected result.
 
-A file that does not keep to the format raises a `ScenarioError`: one sentence that names the file,
-the line and what is allowed there.
+A file with an error raises a `ScenarioError`, whose message names the file, the line and the
+allowed values.
 """
 
 import math
@@ -28,14 +28,14 @@ _BY_ASSET = ("name", "asset", "arrivals")
 
 @dataclass(frozen=True)
 class ScenarioArrival:
-    """One arrival of a scenario's stream.
+    """One arrival of a scenario's source.
 
     Args:
         rows: the events, each with its values in the order of the source's columns; a `timestamp`
             in microseconds.
         clock: its processing time, in microseconds.
-        watermark: the watermark after it, where the scenario gives one.
-        ends: whether the stream ends with it.
+        watermark: the watermark after it, if the scenario sets one.
+        ends: whether the source ends with it.
     """
 
     rows: tuple[tuple[Any, ...], ...]
@@ -46,17 +46,17 @@ class ScenarioArrival:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario.
+    """A parsed scenario.
 
     Args:
-        name: what it is called in results.
+        name: its name in results.
         path: its file.
-        source: where its events come from.
-        arrivals: in their order, with the heartbeats that move the clock and the stream's end.
-        transform: what is computed.
-        expect: what must come out, where the scenario says so.
+        source: the source of its events.
+        arrivals: in order, including heartbeats that advance the clock and the end of the source.
+        transform: the transform that it runs.
+        expect: the expected result, if the scenario has one.
         clock_start: the processing clock at the beginning, in microseconds.
-        references: the tables with which the transform may join the events, by their names.
+        references: the lookup tables of the transform, by name.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Scenario:
 
     @property
     def slack(self) -> dict[str, float]:
-        """How far apart the values of an aggregate that adds up can be, by the order in which it
-        adds up what the arrivals have."""
+        """The most that a sum or average can differ because of the order in which it adds the
+        events' values, by aggregate."""
         doubles = [v for a in self.arrivals for r in a.rows for v in r if isinstance(v, float)]
         sizes = [abs(v) for v in doubles if math.isfinite(v)]
         most = ROUNDING * (len(sizes) + 1) * sum(sizes)
@@ -80,18 +80,18 @@ class Scenario:
 
     @property
     def prepares(self) -> bool:
-        """Whether the transform is an asset, whose function makes other rows of the events."""
+        """Whether the transform is an asset, whose function prepares the events' rows."""
         return self.transform.function is not definition.same
 
 
 def load(path: Path, find: Callable[[Node], object] = asset.imported) -> Scenario:
-    """The scenario in a file.
+    """Parse the scenario in a file.
 
     Args:
-        find: gives what the file's `asset` stands for.
+        find: returns the object that the file's `asset` names.
 
     Raises:
-        ScenarioError: the file can't be read, or something in it is not lawful.
+        ScenarioError: the file can't be read, or its content is not valid.
     """
     root = read(path)
     tables: dict[str, Table] = {}

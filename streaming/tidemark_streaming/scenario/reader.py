@@ -1,7 +1,7 @@
-"""YAML whose every node knows its file and line, so that a complaint can name them.
+"""YAML nodes that know their file and line, so that error messages can name them.
 
-What a node says is read from the text that is written there: `1.11` is exact for a decimal, and
-`no` in a column of strings is the word.
+Values are parsed from the text in the file: `1.11` is exact for a decimal, and `no` in a column of
+strings is the word.
 """
 
 import re
@@ -21,7 +21,7 @@ _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
 
 
 class ScenarioError(DefinitionError):
-    """A scenario is malformed; the sentence begins with its file and line."""
+    """A scenario is malformed; the message begins with its file and line."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Node:
     raw: yaml.Node
 
     def wrong(self, sentence: str) -> ScenarioError:
-        """The error that says so of this node."""
+        """Return the error with this message at this node."""
         return ScenarioError(f"{self.path}:{self.raw.start_mark.line + 1}: {sentence}")
 
     @contextmanager
     def blamed(self) -> Iterator[None]:
-        """What the definitions complain of in here is said of this node."""
+        """Raise a definition's errors in this block as errors at this node."""
         try:
             yield
         except ScenarioError:
@@ -63,7 +63,8 @@ class Node:
         return isinstance(self.raw, yaml.SequenceNode)
 
     def entries(self, what: str) -> list[tuple["Node", "Node"]]:
-        """The keys and values of a mapping, in their order; no key is there twice."""
+        """Return the keys and values of a mapping in order, after a check that no key occurs
+        twice."""
         if not isinstance(self.raw, yaml.MappingNode):
             raise self.wrong(f"{what} is a mapping, not {self}.")
         pairs = [(Node(self.path, k), Node(self.path, v)) for k, v in self.raw.value]
@@ -76,7 +77,8 @@ class Node:
     def fields(
         self, what: str, required: Sequence[str], optional: Sequence[str] = ()
     ) -> dict[str, "Node"]:
-        """The values of a mapping whose keys are known."""
+        """Return the values of a mapping by key, after a check that it has the required keys and no
+        unknown ones."""
         allowed = (*required, *optional)
         found = {}
         for key, value in self.entries(what):
@@ -89,7 +91,7 @@ class Node:
         return found
 
     def choice(self, what: str, choices: Iterable[str]) -> tuple[str, "Node"]:
-        """The one key of a mapping that says which of several things is meant, and its value."""
+        """Return the only key of a mapping, which selects one of several choices, and its value."""
         allowed = _allowed(choices)
         if isinstance(self.raw, yaml.ScalarNode) and self.raw.value in choices:
             raise self.wrong(f"{what} is a mapping: write {{{self.raw.value}: …}}.")
@@ -104,38 +106,38 @@ class Node:
         return key.raw.value, value
 
     def items(self, what: str) -> list["Node"]:
-        """The items of a list."""
+        """Return the items of a list."""
         if not isinstance(self.raw, yaml.SequenceNode):
             raise self.wrong(f"{what} is a list, not {self}.")
         return [Node(self.path, item) for item in self.raw.value]
 
     def text(self, what: str) -> str:
-        """A single value, as it is written."""
+        """Return a single value, as it is written."""
         if not isinstance(self.raw, yaml.ScalarNode) or self.empty:
             raise self.wrong(f"{what} is a single value, not {self}.")
         return self.raw.value
 
     def word(self, what: str, words: Sequence[str]) -> str:
-        """One of a few words."""
+        """Return one of these words."""
         if self.text(what) not in words:
             raise self.wrong(f"{self} is not {what}; {_allowed(words)}.")
         return self.text(what)
 
     def integer(self, what: str, least: int = 0) -> int:
-        """A whole number that is not less than `least`."""
+        """Return an integer that is at least `least`."""
         if not _INTEGER.fullmatch(self.text(what)) or int(self.text(what)) < least:
             raise self.wrong(f"{what} is a whole number of {least} or more, not {self}.")
         return int(self.text(what))
 
     def boolean(self, what: str) -> bool:
-        """`true` or `false`."""
+        """Return `true` or `false`."""
         text = self.text(what).lower()
         if text not in ("true", "false"):
             raise self.wrong(f"{what} is true or false, not {self}.")
         return text == "true"
 
     def duration(self, what: str, *, negative: bool = False) -> str:
-        """A length of time, checked, as it is written."""
+        """Return a duration as it is written, after a check that it is valid."""
         with self.blamed():
             length = duration(self.text(what))
         if abs(length) > INFINITY - BEGINNING:
@@ -145,7 +147,7 @@ class Node:
         return self.text(what)
 
     def instant(self, what: str) -> int:
-        """A point in time, in microseconds; UTC where it names no zone."""
+        """Return an instant in microseconds; without a zone it is in UTC."""
         text = self.text(what)
         with self.blamed():
             found = instant(text if self._moment is None else self._moment)
@@ -155,7 +157,8 @@ class Node:
 
     @property
     def _moment(self) -> datetime | None:
-        """What YAML itself takes for a date or a time, in more forms than ISO 8601 has."""
+        """The value of a YAML date or time, which has more forms than ISO 8601; None for other
+        values."""
         if self.raw.tag != f"{_TAG}timestamp":
             return None
         try:
@@ -168,7 +171,7 @@ class Node:
 
 
 def read(path: Path) -> Node:
-    """The root of a YAML file.
+    """Return the root of a YAML file.
 
     Raises:
         ScenarioError: the file can't be read, is not YAML, or is empty.

@@ -1,4 +1,4 @@
-"""The tables of a scenario with which its asset joins the events."""
+"""Parse the lookup tables that a scenario's asset joins with the events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ class Table:
 
 
 def references(node: Node, source: Source) -> dict[str, Table]:
-    """The tables that a scenario gives, all of those of the source and no others.
+    """Return the lookup tables in a scenario, which must be exactly those of the source.
 
     Raises:
-        ScenarioError: one is missing, or is no table.
+        ScenarioError: a table is missing, unknown or malformed.
     """
     given = node.fields("the references of the source", tuple(source.references))
     return {name: _table(table) for name, table in given.items()}
@@ -42,7 +42,7 @@ def _table(node: Node) -> Table:
 
 
 def row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
-    """A row's values; a column that it does not name is null."""
+    """Return a row's values; a column that it does not name is null."""
     given = node.fields("a row", (), tuple(types))
     values = (
         types[column].read(given[column], column) if column in given else None for column in types

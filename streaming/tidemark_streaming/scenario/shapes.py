@@ -1,7 +1,8 @@
-"""Drawing in SVG: a few shapes, and the colours that go with what they mean.
+"""SVG shapes, and the colors of their meanings.
 
-The colours are Okabe and Ito's, which people of any colour vision tell apart; no meaning is told by
-colour alone. The picture has a ground of its own, dark where the reader's system is dark.
+The colors are Okabe and Ito's, which people with any color vision can distinguish. No meaning
+depends on color alone. The picture has its own background, which is dark if the reader's system is
+dark.
 """
 
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -65,7 +66,7 @@ CLASSES = {
 
 
 class Picture:
-    """An SVG that grows."""
+    """An SVG document under construction."""
 
     def __init__(self, title: str, about: str) -> None:
         self.root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
@@ -74,26 +75,27 @@ class Picture:
         SubElement(self.root, "style").text = STYLE
 
     def add(self, tag: str, kind: str, **attributes: float | str) -> Element:
-        """A shape of a class; numbers are shortened, and `_` in a name stands for `-`."""
+        """Add a shape with a class, and return it. Numbers are rounded, and `_` in a name stands
+        for `-`."""
         named = {name.replace("_", "-"): _short(value) for name, value in attributes.items()}
         return SubElement(self.root, tag, {"class": kind, **named})
 
     def text(self, kind: str, x: float, y: float, told: str, anchor: str = "start") -> None:
-        """A line of text that begins, or ends, at a point of its base line."""
+        """Add a line of text whose base line begins, or ends, at a point."""
         self.add("text", kind, x=x, y=y, text_anchor=anchor).text = told
 
     def parts(self, kind: str, x: float, y: float, parts: list[tuple[str, str]]) -> None:
-        """A line of text in parts of a class each."""
+        """Add a line of text in parts, each with its own class."""
         line = self.add("text", kind, x=x, y=y)
         for part, told in parts:
             SubElement(line, "tspan", {"class": part} if part else {}).text = told
 
     def lines(self, kind: str, *points: tuple[float, float]) -> None:
-        """Straight lines from point to point."""
+        """Add straight lines from point to point."""
         self.add("path", kind, d=_path(*points))
 
     def mark(self, verdict: str, x: float, y: float) -> None:
-        """An event: a dot, a diamond when it is late, a cross when it is too late."""
+        """Add an event: a dot, a diamond if it is late, a cross if it is too late."""
         kind, r = CLASSES[verdict], 5.0
         if verdict == judged.TOO_LATE:
             r = 4.2
@@ -108,7 +110,7 @@ class Picture:
             self.add("circle", kind, cx=x, cy=y, r=r)
 
     def finish(self, width: float, height: float) -> str:
-        """The document, on its ground."""
+        """Return the document with its background."""
         ground = {"class": "ground", "x": "0.5", "y": "0.5", "rx": "8"}
         ground |= {"width": _short(width - 1), "height": _short(height - 1)}
         self.root.insert(3, Element("rect", ground))

@@ -1,4 +1,4 @@
-"""Running a scenario: through the code of every run, on tables that are then removed."""
+"""Run a scenario through the code of ordinary runs, on temporary tables."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -31,27 +31,27 @@ _STARTING = Lock()
 _FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
-    # Statistics by which readers pass over files cost more than reading all of a few rows.
+    # For few rows, statistics for data skipping cost more than reading everything.
     "spark.databricks.delta.stats.collect": "false",
     "spark.databricks.delta.stats.skipping": "false",
 }
 
 
 Way = int | Sequence[int] | None
-"""How a scenario is run: as a stream in runs of so many arrivals, in increments of these numbers of
-arrivals, or, with None, as batch."""
+"""How a scenario is run: as a stream in runs of at most so many arrivals, in increments of these
+numbers of arrivals, or, with None, as batch."""
 
 
 def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Result]:
-    """What comes out of a scenario that is run in several ways, side by side over one log.
+    """Run a scenario in several ways, in parallel over one event log.
 
     Args:
-        warehouse: its location is used, and sessions like its own; the tables are in a database
-            of their own.
+        warehouse: provides the location and a session to clone. The tables are in a temporary
+            database.
         ways: how to run it.
 
     Returns:
-        For each way what `tidemark simulate --json` gives.
+        For each way the result in the format of `tidemark simulate --json`.
     """
     name = f"_simulations/{uuid4().hex[:12]}"
     folder = f"{warehouse.location}/{name}".removeprefix("file://")
@@ -80,7 +80,7 @@ def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Resul
 
 
 def _inlet(scenario: Scenario, feed: MemoryFeed) -> Inlet:
-    """The way in of a scenario's arrivals, with the tables that they are joined with."""
+    """Return the connection of the source to a scenario's arrivals and lookup tables."""
 
     def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
         return lambda spark: frame(spark, table.rows, table.columns)
@@ -97,7 +97,7 @@ def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:
         for arrivals in way:
             incremental(warehouse, transform, limit=arrivals)
         return
-    # A query's Python worker has ten seconds to come up, which several at once may not.
+    # A query's Python worker must start within ten seconds, which several at once may not manage.
     with _STARTING:
         query = continuous.start(warehouse, transform, admission=Admission(way), available_now=True)
     query.awaitTermination()
@@ -105,10 +105,10 @@ def _run(warehouse: Warehouse, transform: Definition, way: Way) -> None:
 
 @contextmanager
 def small(warehouse: Warehouse) -> Iterator[Warehouse]:
-    """The warehouse in a session of its own, which is set for few rows."""
-    # Only a session of Spark Connect has it, which every session of Tidemark's is.
+    """Yield the warehouse in its own session, which is configured for few rows."""
+    # Only a session of Spark Connect has `cloneSession`; every session of Tidemark is one.
     spark = cast(Any, warehouse.spark).cloneSession()
-    # A clone lacks this, and can't be stopped without.
+    # A clone lacks this attribute, and can't be stopped without it.
     spark.release_session_on_close = True
     try:
         for name, value in _FEW_ROWS.items():

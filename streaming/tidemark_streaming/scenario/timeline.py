@@ -1,4 +1,4 @@
-"""What a picture of a scenario shows: its arrivals in their order, and what came out of them."""
+"""The content of a scenario's picture: its arrivals in order, and their results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MEANING = {
     verdicts.NO_TIME: "no event time",
     verdicts.DUPLICATE: "duplicate",
 }
-"""What is said of the verdicts."""
+"""The legend text of each lateness."""
 
 _CROWD = 8
 _LABEL = 28
@@ -27,7 +27,7 @@ _LABEL = 28
 
 @dataclass(frozen=True)
 class Mark:
-    """An event of an arrival; its time is None where it has none."""
+    """An event of an arrival; `time` is None if it has no valid event time."""
 
     time: int | None
     label: str
@@ -40,8 +40,8 @@ class Timeline:
 
     Args:
         marks: the events of each arrival.
-        watermark: whether the watermark is known without an engine, and can be drawn.
-        aligned: whether windows are at the same places for all keys.
+        watermark: whether the watermark is known without an engine, so that it can be drawn.
+        aligned: whether windows have the same bounds for all keys.
         bars: the windows by key and start.
     """
 
@@ -55,7 +55,7 @@ class Timeline:
 
     @property
     def instants(self) -> list[int]:
-        """All that should be seen on the axis, but for watermarks."""
+        """The instants that the axis must show, except watermarks."""
         bounds = [b for bar in self.bars for b in bar.span if BEGINNING < b < INFINITY]
         return bounds + [m.time for marks in self.marks for m in marks if m.time is not None]
 
@@ -66,7 +66,7 @@ class Timeline:
 
 
 def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
-    """What there is to see in a scenario and its result."""
+    """Return the picture's content for a scenario and its result."""
     arrivals = steps(scenario)
     events = judged(scenario, arrivals)
     return Timeline(
@@ -98,7 +98,8 @@ def _about(scenario: Scenario) -> str:
 
 
 def _label(scenario: Scenario, event: Judged) -> str:
-    """The key and the values that are aggregated; of what an asset's function prepares, all."""
+    """Return the label of an event: the key and the aggregated values. For an asset, whose function
+    prepares the rows, it is all values."""
     if scenario.prepares:
         given = zip(scenario.source.columns.items(), event.row, strict=True)
         rest = [plain(v, ddl.lower()) for (c, ddl), v in given if c != scenario.source.event_time]
@@ -110,7 +111,8 @@ def _label(scenario: Scenario, event: Judged) -> str:
 
 
 def clocks(drawn: Timeline) -> list[str]:
-    """How each arrival is called: its number, and the processing clock where that moves."""
+    """Return the labels of the arrivals: their numbers, with the processing clock if it
+    advances."""
     times = [as_datetime(s.arrival.clock) for s in drawn.steps]
     if len(set(times)) < 2:
         return [f"#{s.number}" for s in drawn.steps]
@@ -121,7 +123,7 @@ def clocks(drawn: Timeline) -> list[str]:
 
 
 def note(drawn: Timeline, step: Step) -> str:
-    """What an arrival without rows is."""
+    """Return the description of an arrival without rows."""
     if step.arrival.ends:
         return "the stream ends"
     if step.arrival.watermark is not None:
@@ -133,9 +135,10 @@ def note(drawn: Timeline, step: Step) -> str:
 def gathered(
     marks: Sequence[Mark], place: Callable[[int | None], int]
 ) -> list[tuple[int, str, str]]:
-    """Where events stand, their verdicts and labels, from left to right.
+    """Return the positions, lateness and labels of events, from left to right.
 
-    Of a crowd, those of one place and verdict are one with their number.
+    If there are many, those with the same position and lateness are merged into one with their
+    count.
     """
     found: dict[tuple[int, str], list[str]] = {}
     for mark in marks:

@@ -1,4 +1,4 @@
-"""Values of a result: whether they are those that were expected, and how they are shown."""
+"""Compare values of a result with expected ones, and render them."""
 
 import math
 from datetime import date, datetime
@@ -15,9 +15,9 @@ _BRIEF = 22
 
 
 def same(expected: object, actual: object, slack: float = 0.0) -> bool:
-    """Whether a value of a result is the expected one.
+    """Return whether a value of a result equals the expected one.
 
-    Times are compared as instants, decimals by value, doubles to `TOLERANCE` or to `slack`, lists
+    Times are compared as instants, decimals by value, doubles to `TOLERANCE` or `slack`, and lists
     item by item.
     """
     if expected is None or actual is None or isinstance(expected, bool) or isinstance(actual, bool):
@@ -38,7 +38,7 @@ def same(expected: object, actual: object, slack: float = 0.0) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as a person reads it."""
+    """Return a value in a readable form."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, datetime) and value.tzinfo:
@@ -64,7 +64,7 @@ def _moment(actual: object, like: date) -> date | None:
 
 
 def _same_as_written(expected: str, actual: object, slack: float) -> bool:
-    """Whether a text says what came: as text, as a number or as an instant."""
+    """Return whether a text equals a value as text, as a number or as an instant."""
     if isinstance(actual, int | float | str) and NUMERAL.fullmatch(expected):
         return expected == actual or _close(Decimal(expected), actual, slack)
     if not isinstance(actual, str) or expected == actual:
@@ -90,18 +90,18 @@ def _close(expected: float | Decimal, actual: object, slack: float) -> bool:
 
 
 def brief(value: object) -> str:
-    """A value on little room; null is a tilde."""
+    """Return a value in a short form; null is a tilde."""
     text = "~" if value is None else shown(value)
     return cut("".join(c if c.isprintable() else "·" for c in text), _BRIEF)
 
 
 def cut(text: str, length: int) -> str:
-    """A text, or its beginning where it is longer."""
+    """Return a text, truncated if it is longer than `length`."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def plain(value: object, ddl: str) -> object:
-    """A value of a row of a scenario as a result has it."""
+    """Return a value of a scenario's row in the form that a result has."""
     if isinstance(value, int) and ddl == "timestamp":
         return iso(value)
     if isinstance(value, Decimal):
