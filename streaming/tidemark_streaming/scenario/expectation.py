@@ -16,12 +16,11 @@ _FIRED = {"pane": BIGINT, "timing": _TIMING, "last": BOOLEAN, "retraction": BOOL
 
 @dataclass(frozen=True)
 class Expect:
-    """The expected rows of a result, which must have no others. Only the columns that an expected row
-    names are compared.
+    """The expected rows of a result, which must have no others.
 
-    A part that is None is not compared. Values are Python objects by the type of their column:
-    times are aware datetimes (`+infinity` is the last one), decimals are Decimals, collected values
-    are lists.
+    Only the columns that an expected row names are compared. A part that is None is not compared.
+    Values are Python objects by the type of their column: times are aware datetimes (`+infinity` is
+    the last one), decimals are Decimals, collected values are lists.
     """
 
     windows: list[dict[str, Any]] | None = None
