@@ -1,1 +1,2 @@
-"""From DataFrame to DataFrame: events, partials, and the rows of windows."""
+"""DataFrame-to-DataFrame steps that turn events into partials, and partials into rows of
+windows."""

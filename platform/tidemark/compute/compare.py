@@ -1,4 +1,4 @@
-"""Rows side by side: in which columns do they differ, and how does one write that down?"""
+"""Compare rows column by column, and format their instants and keys."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
@@ -12,18 +12,20 @@ from tidemark.define.aggregates.combiner import SLACK
 from tidemark.define.definition import Definition
 
 TOLERANCE = 1e-9
-"""Relative difference allowed between DOUBLE values if nothing is known of their making."""
+"""Relative difference allowed between DOUBLE values if their rounding error is unknown."""
 
 
 def differing(
     columns: Mapping[str, DataType], left: str, right: str, *, slack: Collection[str] = ()
 ) -> Column:
-    """The columns in which the structs `left` and `right` differ, as an array of structs
-    (`column`, `left`, `right`), the values as text; a null struct has nulls.
+    """Return the columns in which the structs `left` and `right` differ.
+
+    The result is an array of structs (`column`, `left`, `right`) with the values as text. A null
+    struct counts as all nulls.
 
     Args:
-        slack: the columns of which `right` has, in its field `SLACK`, how far apart DOUBLE values
-            of the same events can be.
+        slack: columns for which the field `SLACK` of `right` has the possible difference between
+            DOUBLE values of the same events.
     """
     each = [
         _difference(name, kind, left, right, known=name in slack) for name, kind in columns.items()
@@ -32,18 +34,18 @@ def differing(
 
 
 def same_window(transform: Definition, left: str, right: str) -> Column:
-    """Whether two named sets of rows agree in window and keys; nulls agree too."""
+    """Return whether two aliased sets of rows agree in window and keys; nulls are equal."""
     each = (F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in transform.by_window)
     return reduce(and_, each)
 
 
 def iso(instant: str) -> Column:
-    """A TIMESTAMP column as ISO 8601, UTC."""
+    """Return a TIMESTAMP column as ISO 8601 text, UTC."""
     return F.date_format(instant, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
 
 
 def named(keys: Sequence[str], of: str | None = None) -> Column:
-    """Columns, or fields of the struct column `of`, as JSON, nulls too."""
+    """Return columns, or fields of the struct column `of`, as JSON, including nulls."""
     if not keys:
         return F.lit("{}")
     fields = [F.col(key if of is None else f"{of}.{key}").alias(key) for key in keys]
@@ -57,7 +59,7 @@ def _difference(name: str, kind: DataType, left: str, right: str, *, known: bool
         apart = TOLERANCE * F.greatest(F.abs(a), F.abs(b))
         if known:
             apart = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), apart)
-        # Next to an infinite value, everything would be near.
+        # With an infinite tolerance, any two values would be near.
         near = (apart < float("inf")) & (F.abs(a - b) <= apart)
         same = same | F.coalesce(near, F.lit(False))
     both = F.struct(

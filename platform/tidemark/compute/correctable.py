@@ -1,4 +1,4 @@
-"""Which windows lack too-late events: what a correction computes anew."""
+"""Find the windows that lack too-late events, which a correction recomputes."""
 
 from pyspark.sql import functions as F
 
@@ -10,13 +10,15 @@ from tidemark.store.warehouse import Warehouse
 
 
 def lacking(warehouse: Warehouse, transform: Definition) -> Ranges | None:
-    """The starts of the windows that lack too-late events, of sessions those of the events; None
-    where none does."""
+    """Return the starts of the windows that lack too-late events, or None if no window does.
+
+    For sessions these are the starts of the events' own sessions, before merging.
+    """
     if not warehouse.exists(transform.state_table):
         return None
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     rows = State(warehouse, transform).read().where(judge.missed())
-    # Where windows overlap, only a range of one instant holds the starts of no others.
+    # If windows overlap, only a range of one instant excludes the starts of other windows.
     spans = (
         rows.select(start, end if transform.window.disjoint else start + F.lit(1))
         .distinct()

@@ -1,11 +1,11 @@
-"""Duplicates: events that had come before, by the id that their sender gave them.
+"""Detect duplicates: events with the same sender-assigned id as an earlier event.
 
-An event is a duplicate if the log has, at an earlier (arrival, position), an event of the same id
-that happened at most a horizon before or after it. That is a function of the log alone, so the
-verdict is the same in every run, however the arrivals are cut, and a run need look back no further
-than the horizon. Every earlier event of the log counts, also one that came too late or was a
-duplicate itself. An event without an id, or without an event time that is believed, is never a
-duplicate, and makes none.
+An event is a duplicate if the log has an event with the same id at an earlier (arrival, position)
+that happened at most a horizon before or after it. This depends on the log alone, so the result is
+the same in every run, however the arrivals are divided. A run has to look back no further than the
+horizon. Every earlier event of the log counts, even if it was too late or was itself a duplicate.
+An event without an id, or without a plausible event time, is never a duplicate, and never makes
+another one a duplicate.
 """
 
 from pyspark.sql import DataFrame, Window
@@ -25,10 +25,10 @@ def marked(
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """The log's rows with `after` < arrival <= `through`, and whether each is a `duplicate`.
+    """Return the log's rows with `after` < arrival <= `through`, and whether each is a `duplicate`.
 
     Args:
-        start, end: only what happened in [start, end), in microseconds; None is no bound.
+        start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
     time = log.source.happened(F.unix_micros("arrived_at"))
     ids = [F.col(f"`{c}`") for c in unique.by]
@@ -41,7 +41,7 @@ def marked(
     if after >= 0 and (span := log.span(after, through)):
         oldest, newest = span
         earlier = log.read(-1, after, oldest - unique.within, newest + unique.within + 1)
-        # Of all that is within the horizon, few columns of the few rows that bear one of the ids.
+        # Read only the needed columns, and only rows with one of the ids.
         needed = [*unique.by, log.source.event_time, "arrived_at", *ORDER]
         few = earlier.select(*dict.fromkeys(needed))
         few = few.join(rows.select(*ids), list(unique.by), "left_semi")
@@ -49,7 +49,7 @@ def marked(
     told = F.lit(True)
     for column in (time, *ids):
         told = told & column.isNotNull()
-    # What has no id is each alone: as one group it might be the largest of all.
+    # A row without an id is its own group. One common group might be the largest of all.
     groups = Window.partitionBy(*ids, F.when(~told, F.struct(*ORDER)))
     near = groups.orderBy(F.unix_micros(time)).rangeBetween(-unique.within, unique.within)
     first = F.min(F.struct(*ORDER)).over(near)

@@ -1,17 +1,18 @@
-"""The rows of windows of few partials, merged and finished in memory: as the engine makes them.
+"""Merge and finish few partials in memory, with the same result as in the engine.
 
-A question to the engine takes tenths of a second, however little it is about. Most assets count,
-add up, and take means and extremes of numbers, texts and instants, in windows at fixed places that
-fire by the watermark or by arrivals: what these come to is said here, in the words of `slot` and
-`lifecycle.aligned`. Whatever else there is, the engine says: `changes` gives None.
+A query to the engine takes tenths of a second, even for very few rows. Most assets use counts,
+sums, means, minimums and maximums of numbers, strings and timestamps. Their windows have fixed
+bounds and fire by the watermark or by arrivals. This module computes them by the rules of `slot`
+and `lifecycle.aligned`. For anything else, `changes` returns None, and the engine computes the
+rows.
 
-| of | in memory |
+| part | supported in memory |
 | --- | --- |
 | windows | those that don't merge, of a transform, all complete through one arrival |
 | firings | none, or each arrival |
-| aggregates | `count`; sums, and means of other than decimals, that are far from overflowing; |
-| | extremes of other values than NaN and -0.0 |
-| keys | whole numbers, booleans, texts; dates and instants too, where nothing is expected |
+| aggregates | `count`; sums that are far from overflowing; their means, except of decimals; |
+| | minimums and maximums of values other than NaN and -0.0 |
+| keys | integers, booleans, strings; dates and timestamps only without expectations |
 """
 
 import json
@@ -38,12 +39,12 @@ from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 
 Array = Any
-"""Of numpy, or of Arrow."""
+"""A numpy or Arrow array."""
 
 _NOT_BY_ITSELF, _NOT_YET = -1, -1
 _LARGEST = float(1 << 62)
 _MORE_DIGITS, _ADDABLE = 10, 28
-"""The engine's sum of decimals has so many digits more, of decimals that have so few."""
+"""The engine's sum of a decimal has 10 digits more, if the decimal has at most 28."""
 _PLAIN = (
     pa.types.is_integer,
     pa.types.is_boolean,
@@ -81,9 +82,9 @@ class _Merging:
     """How the partials of an aggregate merge.
 
     Args:
-        parts: what is merged of them, each with the function that does it.
-        answer: from the merged parts to the aggregate's values.
-        slack: from the same to how far apart those can be that the same events give.
+        parts: the parts that are merged, each with the merging function.
+        answer: computes the aggregate's values from the merged parts.
+        slack: computes from the merged parts how far apart two values of the same events can be.
     """
 
     parts: Sequence[tuple[Array, str]]
@@ -92,7 +93,7 @@ class _Merging:
 
 
 def possible(transform: Definition, marker: Marker) -> bool:
-    """Whether it is worth while to ask `changes`."""
+    """Return whether `changes` supports this transform and commit."""
     firings = (transform.trigger.early, transform.trigger.late)
     return (
         transform.follows is None
@@ -105,12 +106,13 @@ def possible(transform: Definition, marker: Marker) -> bool:
 
 
 def changes(partials: pa.Table, transform: Definition, marker: Marker) -> pa.Table | None:
-    """The rows of the windows that a commit has changed, as they would be published, with `gone`
-    and `SLACK`; None where that is for the engine to say.
+    """Return the rows of the windows that a commit has changed, as they would be published.
+
+    They also have `gone` and `SLACK`. Return None if only the engine can compute them.
 
     Args:
-        partials: all that there are of these windows as the commit leaves them.
-        marker: of an increment of which this is `possible`.
+        partials: all partials of these windows after the commit.
+        marker: marker of an increment for which `possible` is true.
     """
     if not all(_is_plain(partials.schema.field(key).type) for key in transform.keys):
         return None
@@ -136,7 +138,7 @@ def changes(partials: pa.Table, transform: Definition, marker: Marker) -> pa.Tab
 
 
 def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
-    """The keys of rows as JSON, as `compare.named` has them; None where that is for the engine."""
+    """Return the keys of rows as JSON, as `compare.named` does; None if only the engine can."""
     if any(pa.types.is_temporal(rows.schema.field(key).type) for key in keys):
         return None
     told = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
@@ -145,13 +147,14 @@ def named(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
 
 
 def _function(aggregate: Aggregate) -> str | None:
-    """What merges an aggregate's partials; None where only the engine can."""
+    """Return the function that merges an aggregate's partials, or None if only the engine can."""
     known = (aggregate.merge, aggregate.finish)
     return next((name for merge, finish, name in _MERGES if known == (merge, finish)), None)
 
 
 def _merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
-    """How these partials of an aggregate merge; None where that is for the engine."""
+    """Return how these partials of an aggregate merge, or None if only the engine can merge
+    them."""
     function = _function(aggregate)
     if function == "count":
         return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _none)
@@ -193,7 +196,7 @@ def _real(values: Array) -> Array:
 
 
 def _adds_up(partials: Array) -> bool:
-    """Whether sums are far from overflowing, so that they are the same here as in the engine."""
+    """Return whether sums are far from overflowing, so that they are the same as in the engine."""
     if pc.any(pc.struct_field(partials, "over")).as_py():
         return False
     kind = pc.struct_field(partials, "sum").type
@@ -206,8 +209,10 @@ def _adds_up(partials: Array) -> bool:
 
 
 def _compares(values: Array) -> bool:
-    """Whether they are in the same order here as in the engine, for which NaN is the greatest and
-    -0.0 is not less than 0.0."""
+    """Return whether values have the same order here as in the engine.
+
+    For the engine, NaN is the greatest value, and -0.0 is not less than 0.0.
+    """
     if pa.types.is_floating(values.type):
         plain = pc.fill_null(values, 1).to_numpy()
         return not np.any(np.isnan(plain) | ((plain == 0) & np.signbit(plain)))
@@ -215,7 +220,7 @@ def _compares(values: Array) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether two values of a type are equal, and ordered, here as in the engine."""
+    """Return whether values of a type have the same equality and order here as in the engine."""
     return any(is_one(kind) for is_one in _PLAIN)
 
 
@@ -225,9 +230,9 @@ def _mean(sums: Array, counts: Array, _: Array) -> Array:
 
 
 def _fired(partials: pa.Table, transform: Definition, at: Position) -> pa.Table:
-    """Those partials that count and have fired, as `slot.fired` says, each with its firing.
+    """Return the admitted partials that have fired, each with its firing, as `slot.fired` does.
 
-    `fired` is never null here: it is below any arrival where a slot did not fire by itself.
+    Here `fired` is never null. It is less than any arrival if no trigger fired the slot.
     """
     counts = pc.and_(pc.is_valid(partials["window_start"]), partials["admitted"])
     counted = partials.filter(counts)
@@ -249,14 +254,14 @@ def _fired(partials: pa.Table, transform: Definition, at: Position) -> pa.Table:
 
 
 def _by_itself(firing: Firing, place: Array) -> Array:
-    """The arrival with which each slot fired by itself, as `Firing.fires` says."""
+    """Return the arrival at which the trigger fired each slot, as `Firing.fires` does."""
     if isinstance(firing, EachArrival):
         return np.where(place > 0, place - 1, _NOT_BY_ITSELF)
     return np.full(len(place), _NOT_BY_ITSELF)
 
 
 def _merged(fired: pa.Table, transform: Definition, merging: Sequence[_Merging]) -> pa.Table:
-    """What has fired of each window, merged, as `aligned.finished` asks for it."""
+    """Return the fired partials of each window, merged, with the columns that `_finished` needs."""
     by = ["window_start", "window_end", *transform.keys]
     columns = {name: fired[name] for name in by}
     columns |= {f"_{name}": fired[name] for name in ("phase", "fired", "events", "last_arrival")}
@@ -268,14 +273,14 @@ def _merged(fired: pa.Table, transform: Definition, merging: Sequence[_Merging])
         for part, (values, function) in enumerate(own.parts):
             columns[f"_{number}_{part}"] = values
             asked.append((f"_{number}_{part}", function))
-    # In one thread: the last digits of a sum of doubles go by their order.
+    # Use one thread: the last digits of a sum of doubles depend on the order of addition.
     return pa.table(columns).group_by(by, use_threads=False).aggregate(asked)
 
 
 def _finished(
     found: pa.Table, transform: Definition, merging: Sequence[_Merging], at: Position
 ) -> pa.Table:
-    """Merged partials as the rows of windows, as `aligned.finished` says, and `_fired`."""
+    """Return merged partials as rows of windows, as `aligned.finished` does, with `_fired`."""
     now, end = _watermark(at), _micros(found["window_end"])
     phase, closing = found["_phase_max"].to_numpy(), found["_closing_max"].to_numpy() == 1
     punctual = found["_phase_min"].to_numpy() <= slot.ON_TIME

@@ -1,8 +1,8 @@
-"""Rows that are computed once and in full, before anything is decided by them.
+"""Compute rows once and completely, before any step depends on them.
 
-A frame that the engine keeps is computed when it is first used, and where a query uses it twice,
-its rows may be lost (SPARK-57547). So nothing is kept by the engine here: few rows come into
-memory, many are written to files of their own, and what goes on from there reads these.
+The engine computes a cached frame at its first use, and a query that uses the frame twice may lose
+rows (SPARK-57547). So nothing is cached in the engine here. A few rows are fetched into memory,
+many are written to separate files, and the next steps read these.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ from tidemark.store.rows import SENT, Rows, frame
 from tidemark.store.warehouse import SCRATCH, Warehouse
 
 GATHERED_BYTES = 256 << 20
-"""Bytes of rows that are gathered in memory, at most."""
+"""Maximum number of bytes of rows that are gathered in memory."""
 
 
 class Scratch:
-    """Files of one piece of work, which go when it ends."""
+    """Temporary files of one piece of work, removed when it ends."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -35,10 +35,11 @@ class Scratch:
         self._claiming = Lock()
 
     def hold(self, rows: DataFrame, *, few: bool) -> Rows:
-        """Rows, computed now.
+        """Compute rows now and return them.
 
         Args:
-            few: whether they fit into memory; if that is not known, those that do are there too.
+            few: whether the rows are known to fit into memory. Otherwise they come into memory only
+                if there are at most `SENT`, and are written to files if there are more.
         """
         if few:
             with translated("compute rows"):
@@ -46,8 +47,8 @@ class Scratch:
         return self._aside(rows, SENT)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:
-        """Gather rows that come in tables, of which there is at least one: in memory, or in files
-        for the engine if they are too many."""
+        """Gather one or more tables of rows in memory, or in files for the engine if they are too
+        large."""
         found, size = list[pa.Table](), 0
         for table in tables:
             found.append(table)
@@ -58,10 +59,10 @@ class Scratch:
         return pa.concat_tables(found)
 
     def keep(self, rows: DataFrame, *, few: bool = False) -> DataFrame:
-        """Rows, computed now, for the engine.
+        """Compute rows now and return them as a frame of the engine.
 
         Args:
-            few: whether they fit into memory, from where they go with each query.
+            few: whether the rows fit into memory; each query then sends them to the engine.
         """
         held = self.hold(rows, few=True) if few else self._aside(rows, 0)
         return frame(self._warehouse.spark, held)
@@ -80,9 +81,10 @@ class Scratch:
         """Remove the files, if any were written."""
         if self._used:
             try:
-                # What ended the work is to be told, and not that the engine, which may go on for a
-                # moment with what it was asked for, has written there meanwhile. Without a claim
-                # the rest goes with the next sweep (`claims`) or maintenance.
+                # An error in the removal must not hide the error that ended the work. It can occur
+                # because the engine continues for a moment with earlier queries and writes to the
+                # folder. The claim is released, so the next sweep (`claims`) or maintenance removes
+                # the rest.
                 with suppress(OSError):
                     self._warehouse.remove(self._name)
             finally:
@@ -91,7 +93,7 @@ class Scratch:
 
 @contextmanager
 def scratch(warehouse: Warehouse) -> Iterator[Scratch]:
-    """A place for rows that are held as long as the block lasts."""
+    """Yield a place for computed rows, which are removed when the block ends."""
     place = Scratch(warehouse)
     try:
         yield place

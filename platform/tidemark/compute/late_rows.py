@@ -1,9 +1,9 @@
-"""What came too late: the events, and what the windows lack without them.
+"""Compute the late table and the late loss: too-late events, and what windows lack without them.
 
-Nothing is dropped in silence. An event that is too late for a window goes to the asset's late
-table, with the window that it missed and by how much, and an event without an event time as well.
-The late loss sets, for every window that lacks such events, the answer as streamed beside the
-complete one: it tells what the allowed lateness costs.
+No event is dropped silently. The asset's late table records each event that is too late for a
+window, with the window and the lag, and each event without an event time. For every window that
+lacks such events, the late loss shows the value as streamed next to the complete one. It shows the
+cost of the allowed lateness.
 """
 
 from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ from tidemark.store.warehouse import Warehouse
 
 
 def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
-    """The events of a commit that came too late for a window, or that no window can hold."""
+    """Return a commit's events that were too late for a window, or that no window can hold."""
     events = covered(log, transform, marker)
     verdict = F.col("verdict")
     reason = (
@@ -43,15 +43,19 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
 
 
 def as_kept(warehouse: Warehouse, transform: WindowedTransform, events: DataFrame) -> DataFrame:
-    """Late events with nulls in those columns of the late table that they have no more: what is in
-    it stays, whatever its source and its function have gained or lost since."""
+    """Return late events with null columns added that only the late table still has.
+
+    The table's rows stay unchanged, whichever columns the source and the function have gained or
+    lost.
+    """
     there = set(events.columns)
     lacking = [f for f in _kept(warehouse, transform).fields if f.name not in there]
     return events.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in lacking))
 
 
 def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
-    """The columns of which late events have another type than their table, in plain words."""
+    """Return a description of each late-event column whose type differs from that in the late
+    table."""
     kept = {f.name: f.dataType.simpleString() for f in _kept(warehouse, transform).fields}
     if not kept:
         return []
@@ -61,7 +65,7 @@ def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> lis
 
 
 def _kept(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
-    """The columns of the late table; none where there is no table."""
+    """Return the columns of the late table; none if it does not exist."""
     if not warehouse.exists(transform.late_table):
         return StructType()
     return spark_schema(delta_schema(warehouse.schema(transform.late_table)))
@@ -70,16 +74,18 @@ def _kept(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
 def late_loss(
     stored: DataFrame, transform: WindowedTransform, log: Log, marker: Marker
 ) -> DataFrame:
-    """Windows that lack too-late events: how many were `lost`, and each aggregate `x` as streamed
-    (null where no such window was) beside `x_complete`."""
+    """Return the windows that lack too-late events, with the number of events `lost`.
+
+    Each aggregate `x` is as streamed (null if no such window exists), next to `x_complete`.
+    """
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
     at = as_of(marker.after)
     gone = judge.missed()
     if not marker.replaces:
         gone = gone & (F.col("seq") == varying(marker.seq))
-    # Which fragments are in a session with a too-late event shows when they are merged: here just
-    # those of its keys are kept.
+    # The merge determines which fragments share a session with a too-late event. Here, keep all
+    # fragments of that event's keys.
     by = list(transform.keys) if transform.window.merges else on
     if by:
         lacking = stored.where(gone).select(F.struct(*by).alias("_lacking")).distinct()

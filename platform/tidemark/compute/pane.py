@@ -1,8 +1,9 @@
-"""Panes: from events to partials, from partials to the rows of windows.
+"""Turn events into partials, and partials into the rows of windows.
 
-Each step is a function from DataFrame to DataFrame, used alike by a run that stores partials and
-by a bounded computation that does not: `judged` gives each event its windows and verdicts,
-`partials` adds them up by window, keys and slot, `finished` merges the slots that have fired.
+Each step is a function from DataFrame to DataFrame. Runs that store partials and one-off
+computations that do not store any use the same functions. `judged` assigns events to windows and
+classifies their lateness, `partials` aggregates them by window, keys and slot, and `finished`
+merges the slots that have fired.
 """
 
 from pyspark.errors import AnalysisException
@@ -30,7 +31,7 @@ from tidemark.store.ranges import Ranges
 def counted(
     log: Log, transform: WindowedTransform, marker: Marker, before: DataFrame | None = None
 ) -> DataFrame:
-    """The partials that a commit of the state adds; their columns are those of `partials`.
+    """Return the partials that a commit of the state adds, with the columns of `partials`.
 
     Args:
         before: the partials of earlier runs, for triggers that count.
@@ -46,33 +47,33 @@ def recounted(
     *,
     complete: bool = False,
 ) -> DataFrame:
-    """The partials of each window, of all arrivals through which it is complete.
+    """Return the partials of each window, from all arrivals through which it is complete.
 
     Args:
-        ranges, complete: as `judged` takes them.
+        ranges, complete: as in `judged`.
     """
     return _partials(log, transform, Scope.known(coverage, ranges, complete=complete))
 
 
 def counted_in(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """The partials of the events and windows in a scope."""
+    """Return the partials of the events and windows in a scope."""
     return _partials(log, transform, scope)
 
 
 def taken(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
-    """The log's rows that a commit of the state reads."""
+    """Return the log's rows that a commit of the state reads."""
     scope = Scope.of(marker)
     return log.read(scope.after, scope.through, *_happening(transform, scope))
 
 
 def taken_prepared(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
-    """The same, as the transform's function gives them."""
+    """Return the same rows after the transform's function."""
     rows = _prepared(log, transform, Scope.of(marker))
     return rows.drop(uniqueness.MARK, "happened_at")
 
 
 def covered(log: Log, transform: WindowedTransform, marker: Marker) -> DataFrame:
-    """The judged events that a commit of the state counts, of windows and arrivals in its range."""
+    """Return the classified events that a commit of the state counts, one row per window."""
     return _events(log, transform, Scope.of(marker))
 
 
@@ -85,11 +86,13 @@ def judged(
     *,
     complete: bool = False,
 ) -> DataFrame:
-    """The rows of the arrivals (after, through], prepared, one for each of their windows that
-    starts in one of the ranges.
+    """Return the prepared rows of the arrivals (after, through], one for each of their windows.
 
-    Adds `window_start` and `window_end`; `verdict`; `admitted`, whether it counts (with
-    `complete`, too-late events count as well); `happened_at`, the event time.
+    Only windows that start in one of the ranges are included. Adds `window_start` and `window_end`;
+    `verdict`; `admitted`, whether the event counts; `happened_at`, the event time.
+
+    Args:
+        complete: whether too-late events are admitted, too.
     """
     return _events(log, transform, Scope(after, through, ranges, complete))
 
@@ -97,10 +100,11 @@ def judged(
 def partials(
     events: DataFrame, transform: WindowedTransform, log: Log, before: DataFrame | None = None
 ) -> DataFrame:
-    """Judged events, added up by window, keys and slot.
+    """Return classified events, aggregated by window, keys and slot.
 
     Columns: window_start, window_end, the keys, verdict, admitted, slot, events, last_arrival, and
-    a partial by the name of each aggregate; for sessions also what `fragments` tells of them.
+    a partial with the name of each aggregate. Sessions have the facts of `fragments` instead of the
+    slot.
 
     Args:
         before: the partials of earlier runs, for triggers that count.
@@ -133,8 +137,10 @@ def _partials(
 
 
 def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
-    """The rows that may be in one of the scope's windows, with `happened_at`, the event time as far
-    as it is believed."""
+    """Return the rows that may be in one of the scope's windows.
+
+    The column `happened_at` is the event time, or null if it is implausible.
+    """
     held = _held(transform, scope)
     rows = prepared(log, transform, scope.after, scope.through, *_happening(transform, scope))
     if len(held) > 1:
@@ -144,13 +150,14 @@ def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame
 
 
 def _held(transform: WindowedTransform, scope: Scope) -> Ranges:
-    """When those events happen that may be in one of the scope's windows; none is no bound."""
+    """Return the ranges of event times that may be in one of the scope's windows; empty means no
+    bound."""
     reach = transform.window.assigned_reach
     return tuple((start, end + reach) for start, end in scope.ranges)
 
 
 def _happening(transform: WindowedTransform, scope: Scope) -> tuple[int | None, int | None]:
-    """From when to when they do; None is no bound."""
+    """Return the earliest and latest of these event times; None means no bound."""
     held = _held(transform, scope)
     return min((s for s, _ in held), default=None), max((e for _, e in held), default=None)
 
@@ -158,7 +165,8 @@ def _happening(transform: WindowedTransform, scope: Scope) -> tuple[int | None, 
 def _judged(
     rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
-    """Events, or slices of them, one for each of their windows in the scope, as `judged` says.
+    """Return events or slices, one for each of their windows in the scope, with the columns of
+    `judged`.
 
     Args:
         again: BOOLEAN, whether they are duplicates.
@@ -183,29 +191,29 @@ def finished(
     *others: Column,
     all_plain: bool = False,
 ) -> DataFrame:
-    """The rows of the windows that have fired.
+    """Return the rows of the windows that have fired.
 
     Args:
         stored: partials, possibly several of a slot.
-        at: as of when.
-        others: further aggregate expressions over the partials that count.
-        all_plain: whether it is known that each window fires just once, as a whole.
+        at: the moment as of which windows are computed.
+        others: further aggregate expressions over the admitted partials.
+        all_plain: whether each window is known to fire just once, completely.
     """
     kind = lifecycle(transform)
     return kind.finished(stored, transform, log, at, *others, all_plain=all_plain)
 
 
 def as_of(coverage: Coverage) -> AsOf:
-    """The moment through which each window is complete."""
+    """Return the moment as of which each window is complete."""
     return AsOf(coverage.pick("arrival"), coverage.pick("watermark"))
 
 
 def check(log: Log, transform: WindowedTransform) -> None:
-    """Let the engine analyse the definition on the log's columns, without running anything.
+    """Let the engine analyze the definition on the log's columns, without running it.
 
     Raises:
-        DefinitionError: a column or function that is not there, a key or aggregate of a type that
-            cannot be grouped or added up, a function that does not work row by row.
+        DefinitionError: a column or function does not exist, the type of a key or aggregate can't
+            be grouped or aggregated, or the function does not work row by row.
     """
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:

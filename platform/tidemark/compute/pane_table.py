@@ -1,16 +1,16 @@
-"""The pane table: every firing of every window, in its order.
+"""Compute the pane table: every firing of every window, in order.
 
 A pane row has the window, the keys, the index of the pane, its timing, whether it is the last, and
-values. What they cover is the accumulation:
+the aggregates. The accumulation determines which events the aggregates cover:
 
-| accumulation | a pane's values are of | firings of 5, then 7, then 6 |
+| accumulation | a pane's values cover | firings of 5, then 7, then 6 |
 | --- | --- | --- |
 | discarding | the events of that firing alone | 5, 7, 6 |
 | accumulating | all events so far | 5, 12, 18 |
-| retracting | all so far, after a retraction of the row replaced | 5, -5, 12, -12, 18 |
+| retracting | all so far, after a retraction of the replaced row | 5, -5, 12, -12, 18 |
 
-A pane is the last when the watermark at its firing has reached the window's end plus the allowed
-lateness: nothing can follow it.
+A pane is the last one if the watermark at its firing has reached the window's end plus the allowed
+lateness. No firing can follow it.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -28,7 +28,7 @@ from tidemark.store.log import Log
 def panes(
     stored: DataFrame, transform: Definition, log: Log, at: AsOf, then: AsOf | None = None
 ) -> DataFrame:
-    """The pane rows of windows as of `at`, of firings after `then`.
+    """Return the pane rows of windows as of `at`, for the firings after `then`.
 
     Columns: window_start, window_end, the keys, pane, timing, last, retraction, the aggregates.
     """
@@ -47,7 +47,7 @@ def panes(
 
 
 def _versions(transform: Definition) -> Column:
-    """The rows of a firing: each a window, whether it is a retraction, and the partials in it."""
+    """Return the rows of a firing, each with its window, `retraction`, and its partials."""
 
     def version(window: Column | None, parts: Column, *, retraction: bool) -> Column:
         start, end = (
@@ -71,7 +71,7 @@ def _versions(transform: Definition) -> Column:
 
 
 def _steps(log: Log) -> DataFrame:
-    """One row with `steps`: the watermark after each arrival, by arrival."""
+    """Return one row with `_steps`, an array of the watermarks after each arrival, in order."""
     pairs = log.reached().withColumn("reached", F.coalesce("reached", F.lit(-INFINITY)))
     return pairs.agg(
         F.array_sort(F.collect_list(F.struct("arrival", "reached"))).alias("s")

@@ -1,9 +1,9 @@
-"""Row by row: what a transform's function may do with the stream.
+"""Check that a transform's function works row by row.
 
-A run sees a range of arrivals. An answer that depends on what else is in that range, such as a
-count or a rank, would depend on how the arrivals are cut into runs; so would one that is another
-each time. The engine's own plan of the function tells, before anything has run: on the way from
-the stream to the function's result there may be only what takes one row at a time.
+A run sees a range of arrivals. A result that depends on the other rows in that range, such as a
+count or a rank, would depend on how the arrivals are divided into runs. So would a nondeterministic
+result. The engine's plan of the function shows this before anything has run. Between the stream and
+the function's result, it may contain only operators that process one row at a time.
 """
 
 import re
@@ -34,7 +34,7 @@ _KEEPING = {
     "LeftAnti": (0,),
     "RightOuter": (1,),
 }
-"""On which side of a join the stream may be, so that each of its rows is joined by itself."""
+"""Sides of a join on which the stream may be, so that each of its rows is joined independently."""
 _WORDS = {
     "Aggregate": "aggregates the stream, which is what `aggregates` are for",
     "Deduplicate": "removes duplicates from what it is given, which `unique` does for the stream",
@@ -53,7 +53,7 @@ _EXPLAINING = Lock()
 
 @dataclass
 class _Node:
-    """An operator of a plan, and what it is made from."""
+    """An operator of a plan, and its inputs."""
 
     text: str
     depth: int
@@ -65,15 +65,15 @@ class _Node:
 
     @property
     def streams(self) -> bool:
-        """Whether the stream is in it."""
+        """Whether the stream is one of its inputs, directly or indirectly."""
         return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
 
 
 def check(log: Log, transform: WindowedTransform) -> None:
-    """Refuse a function that does not work row by row.
+    """Raise an error if the function does not work row by row.
 
     Raises:
-        DefinitionError: what it does instead, in one sentence.
+        DefinitionError: describes the operation that does not work row by row.
     """
     rows = log.read(0, 0)
     if transform.unique:
@@ -94,12 +94,14 @@ def check(log: Log, transform: WindowedTransform) -> None:
 
 
 def misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
-    """What a function does that is not row by row, as in `aggregates the stream`; None where it
-    does nothing of that kind.
+    """Return the function's operation that is not row by row, such as `aggregates the stream`.
+
+    Return None if there is none.
 
     Args:
-        rows: what it was given, under the alias `STREAM`; its references have that of `REFERENCE`.
-        prepared: what it made of them.
+        rows: the function's input, with the alias `STREAM`; its references have the alias
+            `REFERENCE`.
+        prepared: the function's result.
     """
     return None if prepared is rows else _fault(_plan(prepared))
 
@@ -107,7 +109,7 @@ def misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
 def _plan(rows: DataFrame) -> _Node:
     spark, fields = rows.sparkSession, "spark.sql.debug.maxToStringFields"
     view = f"tidemark_prepared_{uuid4().hex}"
-    # The setting is the session's, which other threads of this process may check in as well.
+    # The setting belongs to the session, in which other threads of this process may check, too.
     with _EXPLAINING:
         before = str(spark.conf.get(fields))
         rows.createOrReplaceTempView(view)
@@ -118,7 +120,8 @@ def _plan(rows: DataFrame) -> _Node:
             spark.conf.set(fields, before)
             spark.catalog.dropTempView(view)
     analyzed = told.split("== Analyzed Logical Plan ==\n")[1].split("\n== Optimized")[0]
-    # The first line has the columns; after it, each operator is three letters further in.
+    # The first line lists the columns. After it, each level of operators is indented by three
+    # characters.
     _, root, *lines = analyzed.splitlines()
     path = [_Node(root, 0)]
     for line in lines:
@@ -134,7 +137,7 @@ def _plan(rows: DataFrame) -> _Node:
 
 
 def _fault(node: _Node) -> str | None:
-    """What a function does with the stream that is not row by row; None where it does nothing."""
+    """Return the function's operation that is not row by row, or None if there is none."""
     if node.text in (f"SubqueryAlias {STREAM}", f"SubqueryAlias {REFERENCE}"):
         return None
     if changing := _CHANGING.search(node.text):

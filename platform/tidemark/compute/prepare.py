@@ -1,7 +1,7 @@
-"""Preparation: from the log to the rows that a transform's windows are made of.
+"""Prepare the log's rows for a transform's windows.
 
-Whatever happens here is told by a row and the facts of its arrival, never by what else is in the
-run: so the same rows come out of any cut into runs.
+Each step depends only on a row and the facts of its arrival, never on other rows of the run. The
+result is therefore the same however the arrivals are divided into runs.
 """
 
 from functools import reduce
@@ -23,10 +23,10 @@ def prepared(
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """The log's rows with `after` < arrival <= `through`, as the transform's function gives them.
+    """Return the rows with `after` < arrival <= `through` after the transform's function.
 
     Args:
-        start, end: only what happened in [start, end), in microseconds; None is no bound.
+        start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
     if transform.unique is None:
         rows = log.read(after, through, start, end)

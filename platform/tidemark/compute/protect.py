@@ -1,4 +1,4 @@
-"""A column in memory, protected: by who has read it, before it goes anywhere."""
+"""Protect a column in memory, before the connector that has read it stores it anywhere."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from tidemark.define.protection import Protection
 
 
 def protect(values: "pa.Array[Any] | pa.ChunkedArray[Any]", by: Protection) -> "pa.Array[Any]":
-    """The protected values of a column of texts or bytes; null stays null.
+    """Return the protected values of a column of strings or bytes; null stays null.
 
     Raises:
-        DefinitionError: the key is not there.
+        DefinitionError: the key does not exist.
     """
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     change = by.change()
-    # Each value once, however often it comes.
+    # Change each distinct value only once.
     coded = whole.cast(pa.binary()).dictionary_encode()
     changed = pa.array([change(value) for value in coded.dictionary.to_pylist()], pa.binary())
     return changed.take(coded.indices).cast(whole.type)

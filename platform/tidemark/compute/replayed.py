@@ -1,4 +1,4 @@
-"""Which windows a replay is about: those in which events of some arrivals lie."""
+"""Find the windows that a replay recomputes: those that hold events of given arrivals."""
 
 from dataclasses import replace
 
@@ -12,16 +12,16 @@ from tidemark.store.ranges import Ranges, joined
 
 
 def reached(log: Log, transform: WindowedTransform, since: int, through: int) -> Ranges | None:
-    """The starts of the windows that hold an event of the arrivals [since, through], of sessions
-    those of the events; None where none does.
+    """Return the starts of the windows that hold an event of the arrivals [since, through].
 
-    Events count as they came: also those that the function leaves out now, as an earlier one may
-    have counted them.
+    For sessions these are the starts of the events' own sessions, before merging. Return None if no
+    window holds such an event. Events are taken as ingested, including those that the function
+    filters out now, because an earlier function may have counted them.
     """
     plain = replace(transform, function=_as_it_came, keys=(), unique=None, expectations=())
     events = judged(log, plain, since - 1, through).where("window_start IS NOT NULL")
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    # Where windows overlap, only a range of one instant holds the starts of no others.
+    # If windows overlap, only a range of one instant excludes the starts of other windows.
     last = end if transform.window.disjoint else start + F.lit(1)
     spans = events.select(start.alias("start"), last.alias("end")).distinct().collect()
     return joined((s, e) for s, e in spans) or None

@@ -1,10 +1,10 @@
-"""What windows are made of: partials that are stored, or counted anew; a roll-up's are its base's.
+"""Get the partials of an asset's windows: stored or recounted, and a roll-up's from its base.
 
-Partials of a transform are by its own windows as they are. Those of a roll-up are its base's, which
-`larger` places in its windows. A run of a roll-up follows the base's commits that came since the
-last one, as one: it publishes the windows that fired meanwhile, and where the base replaced some of
-its windows, those that hold them are replaced. All that it publishes is a function of the base's
-state, so a run that was killed is simply run again.
+The partials of a transform are already by its own windows. Those of a roll-up are its base's, which
+`larger` assigns to the roll-up's windows. A run of a roll-up processes all of the base's commits
+since its last run at once. It publishes the windows that have fired since. If the base replaced
+windows, the run replaces the windows that contain them. Everything that it publishes is a function
+of the base's state, so a killed run is simply repeated.
 """
 
 import time
@@ -34,10 +34,10 @@ from tidemark.store.warehouse import Warehouse
 
 
 def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
-    """What a run of a roll-up has to publish, and the events that are new, by verdict.
+    """Return the marker of a roll-up's next run, and its new events by verdict.
 
     Returns:
-        None where the base has committed nothing since.
+        None if the base has committed nothing since the last run.
 
     Raises:
         DataError: the base has not run yet.
@@ -57,7 +57,7 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
     before, after = coverage(transform, commits[0].before), coverage(transform, commits[-1].after)
     ranges = _replaced(transform, before, commits)
     if place < 0 and warehouse.exists(transform.table):
-        # What is there was made of another life of the base, or is of another kind.
+        # The existing rows are from another life of the base, or of another kind.
         ranges = EVERYTHING
     marker = Marker(
         run=uuid.uuid4().hex,
@@ -75,11 +75,11 @@ def plan(asset: Asset) -> tuple[Marker, Counter[int]] | None:
 def placed_within(
     asset: Asset, rows_of: Callable[[Ranges], DataFrame], through: Coverage, ranges: Ranges
 ) -> DataFrame:
-    """The partials of an asset's windows that start in one of the ranges.
+    """Return the partials of an asset's windows that start in one of the ranges.
 
     Args:
-        rows_of: the partials that are stored of windows that start in some ranges.
-        through: what they are complete through.
+        rows_of: returns the stored partials of windows that start in given ranges.
+        through: the coverage of these partials.
     """
     rows = rows_of(held(asset.transform, ranges))
     placed_rows = placed(asset.warehouse, asset.transform, rows, through)
@@ -94,8 +94,9 @@ def counted(
     *,
     complete: bool = False,
 ) -> DataFrame:
-    """Partials counted anew from the log, in a pass that knows nothing of the state; of a roll-up,
-    those of its base's windows.
+    """Return partials recounted from the log, independent of the state.
+
+    A roll-up's are by the windows of its base.
 
     Args:
         complete: whether too-late events count.
@@ -107,7 +108,7 @@ def counted(
 
 
 def held(transform: Definition, ranges: Ranges) -> Ranges:
-    """Where those windows start of which the ones are made that start in the ranges."""
+    """Return the starts of the base windows that make up the windows that start in the ranges."""
     if not isinstance(transform, RollUp):
         return ranges
     return tuple((start, min(end + transform.window.reach, INFINITY)) for start, end in ranges)
@@ -116,7 +117,7 @@ def held(transform: Definition, ranges: Ranges) -> Ranges:
 def placed(
     warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
 ) -> DataFrame:
-    """Partials, stored or counted anew, by the transform's own windows."""
+    """Return partials, stored or recounted, by the transform's own windows."""
     if not isinstance(transform, RollUp):
         return rows
     return larger(warehouse, transform, rows, through)
@@ -125,12 +126,12 @@ def placed(
 def larger(
     warehouse: Warehouse, transform: RollUp, rows: DataFrame, through: Coverage
 ) -> DataFrame:
-    """Those partials of the base that count, as a roll-up's: by its windows, and judged for them.
+    """Return the base's admitted partials by the roll-up's windows, with their lateness in these.
 
-    Late ones are of one arrival each, so the watermark before it is known.
+    Late partials are of one arrival each, so the watermark before it is known.
 
     Args:
-        through: what the roll-up is complete through; what came late after it is left out.
+        through: the coverage of the roll-up; late partials of later arrivals are left out.
     """
     timeline = warehouse.read(transform.source.timeline_table)
     came = (F.col("arrival") + 1).alias("_came")
@@ -152,22 +153,24 @@ def larger(
 
 
 def covered_by(transform: Definition, commit: Marker) -> Coverage:
-    """Through which arrival each window is complete that a commit of the state has published."""
+    """Return the coverage of an asset's windows after a commit of the state."""
     if isinstance(transform, RollUp):
         return coverage(transform, commit.after) if commit.seq >= 0 else Coverage()
     return commit.after
 
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
-    """Through which arrival each larger window is complete: all that it holds is that far."""
-    # The base's last window of a range may end behind it.
+    """Return the coverage of a roll-up's windows: each is complete as far as all base windows in
+    it."""
+    # The last base window of a range may end after the range.
     closing = transform.base.window.closing
     ahead = [*_touching(base.covers), *base.covers]
     return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
 
 
 def _touching(covers: Sequence[Cover]) -> list[Cover]:
-    """Covers that touch, as one that is as far as the one that is least far."""
+    """Return covers with adjacent ones merged; a merged one is complete as far as the least
+    advanced."""
     joint: list[Cover] = []
     for c in sorted(covers, key=lambda c: c.start):
         if joint and joint[-1].end == c.start:
@@ -179,8 +182,11 @@ def _touching(covers: Sequence[Cover]) -> list[Cover]:
 
 
 def _replaced(transform: RollUp, before: Coverage, commits: Sequence[Marker]) -> Ranges:
-    """The starts of the windows to replace: none, or those that hold what the base replaced and
-    those that may have fired as well."""
+    """Return the starts of the windows to replace.
+
+    These are the windows that contain what the base replaced, and those that may have fired as
+    well. Empty means none, if the base replaced no window.
+    """
     replacing = [c for c in commits if c.replaces]
     if not replacing:
         return ()

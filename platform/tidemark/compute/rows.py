@@ -1,4 +1,4 @@
-"""The rows of windows: partials merged, then finished."""
+"""Merge and finish partials into the rows of windows."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -12,17 +12,22 @@ from tidemark.define.definition import Definition
 
 
 def values(transform: Definition) -> list[Column]:
-    """Aggregates over partials: each of the transform's, merged."""
+    """Return aggregate expressions that merge the partials of each of the transform's
+    aggregates."""
     return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
 
 
 def answers(transform: Definition) -> dict[str, Column]:
-    """Each of the transform's merged partials, finished."""
+    """Return the finished value of each of the transform's merged partials."""
     return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
 
 
 def _trust(transform: Definition) -> dict[str, Column]:
-    """How far the answers can be trusted, from the same merged partials."""
+    """Return how exact the values are, computed from the same merged partials.
+
+    `SLACK` is the possible difference between two computations of a value; `OVERFLOWED` lists the
+    aggregates that exceed their type.
+    """
     slack = [
         (F.lit(None).cast("double") if a.slack is None else a.slack(F.col(name))).alias(name)
         for name, a in transform.aggregates.items()
@@ -37,7 +42,8 @@ def _trust(transform: Definition) -> dict[str, Column]:
 
 
 def merged(transform: Definition) -> list[Column]:
-    """Aggregates over partials: each of the transform's, and the facts of a window."""
+    """Return aggregate expressions over partials: the transform's aggregates and the window's
+    facts."""
     late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
     return [
         *values(transform),
@@ -48,8 +54,10 @@ def merged(transform: Definition) -> list[Column]:
 
 
 def completed(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
-    """Windows of merged partials, finished, with the `timing` of their `phase`, and `final`; and
-    with `SLACK` and `OVERFLOWED`, for who asks."""
+    """Return windows of merged partials, finished, with `timing` (from their `phase`) and `final`.
+
+    The columns `SLACK` and `OVERFLOWED` are added for callers that validate the rows.
+    """
     timing = timing_of(F.col("phase"))
     final = F.coalesce(slot.final_at(transform) <= at.watermark, F.lit(False))
     finished = answers(transform) | _trust(transform) | {"timing": timing, "final": final}
@@ -57,7 +65,7 @@ def completed(windows: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
 
 
 def timing_of(phase: Column) -> Column:
-    """The name of a phase's firing."""
+    """Return the name of a phase's firing."""
     early, on_time = phase == slot.EARLY, phase == slot.ON_TIME
     named = F.when(early, trigger.EARLY).when(on_time, trigger.ON_TIME)
     return named.otherwise(trigger.LATE)

@@ -12,14 +12,14 @@ from tidemark.store.ranges import Ranges
 
 @dataclass(frozen=True)
 class Scope:
-    """Which events are counted in which windows.
+    """The events to count, and the windows to count them in.
 
     Args:
         after, through: the events of the arrivals (after, through].
-        ranges: for the windows that start in one of them; for all, without any.
+        ranges: only windows that start in one of these ranges; all windows if empty.
         complete: whether too-late events count.
-        arrivals: BOOLEAN, whether an `arrival` is counted in a window; None where that depends on
-            no window.
+        arrivals: BOOLEAN, whether a row's `arrival` counts in its window; None if that does not
+            depend on the window.
     """
 
     after: int
@@ -30,7 +30,7 @@ class Scope:
 
     @classmethod
     def of(cls, marker: Marker) -> "Scope":
-        """What a commit of the state counts."""
+        """Return the scope of a commit of the state."""
         if marker.replaces:
             return cls.known(marker.after, marker.ranges, complete=marker.answer == "complete")
         before = marker.before
@@ -39,7 +39,7 @@ class Scope:
 
     @classmethod
     def known(cls, coverage: Coverage, ranges: Ranges = (), *, complete: bool = False) -> "Scope":
-        """All arrivals through which each window is complete."""
+        """Return the scope of all arrivals through which each window is complete."""
         through = _through(coverage, ranges)
         if through is not None:
             return cls(-1, through, ranges, complete)
@@ -48,7 +48,8 @@ class Scope:
 
 
 def _through(coverage: Coverage, ranges: Ranges) -> int | None:
-    """The arrival through which all windows of the ranges are complete; None if they differ."""
+    """Return the arrival through which all windows of the ranges are complete; None if they
+    differ."""
     if not ranges or not coverage.covers:
         return None if coverage.covers else coverage.at.arrival
     ahead = [
@@ -58,5 +59,5 @@ def _through(coverage: Coverage, ranges: Ranges) -> int | None:
         return coverage.at.arrival
     held = all(any(c.start <= start and end <= c.end for c in ahead) for start, end in ranges)
     arrivals = {c.at.arrival for c in ahead}
-    # A cover of windows that lie whole in it leaves out those that start in it and end behind it.
+    # If `whole`, a cover does not apply to windows that start in it and end after it.
     return arrivals.pop() if held and len(arrivals) == 1 and not coverage.whole else None

@@ -1,4 +1,4 @@
-"""Which windows a commit can change."""
+"""Determine which windows a commit can change."""
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
@@ -8,9 +8,9 @@ from tidemark.store.ranges import Ranges
 
 
 def changing(transform: Definition, marker: Marker) -> Ranges:
-    """The starts of the windows that a commit can change or begin; none is no bound.
+    """Return the starts of the windows that a commit can change or create; empty means no bound.
 
-    How far back a session begins is told by the commit before.
+    The previous commit records how far back a session can begin that is still open.
     """
     if marker.replaces_windows:
         return marker.ranges
@@ -20,16 +20,23 @@ def changing(transform: Definition, marker: Marker) -> Ranges:
 
 
 def unsettled(transform: Definition, before: Coverage) -> Ranges:
-    """The starts of the windows that are not settled when an increment begins; none is no bound."""
+    """Return the starts of the windows that are not settled when an increment begins.
+
+    Empty means no bound.
+    """
     end = settled(transform, before)
     return () if end is None else ((max(end - transform.window.reach, BEGINNING), INFINITY),)
 
 
 def settled(transform: Definition, before: Coverage) -> int | None:
-    """The end, in microseconds, up to which windows are settled when an increment begins: no window
-    that ended by then can admit an event of later arrivals. None: no window is."""
+    """Return the end, in microseconds, up to which windows are settled when an increment begins.
+
+    No window that ended by then can admit an event of a later arrival. None means that no window is
+    settled.
+    """
     watermark = before.at.watermark
     if watermark is None:
         return None
-    # An event is judged by its own window, and may join those that ended a little before that.
+    # An event's lateness is classified by its own window, but it may join a session that ended up
+    # to a gap earlier.
     return max(watermark - transform.allowed_lateness - transform.window.joins, BEGINNING)

@@ -1,14 +1,14 @@
-"""Slices: windows that overlap share their work.
+"""Slices: overlapping windows share the aggregation of their events.
 
-An event of a sliding window of ten slides is in ten windows. It is not added up ten times but
-once, with those of its *slice*: a span of time between two places where windows begin or end, so
-that all of its instants are in the same windows. The slice's partials then join each of these
-windows, and merge there.
+An event of a sliding window of ten slides is in ten windows. It is aggregated only once, together
+with the events of its *slice*. A slice is the span of time between two adjacent window bounds, so
+all its instants are in the same windows. The slice's partials are then merged in each of these
+windows.
 
-What an event is to a window is told by its time and by its arrival: the watermark before it and
-the clock. So events of one slice and one arrival are the same to every window, whatever their
-verdicts are. Events that are on time for all their windows are so whatever their arrival, and add
-up across arrivals as well. Only what is late somewhere is kept apart by arrival.
+How a window treats an event depends on the event's time and on its arrival: the watermark before it
+and the clock. Events of one slice and one arrival are therefore the same to every window, even if
+their lateness differs by window. Events that are on time for all their windows can also be
+aggregated across arrivals. Only events that are late for some window are kept separate by arrival.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -22,13 +22,13 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows.kind import Slicing, floor_to
 
 AGAIN = helper("again")
-"""The column, BOOLEAN, that tells a slice of duplicates."""
+"""The BOOLEAN column that marks a slice of duplicates."""
 
 
 def slicing(transform: WindowedTransform) -> Slicing | None:
-    """The slices that a transform's windows share; None where they do not.
+    """Return the slices that a transform's windows share, or None if they share none.
 
-    A trigger that counts numbers the events of each window, so there is none to be shared.
+    With a count trigger, each event needs a rank in each of its windows, so they share no work.
     """
     return None if transform.trigger.ranked else transform.window.slicing
 
@@ -40,20 +40,26 @@ def sliced(
     *,
     by_arrival: bool,
 ) -> DataFrame:
-    """Prepared rows, added up by slice and keys, and by arrival where that matters.
+    """Aggregate prepared rows by slice and keys, and by arrival if it matters.
 
-    Columns: `happened_at`, the slice's start (null: no event time), which stands for all of its
-    instants; the keys; `arrival`, `watermark` and `arrived_at` of the one arrival that it is of
-    (of several: null but for the clock, of which a trigger's early slot can be told); `AGAIN`,
-    with `unique`; `events`, `last_arrival`, and a partial by the name of each aggregate.
+    Columns:
+
+    - `happened_at`: start of the slice, for all its instants; null if the events have no event time
+    - the keys
+    - `arrival`, `watermark` and `arrived_at` of the slice's arrival. If it has several arrivals,
+      the first two are null, and `arrived_at` is the clock rounded down to the early interval, if
+      any
+    - `AGAIN` if the transform has `unique`
+    - `events`, `last_arrival`, and a partial with the name of each aggregate
 
     Args:
-        by_arrival: whether it matters for every event.
+        by_arrival: whether the arrival matters for every event.
     """
     early = transform.trigger.early
     time = F.unix_micros("happened_at")
     watermark = F.unix_micros("watermark")
-    # Where an arrival closes a window, an early firing for each arrival has another slot in it.
+    # With an early firing for each arrival, the arrival that closes a window gives its events
+    # another slot.
     if by_arrival or early.by_arrival:
         anywhere = F.lit(False)
     else:
@@ -65,7 +71,7 @@ def sliced(
         anywhere = anywhere & ~F.col(uniqueness.MARK)
     clock = F.lit(None).cast("timestamp")
     if early.clock is not None:
-        # All instants since the last multiple wait for the same one.
+        # All arrivals since the last multiple of the interval wait for the same next one.
         clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock, 0))
     facts = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
@@ -81,8 +87,8 @@ def sliced(
 
 
 def merged(slices: DataFrame, transform: Definition) -> list[Column]:
-    """Aggregates over the slices of a window, of the same names and types as over its events."""
-    # The sum of decimals has more digits than each of them, also where it is one of sums.
+    """Return aggregates over slices, with the same names and types as over the events."""
+    # A sum of decimals has more digits than its operands, even if the operands are sums already.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}
     merges = zip(transform.aggregates, values(transform), strict=True)
     return [

@@ -1,9 +1,9 @@
 """Slots: the units in which the events of a window fire.
 
-Which slot an event joins, and when a slot fires by itself, is told by `firings`.
-A multiple that the clock reaches after the window closed (for late events: became final) fires
-nothing. What has not fired by itself fires with the phase that follows: ON_TIME or, for late
-events, FINAL.
+`firings` defines which slot an event joins, and when a slot fires by its trigger. A multiple of an
+interval that the clock reaches after the window closed (for late events: became final) fires
+nothing. Events that no trigger has fired fire with the next phase: ON_TIME or, for late events,
+FINAL.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from tidemark.engine.varying import varying
 from tidemark.store.log import Log
 
 EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
-"""The phases of a window's life, in the order of their firings."""
+"""The phases of a window, in the order of their firings."""
 
 
 _ON_TIME, _GROUP, _EARLIER = map(helper, ("on_time", "group", "earlier"))
@@ -28,7 +28,7 @@ _ON_TIME, _GROUP, _EARLIER = map(helper, ("on_time", "group", "earlier"))
 
 @dataclass(frozen=True)
 class AsOf:
-    """The moment at which windows are looked at.
+    """The moment as of which windows are computed.
 
     Args:
         arrival: the arrival through which they are complete, BIGINT; may differ by window.
@@ -42,10 +42,10 @@ class AsOf:
 def slotted(
     events: DataFrame, transform: Definition, log: Log, before: DataFrame | None
 ) -> DataFrame:
-    """Judged events with `admitted` and their `slot` BIGINT.
+    """Return classified events that have `admitted`, with their `slot` BIGINT.
 
     Args:
-        before: the stored partials that earlier runs counted, where there are any.
+        before: the partials that earlier runs have stored, if any.
     """
     trigger = transform.trigger
     if trigger.ranked:
@@ -61,11 +61,11 @@ def slotted(
 
 
 def with_reached(events: DataFrame, log: Log) -> DataFrame:
-    """Events of the log's arrivals with `reached`, the watermark after theirs, BIGINT."""
+    """Return events with `reached`, the watermark after their arrival, BIGINT."""
     told = log.few_reached()
     if not told:
         return events.join(F.broadcast(log.reached()), "arrival")
-    # Few are told by the query itself: to join them takes the engine as long as all the rest.
+    # Inline a few watermarks in the query. A join would take the engine as long as all other steps.
     *others, (_, reached) = [(F.col("arrival") == varying(n), varying(mark)) for n, mark in told]
     for this, mark in others:
         reached = F.when(this, mark).otherwise(reached)
@@ -73,10 +73,10 @@ def with_reached(events: DataFrame, log: Log) -> DataFrame:
 
 
 def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
-    """Partials that count and have fired as of `at`, each with the firing that it joined.
+    """Return the admitted partials that have fired as of `at`, each with the firing that it joined.
 
-    Adds `phase` INT, `firing` BIGINT (the slot, 0 for the phases that are one firing) and `fired`
-    BIGINT: the arrival with which a slot fired by itself; null for ON_TIME and FINAL.
+    Adds `phase` INT; `firing` BIGINT, the slot, or 0 for phases with only one firing; and `fired`
+    BIGINT, the arrival with which the trigger fired the slot, null for ON_TIME and FINAL.
     """
     trigger, end = transform.trigger, F.unix_micros("window_end")
     final_end = final_at(transform)
@@ -99,18 +99,18 @@ def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataF
 
 
 def final_at(transform: Definition) -> Column:
-    """The watermark at which a window is final, BIGINT microseconds."""
+    """Return the watermark at which a window is final, BIGINT microseconds."""
     return F.least(F.unix_micros("window_end") + transform.allowed_lateness, F.lit(INFINITY))
 
 
 def became_final(transform: Definition, at: AsOf, then: AsOf) -> Column:
-    """Whether a window became final after `then`, and up to `at`."""
+    """Return whether a window became final after `then`, and up to `at`."""
     final = final_at(transform)
     return F.coalesce((final > _watermark(then)) & (final <= at.watermark), F.lit(False))
 
 
 def closed(at: AsOf, then: AsOf) -> Column:
-    """Whether the watermark passed a window's end after `then`, and up to `at`."""
+    """Return whether the watermark passed a window's end after `then`, and up to `at`."""
     end = F.unix_micros("window_end")
     return F.coalesce((end > _watermark(then)) & (end <= at.watermark), F.lit(False))
 
@@ -120,7 +120,7 @@ def _watermark(then: AsOf) -> Column:
 
 
 def since(transform: Definition, then: AsOf) -> Column:
-    """Whether a firing came after `then`, for rows of windows with `phase` and `fired`."""
+    """Return whether a firing came after `then`, for rows of windows with `phase` and `fired`."""
     phase = F.col("phase")
     passed = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(final_at(transform))
     alone = phase.isin(EARLY, LATE)
@@ -128,7 +128,8 @@ def since(transform: Definition, then: AsOf) -> Column:
 
 
 def _ranked(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
-    """`events` with `RANK`: the how many-th of its window's on-time, or late, events it is."""
+    """Return `events` with `RANK`, each event's rank among the on-time (or late) events of its
+    window."""
     group = [*transform.by_window, _ON_TIME, "admitted"]
     on_time = F.col("verdict") == judge.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")

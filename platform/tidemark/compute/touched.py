@@ -1,4 +1,4 @@
-"""Which events of a log are to go, and which windows can't stay as they are without them."""
+"""Find the events and dead letters to erase, and the windows that their erasure affects."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,17 +17,17 @@ from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
 
 PLACE = ["arrival", "position"]
-"""The columns that tell one event of a log from another."""
+"""The columns that identify an event of a log."""
 
 
 def matching(log: Log, through: int, where: str) -> DataFrame:
-    """The places of those events of which a condition is true.
+    """Return the places of the events for which a condition is true.
 
     Args:
-        where: SQL on the columns of the log.
+        where: SQL condition on the columns of the log.
 
     Raises:
-        DefinitionError: it can't be read, or asks for a column that the log does not have.
+        DefinitionError: the condition is invalid, or names a column that the log does not have.
     """
     rows = log.read(-1, through)
     try:
@@ -39,7 +39,8 @@ def matching(log: Log, through: int, where: str) -> DataFrame:
 
 
 def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) -> DataFrame:
-    """The places of those dead letters in whose bytes, key, headers or id one of some texts is."""
+    """Return the places of the dead letters that contain one of `texts` in their bytes, key,
+    headers or id."""
     rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
     told = F.lit(False)
     for text in texts:
@@ -48,18 +49,18 @@ def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) 
 
 
 def touched(log: Log, transform: Definition, events: DataFrame, through: int) -> Ranges | None:
-    """The starts of the windows that some events are in, or can change by leaving; no range is
-    all, and None is none.
+    """Return the starts of the windows that hold some events, or can change if these are deleted.
 
-    Sessions are all computed anew, as one without an event may fall into two. So is all of an asset
-    that an event without a window is told of, as no range holds that.
+    An empty result means all windows, and None means no window. All sessions are affected, because
+    a session without one of its events may split in two. All windows are affected if an event has
+    no window, because no range contains it.
 
     Args:
-        events: their places.
+        events: the places of the events.
     """
     own = counting(transform)
     if own.unique is not None:
-        # Without the first of an id, another event of it is no duplicate any more.
+        # If the first event of an id is deleted, a later one is no longer a duplicate.
         rows, by = log.read(-1, through), list(own.unique.by)
         gone = rows.join(events, PLACE, "left_semi").select(*by).distinct()
         events = rows.join(gone, by, "left_semi").select(*PLACE).unionByName(events).distinct()
@@ -73,7 +74,8 @@ def touched(log: Log, transform: Definition, events: DataFrame, through: int) ->
 
 
 def windows(log: Log, transform: Definition, events: DataFrame, through: int) -> DataFrame:
-    """The windows and keys that some events count in, as the transform's function has them."""
+    """Return the windows and keys that some events count in, according to the transform's
+    function."""
     own = replace(counting(transform), unique=None, expectations=())
     rows = judged(log.only(events), own, -1, through).where("window_start IS NOT NULL")
     return rows.select(*own.by_window).distinct()

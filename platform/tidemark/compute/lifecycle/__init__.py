@@ -1,12 +1,12 @@
-"""Lifecycles: how windows come to be, fire, and are seen to change.
+"""Lifecycles: how windows are created, fire and change.
 
 | windows | lifecycle |
 | --- | --- |
-| at places that time alone tells | `aligned`: by slots |
-| of a key's events that follow each other | `session`: by fragments, which merge |
+| with fixed bounds, which depend on time alone | `aligned`: by slots |
+| sessions, which grow while a key keeps receiving events | `session`: by fragments, which merge |
 
-Both answer the same questions, from DataFrame to DataFrame; which one a transform's windows have is
-chosen here. What only sessions need, `run/sessions` asks of them.
+Both have the same functions, from DataFrame to DataFrame; `lifecycle` chooses the one for a
+transform's windows. Functions that only sessions need are called by `run/sessions`.
 """
 
 from typing import Protocol
@@ -20,7 +20,7 @@ from tidemark.store.log import Log
 
 
 class Lifecycle(Protocol):
-    """What is asked of windows."""
+    """The functions of a lifecycle."""
 
     def partials(
         self,
@@ -30,10 +30,10 @@ class Lifecycle(Protocol):
         columns: list[Column],
         before: DataFrame | None = None,
     ) -> DataFrame:
-        """Judged events, added up to what the state holds.
+        """Return classified events, aggregated to the partials that the state stores.
 
         Args:
-            columns: what is added up.
+            columns: the aggregates.
             before: the partials of earlier runs, for triggers that count.
         """
         ...
@@ -47,11 +47,11 @@ class Lifecycle(Protocol):
         *others: Column,
         all_plain: bool = False,
     ) -> DataFrame:
-        """The rows of the windows that have fired, as they stand.
+        """Return the current rows of the windows that have fired.
 
         Args:
-            others: further aggregate expressions over the partials that count.
-            all_plain: what `all_plain` has said of them.
+            others: further aggregate expressions over the admitted partials.
+            all_plain: result of the method `all_plain` for these partials.
         """
         ...
 
@@ -66,35 +66,44 @@ class Lifecycle(Protocol):
         opened: Observation | None = None,
         all_plain: bool = False,
     ) -> DataFrame:
-        """The rows that changed between `then` and `at`, and with `gone` those that left.
+        """Return the rows that changed between `then` and `at`, and with `gone` those that were
+        deleted.
 
         Args:
-            opened: where windows merge, is to observe `open_from`: where the first one starts that
-                later arrivals can still change.
-            all_plain: what `all_plain` has said of them.
+            opened: observation that receives `open_from` if windows merge: the start of the first
+                window that later arrivals can still change.
+            all_plain: result of the method `all_plain` for these partials.
         """
         ...
 
     def firings(self, stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
-        """Every firing of every window up to `at`, as panes need them.
+        """Return every firing of every window up to `at`, for the pane table.
 
-        Columns: the window and keys; `pane`, `phase`, `fired`; `_upto` and `_fresh`, the partials
-        in it and those that are new in it; `_replaces`, the rows whose place it takes, each with
-        its window and its partials as `_upto`. What the accumulation does not ask for may be empty.
+        Columns:
+
+        - the window and keys; `pane`, `phase`, `fired`
+        - `_upto`: all partials in the firing; `_fresh`: those that are new in it
+        - `_replaces`: the rows that it replaces, each with its window and its partials as `_upto`
+
+        Columns that the accumulation does not need may be empty.
         """
         ...
 
     def together(self, stored: DataFrame, transform: Definition) -> DataFrame:
-        """Many partials, with those that merge in one place, where it is worth while to say so
-        first: nothing else moves them then."""
+        """Return partials, repartitioned if that is cheaper for many of them.
+
+        Partials that merge are then in one partition, so that no later step shuffles rows.
+        """
         ...
 
     def all_plain(self, stored: DataFrame, transform: Definition) -> bool:
-        """Whether it is known that each window fires just once, as a whole, at its end, where it is
-        worth while to ask the engine that first."""
+        """Return whether each window is known to fire just once, completely, at its end.
+
+        False also means unknown. Only sessions without early firings query the engine for it.
+        """
         ...
 
 
 def lifecycle(transform: Definition) -> Lifecycle:
-    """The lifecycle of a transform's windows."""
+    """Return the lifecycle of a transform's windows."""
     return session if transform.window.merges else aligned

@@ -1,5 +1,7 @@
-"""Windows at places that time alone tells: their partials are by window, keys and slot, and the
-slots that have fired merge to a window's row."""
+"""Windows with fixed bounds, which depend on time alone.
+
+Their partials are by window, keys and slot. The slots that have fired merge into the window's row.
+"""
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -40,7 +42,8 @@ def finished(
         F.max(phase == slot.ON_TIME).alias("_closing"),
         *others,
     )
-    # The end of a window that had on-time events fires, also where none of them waited for it.
+    # When the watermark passes the end of a window that had on-time events, the window fires, even
+    # if none of these events was pending.
     closed = F.coalesce(F.unix_micros("window_end") <= at.watermark, F.lit(False))
     repeats = F.col("_punctual") & ~F.col("_closing") & closed
     named = windows.withColumns(
@@ -105,11 +108,10 @@ def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> Dat
 
 
 def together(stored: DataFrame, transform: Definition) -> DataFrame:
-    # To count the firings of a window is to tell them apart first, for which the engine would move
-    # all rows once by firing, and once more by window.
+    # Counting distinct firings would shuffle all rows twice: by firing, then by window.
     return stored.repartition(*transform.by_window)
 
 
 def all_plain(stored: DataFrame, transform: Definition) -> bool:
-    # Slots merge as they are, however many times a window has fired.
+    # Slots merge in the same way, regardless of how often a window has fired.
     return False

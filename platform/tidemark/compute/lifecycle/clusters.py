@@ -1,23 +1,23 @@
-"""Clusters: fragments of a key that touch, one after the other, and what becomes of them.
+"""Clusters: chains of touching fragments of one key, and whether they must be replayed.
 
-Fragments of a key, in the order of their starts, form a cluster up to where a gap follows. What
-sessions there were at any time is told within a cluster; at last it is one session. So clusters
-are found by the engine, in one pass over sorted fragments, and only those in which anything fired
-while they came have to be replayed.
+Fragments of a key, ordered by their starts, form a cluster until a gap follows. Which sessions
+existed at any time depends only on the fragments of their cluster; in the end, the cluster is one
+session. The engine finds clusters in one pass over the sorted fragments. Only clusters in which a
+session fired before all fragments had arrived must be replayed.
 
-In a *plain* cluster nothing did. Without early firings a session fires when the watermark reaches
-its end, and its end is that of a fragment. Call a fragment *ahead* if it came while the watermark
-was before its start. A cluster is taken for plain if
+In a *plain* cluster, none did. Without early firings, a session fires when the watermark reaches
+its end, which is the end of one of its fragments. A fragment is *ahead* if it arrived while the
+watermark was before its start. A cluster counts as plain if
 
-1. the watermark was before its end whenever a fragment came, and
-2. the fragments ahead are one cluster by themselves, from no later than where the first fragment
-   ends to where the last one does.
+1. the watermark was before its end whenever a fragment arrived, and
+2. the fragments ahead form one chain by themselves, which starts no later than the earliest end of
+   a fragment and ends where the cluster ends.
 
-For then, take the end of any other fragment: a fragment ahead reaches across it, which came while
-the watermark was before its own start, and so before that end. So whenever the watermark passed the
-end of a fragment, what reaches across it was there, and the session was longer than that: it never
-fired, and was never closed, before all of it had come. What is left is one firing, on time, once
-the watermark reaches the end of the whole.
+Proof: take any fragment's end E that is before the end of the cluster. Some fragment ahead starts
+at or before E and ends after E. It arrived while the watermark was before its own start, and so
+before E. When the watermark passed E, this fragment was already present, so the session was longer.
+The session therefore did not fire, and did not close, before all fragments had arrived. One firing
+is left: on time, when the watermark reaches the end of the cluster.
 """
 
 from collections.abc import Sequence
@@ -34,15 +34,18 @@ from tidemark.engine.varying import varying
 from tidemark.store.ranges import Ranges
 
 FROM = "_from"
-"""The column that tells, with the keys, which cluster a fragment is in: where it starts."""
+"""Column with the start of a fragment's cluster; with the keys, it identifies the cluster."""
 
 
 def clustered(stored: DataFrame, transform: Definition) -> DataFrame:
-    """The fragments that count, with the clusters that they are in.
+    """Return the admitted fragments with their clusters.
 
-    Adds, all BIGINT microseconds: `_start` and `_end`, of the fragment; `_from`, the start of its
-    cluster; `_ahead`, its end if it is a fragment ahead; `_island`, its start if it is the first of
-    a cluster of fragments ahead.
+    Adds these columns, all BIGINT microseconds:
+
+    - `_start` and `_end` of the fragment
+    - `_from`: start of its cluster
+    - `_ahead`: the fragment's end, if it is ahead
+    - `_island`: the fragment's start, if it is the first of a cluster of fragments ahead
     """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     rows = stored.where(F.col("window_start").isNotNull() & F.col("admitted")).withColumns(
@@ -58,12 +61,13 @@ def clustered(stored: DataFrame, transform: Definition) -> DataFrame:
 
 
 def chained(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
-    """Rows with where the first one starts of those that touch each other, one after the other.
+    """Return rows with the start of the first row in their chain of touching rows.
 
     Args:
-        rows: with `_start` and `_end`, BIGINT; two that are exactly end to start touch.
-        by: the columns in which such rows are alike.
-        name: of the column that is added.
+        rows: with `_start` and `_end`, BIGINT. Two rows touch if one starts exactly where the other
+            ends.
+        by: columns that are equal within a chain.
+        name: name of the added column.
     """
     so_far = _in_order(by).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     begun = rows.withColumn(name, F.when(_begins("_end", by), F.col("_start")))
@@ -71,33 +75,33 @@ def chained(rows: DataFrame, by: Sequence[str], name: str) -> DataFrame:
 
 
 def _begins(end: str, by: Sequence[str]) -> Column:
-    """Whether a row starts beyond the `end` of all that start before it."""
+    """Return whether a row starts beyond the `end` of all rows that start before it."""
     earlier = _in_order(by).rowsBetween(Window.unboundedPreceding, -1)
     return F.col("_start") > F.coalesce(F.max(end).over(earlier), F.lit(-INFINITY))
 
 
 def _in_order(by: Sequence[str]) -> WindowSpec:
-    # Without columns all is one partition, of which Spark would warn.
+    # Without `by`, all rows are one partition, and Spark would log a warning.
     return Window.partitionBy(*by, F.lit(0)).orderBy("_start")
 
 
 def touching(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
-    """Whether a session or cluster may be touched by one with a fragment that starts in a range."""
+    """Return whether a fragment that starts in a range may touch a session or cluster."""
     gap = transform.window.joins
     return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
 
 
 def whole(transform: Definition) -> WindowSpec:
-    """All fragments of a cluster."""
+    """Return a window over all fragments of a cluster."""
     return Window.partitionBy(*transform.keys, FROM)
 
 
 def plain(over: WindowSpec | None = None) -> Column:
-    """Whether a cluster is plain, BOOLEAN, by aggregating its fragments; for transforms that do
-    not fire early.
+    """Return whether a cluster is plain, BOOLEAN, for transforms without early firings.
 
     Args:
-        over: all fragments of a cluster, to have it with each of them.
+        over: a window over all fragments of a cluster, to get the result for each fragment; without
+            it, the result is an aggregate.
     """
 
     def of(aggregate: Column) -> Column:
@@ -111,11 +115,11 @@ def plain(over: WindowSpec | None = None) -> Column:
 
 
 def earliest_open(transform: Definition, at: AsOf) -> Column:
-    """Of clusters with their `_end`, where the first one starts that events of arrivals after `at`
-    can still change, as `open_from`.
+    """Return the start of the first cluster that events of arrivals after `at` can still change.
 
-    Such an event is not later than the allowed lateness: it lies after the watermark by less than
-    that and a gap, and joins sessions that end there or later.
+    Such an event is not too late, so it lies less than the allowed lateness and a gap before the
+    watermark. It joins sessions that end there or later. The column is `open_from`; the clusters
+    need `_end`.
     """
     settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.joins)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))

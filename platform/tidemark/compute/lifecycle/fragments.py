@@ -1,8 +1,9 @@
-"""Fragments: what the state of a session transform holds.
+"""Fragments: the partials that the state of a session transform stores.
 
-A fragment is events of one arrival (of one event, where a trigger counts; of a run's arrivals,
-where it can't matter) that follow each other closely, by key, as partials. What sessions fragments
-make, and when these fire, is told by `session` when they are merged.
+A fragment has the partials of one key's events that follow each other within the gap. Its events
+are of one arrival. With a count trigger, it has one event. If the arrival can't matter, it may have
+events of several arrivals of a run. `session` merges fragments and determines which sessions they
+make, and when these fire.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -17,19 +18,19 @@ from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges, joined
 
 GAPS, DAY = 64, 86_400_000_000
-"""A fragment is of so many gaps at most, and of no more than a day unless a gap is."""
+"""Maximum length of a fragment: `GAPS` gaps, and at most a day unless one gap is longer."""
 
 _SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
 
 
 def cell(transform: Definition) -> int:
-    """The length, in microseconds, of the spans of time of which no fragment crosses the bounds."""
+    """Return the length, in microseconds, of the time cells whose bounds no fragment crosses."""
     gap = transform.window.joins
     return gap * max(1, min(GAPS, DAY // gap))
 
 
 def cells(ranges: Ranges, transform: Definition) -> Ranges:
-    """Ranges of event times, widened so that no fragment has events within and without."""
+    """Return ranges of event times, widened so that no fragment crosses a bound."""
     size = cell(transform)
     return joined((start // size * size, -(-end // size) * size) for start, end in ranges)
 
@@ -37,14 +38,15 @@ def cells(ranges: Ranges, transform: Definition) -> Ranges:
 def added_up(
     events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
-    """Judged events, added up to fragments, with the facts by which these merge and fire.
+    """Return classified events, aggregated to fragments, with the facts by which they merge and
+    fire.
 
     Args:
-        columns: what is added up.
+        columns: the aggregates.
     """
     trigger, gap = transform.trigger, transform.window.joins
     if trigger.early.by_arrival:
-        # Only this trigger asks whether an arrival closes the session that it comes to.
+        # Only this trigger needs to know whether an arrival closes its own session.
         events = slot.with_reached(events, log)
     else:
         events = events.select("*", F.lit(None).cast("bigint").alias("reached"))
@@ -58,10 +60,10 @@ def added_up(
     if trigger.ranked:
         alone = events.groupBy(*alike, "window_start", "window_end", "arrival", "position")
         return _ordered(alone.agg(*facts, *columns), transform)
-    # Events of one arrival join their sessions at the same time. Those within a span of one gap
-    # follow each other within it: so they are together in a session, wherever it ends. What comes
-    # while the watermark is before it is there whenever its session fires, unless that fires early:
-    # then it does not matter with which of a run's arrivals it came.
+    # Events of one arrival join their sessions at the same time. Events within a span of one gap
+    # always share a session. An event that arrives while the watermark is before the event is
+    # present whenever its session fires, unless there are early firings. Without early firings,
+    # such events of a run can therefore be merged across arrivals.
     ahead = before.isNull() | (before < start)
     anyway = F.lit(False) if trigger.fires_early else ahead
     apart = F.when(~anyway, F.col("arrival"))
@@ -73,7 +75,10 @@ def added_up(
 
 
 def _joined(fragments: DataFrame, transform: Definition, alike: list[str]) -> DataFrame:
-    """Fragments that touch, made one within a cell of time: these are always together too."""
+    """Return fragments with those merged that touch and are in the same time cell.
+
+    They always share a session, too.
+    """
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     placed = fragments.withColumns(
         {"_start": start, "_end": end, _CELL: floor_to(start, cell(transform), 0)}
@@ -97,11 +102,11 @@ def _bounds() -> list[Column]:
 
 
 def _first_watermark(before: Column) -> Column:
-    """The earliest of some watermarks, of which null is the very first."""
+    """Return the earliest of some watermarks; null is the earliest of all."""
     return F.when(F.count(before) == F.count("*"), F.min(before)).alias("before")
 
 
 def _ordered(fragments: DataFrame, transform: Definition) -> DataFrame:
-    """Window and keys first, then all else that is stored."""
+    """Return fragments with window and keys first, then the other stored columns."""
     others = [c for c in fragments.columns if c not in (*transform.by_window, _SPAN, _APART)]
     return fragments.select(*transform.by_window, *others)

@@ -1,8 +1,8 @@
-"""Sessions in a run: fragments merged and fired cluster by cluster.
+"""Merge and fire the sessions of a run, cluster by cluster.
 
-Fragments (`fragments`) that touch form a cluster (`clusters`). Where nothing can have fired before
-all of a cluster was there, the engine merges it to its one session. What sessions the others made
-meanwhile, and when these fired, is worked out from the fragments' facts (`session_workers`).
+Fragments (`fragments`) that touch form a cluster (`clusters`). If no session can have fired before
+all of a cluster arrived, the engine merges it into its one session. For all other clusters,
+`session_workers` determines from the fragments' facts which sessions existed, and when they fired.
 """
 
 from functools import reduce
@@ -39,11 +39,9 @@ def partials(
 
 
 def firings(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
-    """Every firing of every session up to `at`, as panes need them.
+    """Return every firing of every session up to `at`, for the pane table.
 
-    Columns: the window and keys; `pane`, `phase`, `fired`; `_upto` and `_fresh`, the partials in it
-    and those that are new in it; `_replaces`, the rows whose place it takes, each with its window
-    and its partials as `_upto`. What the accumulation does not ask for is left empty.
+    The columns are those of `Lifecycle.firings`.
     """
     fragments = clustered(stored, transform)
     by_replay = replayed(fragments, transform, log, at, accumulation=transform.accumulation)
@@ -68,12 +66,12 @@ def finished(
     all_plain: bool = False,
     near: Ranges = (),
 ) -> DataFrame:
-    """The rows of the sessions that have fired, as they stand.
+    """Return the current rows of the sessions that have fired.
 
     Args:
-        others: further aggregate expressions over the partials that count.
-        all_plain: whether it is known that all clusters are plain.
-        near: of clusters that fragments in these ranges may touch; of all by default.
+        others: further aggregate expressions over the admitted partials.
+        all_plain: whether all clusters are known to be plain.
+        near: only clusters that fragments in these ranges may touch; all by default.
     """
     fragments = clustered(stored, transform)
     if near:
@@ -103,13 +101,14 @@ def changes(
     opened: Observation | None = None,
     all_plain: bool = False,
 ) -> DataFrame:
-    """What became of the rows of sessions between `then` and `at`.
+    """Return the changes of session rows between `then` and `at`.
 
-    Rows that stand and fired, or became final, in between; and with `gone` those that left.
+    These are current rows that fired or became final in between, and with `gone` the rows of
+    sessions that no longer exist.
 
     Args:
-        opened: is to observe `open_from`, as `open_from` has it.
-        all_plain: whether it is known that all clusters are plain.
+        opened: observation that receives `open_from`, defined as in the function `open_from`.
+        all_plain: whether all clusters are known to be plain.
     """
     fragments = clustered(stored, transform)
     since, final = slot.since(transform, then), slot.became_final(transform, at, then)
@@ -131,7 +130,7 @@ def changes(
 
 
 def _moved(rows: DataFrame, transform: Definition, since: Column, final: Column) -> DataFrame:
-    """Of replayed firings, the rows that stand and moved, and with `_gone` those that left."""
+    """Return the current rows of replayed firings that changed, and with `_gone` those deleted."""
     nothing = F.filter("_upto", lambda _: F.lit(False))
     row = F.struct(
         "window_start", "window_end", "pane", "phase", F.lit(False).alias("_gone"), "_upto"
@@ -153,13 +152,15 @@ def _moved(rows: DataFrame, transform: Definition, since: Column, final: Column)
 
 
 def together(stored: DataFrame, transform: Definition) -> DataFrame:
-    # Clusters are found in a key's fragments, which are moved for that, and not again.
+    # Finding clusters shuffles the fragments by key anyway.
     return stored
 
 
 def all_plain(stored: DataFrame, transform: Definition) -> bool:
-    """Whether all clusters are plain, as all fragments are ahead. It asks the engine, which only
-    has to look through them."""
+    """Return whether all clusters are plain because all fragments are ahead.
+
+    It queries the engine, which only has to scan the fragments.
+    """
     if transform.trigger.fires_early:
         return False
     behind = F.col("before") >= F.unix_micros("window_start")
@@ -167,11 +168,10 @@ def all_plain(stored: DataFrame, transform: Definition) -> bool:
 
 
 def open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
-    """One row with `open_from`, BIGINT microseconds: where the first session starts that events of
-    arrivals after `at` can still change; null where there is none.
+    """Return one row with `open_from`, BIGINT microseconds.
 
-    Such an event is not later than the allowed lateness: it lies after the watermark by less than
-    that and a gap, and joins sessions that end there or later.
+    It is the start of the first session that events of arrivals after `at` can still change, as in
+    `earliest_open`; null if no session can change.
     """
     fragments = clustered(stored, transform)
     clusters = fragments.groupBy(*transform.keys, FROM).agg(F.max("_end").alias("_end"))
@@ -179,15 +179,14 @@ def open_from(stored: DataFrame, transform: Definition, at: AsOf) -> DataFrame:
 
 
 def _clusters(fragments: DataFrame, transform: Definition, *columns: Column) -> DataFrame:
-    """Clusters with their `_end`, whether each is `_plain`, and what is asked for of their
-    fragments."""
+    """Return clusters with their `_end`, `_plain`, and the given aggregates of their fragments."""
     return fragments.groupBy(*transform.keys, FROM).agg(
         F.max("_end").alias("_end"), plain().alias("_plain"), *columns
     )
 
 
 def _merged_plainly(clusters: DataFrame, at: AsOf) -> DataFrame:
-    """The firings of plain clusters: each is one session, which fires once."""
+    """Return the firings of plain clusters: each is one session, which fires once."""
     fired = clusters.where(F.col("_plain") & (F.col("_end") <= at.watermark))
     return fired.withColumns(
         {

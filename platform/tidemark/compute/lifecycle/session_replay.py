@@ -1,15 +1,15 @@
-"""How sessions of one key merge and fire, told by their fragments alone.
+"""Replay how the sessions of one key merged and fired, from the facts of their fragments.
 
-A fragment is what one arrival brought to a session: events that follow each other within the gap.
-`Replay` takes fragments of a key in the order of their arrivals and says which sessions they made,
-and when each of these fired. It is a function of the recorded facts, so it gives the same answer
-whenever it is asked; no step of it depends on how the arrivals were cut into runs. Fragments that
-do not touch, not even by others between them, know nothing of each other: so a part of a key's
-fragments may be replayed alone, if all that touches it is in it.
+A fragment has the events that one arrival brought to a session, which follow each other within the
+gap. `Replay` processes fragments of a key in the order of their arrivals. It determines which
+sessions they made, and when each of these fired. It is a function of the recorded facts, so the
+result never depends on how the arrivals were divided into runs. Fragments that are not connected by
+touching fragments do not affect each other. So part of a key's fragments may be replayed alone, if
+it includes everything that touches it.
 
-A session fires as it is merged at that moment. It goes on from the highest pane of its parts, and
-takes the place of the rows that these had published. While the watermark has not passed its merged
-end it is open, also when a part of it had closed before.
+A session fires as it is merged at that moment. Its panes continue from the highest pane of its
+parts, and it replaces the rows that these had published. It is open while the watermark has not
+passed its merged end, even if a part of it had closed before.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,12 +24,12 @@ from tidemark.define.trigger import Trigger
 
 @dataclass(frozen=True)
 class Fragment:
-    """Events of one key and arrival; instants are microseconds, a watermark of None is -infinity.
+    """Events of one key and arrival. Instants are microseconds; a watermark of None is -infinity.
 
     Args:
         start, end: their span, as a session.
-        arrival, position: which arrival brought them, or the first of several that did, and the
-            first one's place in it.
+        arrival, position: the arrival that brought them (or the first of several) and their first
+            position in it.
         before, reached: the watermark before and after that arrival.
         early_at: the first arrival at or after the next tick of an early interval; None: not yet.
         early_watermark: the watermark before that arrival.
@@ -53,12 +53,12 @@ class Firing:
     """One firing of a session.
 
     Args:
-        start, end: the session as merged then.
-        pane: its index, from 0.
+        start, end: bounds of the merged session at that moment.
+        pane: pane index, from 0.
         phase: EARLY, ON_TIME, LATE or FINAL of `tidemark.compute.slot`.
-        fired: the arrival with which it fired by its trigger; None where the watermark fired it.
-        fresh: the fragments in it that had not fired before, as indices.
-        replaces: firings whose rows it takes the place of.
+        fired: the arrival at which its trigger fired; None if the watermark fired it.
+        fresh: indices of its fragments that had not fired before.
+        replaces: the firings whose rows it replaces.
     """
 
     start: int
@@ -71,7 +71,7 @@ class Firing:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """All fragments in it, as indices: what fired before is in what it replaces."""
+        """Indices of all its fragments: the new ones, and those of the firings that it replaces."""
         found: list[int] = []
         left: list[Firing] = [self]
         while left:
@@ -87,9 +87,9 @@ class _Session:
 
     Args:
         pending: its fragments that have not fired.
-        newest: the one of these that came last.
-        published: the firings whose rows stand.
-        gone: whether another session has taken it in.
+        newest: the pending fragment that arrived last.
+        published: the firings whose rows are current.
+        gone: whether another session has absorbed it.
     """
 
     start: int
@@ -102,9 +102,10 @@ class _Session:
     gone: bool = False
 
     def absorb(self, other: "_Session") -> None:
-        """Take in another one, whose fragments came before."""
+        """Merge another session into this one; its fragments arrived earlier."""
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
-        # The shorter list joins the longer: a long session would be copied for each fragment.
+        # Append the shorter list to the longer; otherwise, each new fragment would copy a long
+        # session.
         less, more = sorted((self.pending, other.pending), key=len)
         more += less
         self.pending = more
@@ -117,9 +118,9 @@ class Replay:
     """Sessions of one key.
 
     Args:
-        fragments: in any order; all that touch one of them.
+        fragments: in any order, including all that touch one of them.
         trigger: when sessions fire.
-        lateness: the allowed lateness, microseconds.
+        lateness: the allowed lateness in microseconds.
     """
 
     def __init__(self, fragments: Sequence[Fragment], trigger: Trigger, lateness: int) -> None:
@@ -131,7 +132,7 @@ class Replay:
         self._waiting: set[_Session] = set()
 
     def through(self, arrival: int, watermark: int | None) -> list[Firing]:
-        """All firings in their order, as of an arrival and the watermark after it."""
+        """Return all firings in order, up to an arrival and the watermark after it."""
         order = sorted(range(len(self.fragments)), key=self._place)
         for number, group in groupby(order, key=lambda i: self.fragments[i].arrival):
             indices = list(group)
@@ -145,7 +146,7 @@ class Replay:
         return self.firings
 
     def live(self) -> set[Firing]:
-        """The firings whose rows stand."""
+        """Return the firings whose rows are current."""
         return {firing for session in self._sessions for firing in session.published}
 
     def _place(self, index: int) -> tuple[int, int, int]:
@@ -153,7 +154,7 @@ class Replay:
         return fragment.arrival, fragment.position, fragment.start
 
     def _pass_time(self, watermark: int | None, arrival: int) -> None:
-        """What fires up to an arrival's clock and the watermark before its rows."""
+        """Fire what is due by an arrival's clock and by the watermark before its rows."""
         for session in sorted(self._waiting, key=attrgetter("start")):
             if session.open:
                 self._tick(session, EARLY, session.end, arrival)
@@ -171,7 +172,7 @@ class Replay:
     def _tick(self, session: _Session, phase: int, until: int, now: int) -> None:
         if not session.pending:
             return
-        # What is pending came after the last tick, so the newest fragment's tick is the next.
+        # All pending fragments arrived after the last tick, so the newest one's tick is the next.
         newest = self.fragments[session.newest]
         early = phase == EARLY
         at = newest.early_at if early else newest.late_at
@@ -195,8 +196,11 @@ class Replay:
         return session
 
     def _meeting(self, fragment: Fragment) -> slice:
-        """Which sessions overlap or touch, or where they would be; sessions are disjoint, so their
-        ends are in order too."""
+        """Return the slice of the sessions that overlap or touch a fragment, or its insertion
+        point.
+
+        Sessions are disjoint, so their ends are sorted, too.
+        """
         first = bisect_left(self._sessions, fragment.start, key=attrgetter("end"))
         beyond = bisect_right(self._sessions, fragment.end, key=attrgetter("start"))
         return slice(first, beyond)

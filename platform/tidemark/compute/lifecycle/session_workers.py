@@ -1,7 +1,7 @@
-"""Clusters of sessions that are replayed, by the engine's Python workers.
+"""Replay session clusters in the engine's Python workers.
 
-The facts of a cluster's fragments go to a worker, which tells by `session_replay` what sessions
-they made and when these fired; the partials themselves stay in the engine.
+A worker receives only the facts of a cluster's fragments. It determines with `session_replay` which
+sessions they made, and when these fired. The partials stay in the engine.
 """
 
 from dataclasses import dataclass
@@ -33,16 +33,16 @@ def replayed(
     names: list[str] | None = None,
     opened: Observation | None = None,
 ) -> DataFrame:
-    """The firings of the clusters that are not plain, as `Lifecycle.firings` has them.
+    """Return the firings of the clusters that are not plain, as in `Lifecycle.firings`.
 
-    Adds `_live`, whether a firing's own row stands, and to `_replaces` whether no row with that
-    window stands (`_gone`).
+    Adds `_live`, whether the firing's row is current. Adds `_gone` to the entries of `_replaces`,
+    whether no current row has that window.
 
     Args:
-        accumulation: of panes; without, only what stands has `_upto`, and firings that neither
-            stand nor made another leave may be missing.
-        names: the columns of a partial; by default what is merged.
-        opened: is to observe `open_from`.
+        accumulation: accumulation of the panes. Without it, only current rows have `_upto`. Firings
+            that are not current and deleted no row may then be missing.
+        names: the columns of a partial; by default those that are merged.
+        opened: observation that receives `open_from`.
     """
     if not transform.trigger.fires_early:
         by_cluster = whole(transform)
@@ -102,14 +102,14 @@ def replayed(
 
 
 def partial_columns(transform: Definition) -> list[str]:
-    """The columns of a partial that are merged."""
+    """Return the columns of a partial that are merged."""
     return ["verdict", "events", "last_arrival", *transform.aggregates]
 
 
 def _ticked(
     stored: DataFrame, firing: Firing, side: str, log: Log
 ) -> tuple[DataFrame, list[Column]]:
-    """Fragments with the arrival at which an interval's next tick was reached, as facts."""
+    """Return fragments with the arrival that reached an interval's next tick, and its columns."""
     names = [f"{side}_at", f"{side}_watermark"]
     if firing.clock is None:
         return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
@@ -120,7 +120,7 @@ def _ticked(
 
 @dataclass(frozen=True)
 class _Planner:
-    """The engine's workers call it for each cluster."""
+    """The function that the engine's workers call for each cluster."""
 
     trigger: Trigger
     lateness: int
@@ -135,8 +135,8 @@ class _Planner:
         standing = {(f.start, f.end) for f in live}
         found: list[tuple[object, ...]] = []
         for f in firings:
-            # Each firing has all that came before it in its session: to list that for every one
-            # would be without end for a session that fires often, where nobody asks for it.
+            # A firing includes everything before it in its session. Listing that for each firing
+            # grows quadratically if a session fires often, so list it only if it is needed.
             upto = f in live if self.accumulation is None else self.accumulation != "discarding"
             replaces = [self._replaced(r, standing) for r in f.replaces]
             if self.accumulation is None and not upto and not any(r[2] for r in replaces):
