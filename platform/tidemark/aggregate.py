@@ -1,4 +1,4 @@
-"""Aggregates, as definitions name them: `from tidemark import aggregate as agg`."""
+"""Aggregates for definitions: `from tidemark import aggregate as agg`."""
 
 from tidemark.define.aggregates import (
     Aggregate,

@@ -1,4 +1,4 @@
-"""Uniqueness, as definitions name it."""
+"""Deduplication for definitions."""
 
 from tidemark.define.uniqueness import Unique
 

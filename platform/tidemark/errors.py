@@ -1,7 +1,7 @@
-"""Errors: what a user can do wrong or meet, each one clear sentence.
+"""Errors that a user can cause or meet, each with a clear message.
 
-The command line prints the sentence without a trace, and ends with exit code 2. Anything that is no
-`TidemarkError` is a fault of Tidemark, and keeps its trace.
+The command line prints the message without a traceback and exits with code 2. An exception that is
+not a `TidemarkError` is a bug in Tidemark and keeps its traceback.
 """
 
 from tidemark.base.errors import (

@@ -1,4 +1,4 @@
-"""Roll-ups, as definitions name them."""
+"""Roll-ups for definitions."""
 
 from tidemark.define.rollup import RollUp, rollup
 

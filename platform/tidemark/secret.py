@@ -1,4 +1,4 @@
-"""Secrets, as definitions name them."""
+"""Secrets for definitions."""
 
 from tidemark.base.secret import Secret, secret
 

@@ -1,4 +1,4 @@
-"""Settings, for who opens a warehouse in a program."""
+"""Settings for programs that open a warehouse."""
 
 from tidemark.base.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Sources, as definitions name them."""
+"""Sources for definitions."""
 
 from tidemark.define.protection import Drop, Mask, Tokenise
 from tidemark.define.source import Source

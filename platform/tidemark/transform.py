@@ -1,4 +1,4 @@
-"""The definition that users write."""
+"""Windowed transforms, the definition that users write."""
 
 from tidemark.define.definition import Definition
 from tidemark.define.transform import WindowedTransform, windowed_asset

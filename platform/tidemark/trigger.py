@@ -1,4 +1,4 @@
-"""Triggers, as definitions name them: `from tidemark.trigger import Every, Trigger`."""
+"""Triggers for definitions: `from tidemark.trigger import Every, Trigger`."""
 
 from tidemark.define.trigger import Count, EachArrival, Every, Never, Trigger
 

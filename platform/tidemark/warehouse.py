@@ -1,4 +1,4 @@
-"""The warehouse, for who reads its tables in a program."""
+"""The warehouse, for programs that read its tables."""
 
 from tidemark.store.warehouse import Warehouse
 

@@ -1,4 +1,4 @@
-"""Watermark strategies, as sources name them: `from tidemark.watermark import Monotonous`."""
+"""Watermark strategies for sources: `from tidemark.watermark import Monotonous`."""
 
 from tidemark.define.watermarks import (
     BoundedOutOfOrderness,

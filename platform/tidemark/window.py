@@ -1,4 +1,4 @@
-"""Windows, as definitions name them: `from tidemark.window import Tumbling`."""
+"""Windows for definitions: `from tidemark.window import Tumbling`."""
 
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
 

@@ -1,1 +1,1 @@
-"""Definitions: plain data, which nobody has to run anything to read."""
+"""Definitions: plain data that can be read without running anything."""

@@ -1,4 +1,4 @@
-"""Types of columns, as a definition writes them: the part of Spark's DDL that every table has."""
+"""Parse the column types of definitions: the part of Spark's DDL that every table supports."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _PLAIN = {
     "DEC": "DECIMAL",
     "NUMERIC": "DECIMAL",
 }
-"""The types without parts, each with its other name, if it is one."""
+"""Types without parameters. An alias maps to its canonical name, other names to an empty text."""
 
 _INSTEAD = {
     **dict.fromkeys(("VARCHAR", "CHAR", "CHARACTER", "TEXT", "UUID", "TIME"), "STRING"),
@@ -58,7 +58,7 @@ def simple_type(text: str) -> str:
 
 
 class _Tokens:
-    """The words and signs of a type, one at a time."""
+    """The words and signs of a type, read one at a time."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -82,7 +82,7 @@ class _Tokens:
         return taken
 
     def skip(self, *words: str) -> bool:
-        """Skip the next word if it is one of these, and return whether it was."""
+        """Skip the next word if it is one of `words`. Return whether it was."""
         found = self.next is not None and self.next.upper() in words
         if found:
             self.take()

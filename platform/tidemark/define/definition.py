@@ -1,8 +1,8 @@
-"""Definitions of assets: windows of a source's events, by keys, and what is computed of each.
+"""Definitions of assets: windows over a source's events, by key, and their aggregates.
 
-There are two kinds, which say where their partials come from: a windowed transform counts the
-events of its source (`transform`), a roll-up merges what another asset has counted (`rollup`). All
-else is the same for both, and is plain data, read without running anything.
+The two kinds of definition differ in the origin of their partials. A windowed transform aggregates
+the events of its source (`transform`); a roll-up merges the partials of another asset (`rollup`).
+Everything else is the same for both, and is plain data that can be read without running anything.
 """
 
 from abc import ABC, abstractmethod
@@ -29,16 +29,16 @@ RESERVED = (
 )
 
 COMPLETE = "_complete"
-"""Ends the name of an aggregate's column with its complete answer, beside that as streamed."""
+"""Suffix of an aggregate's column that includes too-late events, next to its column as streamed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition(ABC):
-    """What an asset is.
+    """The definition of an asset.
 
     Args:
-        side_of: for a rebuild or a replay, the asset whose tables it writes once more under a name
-            of its own; these side tables belong to that asset.
+        side_of: for a rebuild or a replay, the asset that owns these side tables. They have names
+            of their own and do not replace that asset's tables.
     """
 
     name: str
@@ -84,26 +84,26 @@ class Definition(ABC):
     @property
     @abstractmethod
     def state_table(self) -> TableName:
-        """The stored partials of which its windows are made."""
+        """The table of stored partials from which the asset's windows are computed."""
 
     @property
     def follows(self) -> str | None:
-        """The asset of whose partials its windows are made; None where it counts events itself."""
+        """The asset whose partials are merged; None if this asset aggregates events itself."""
         return None
 
     @property
     def remarks(self) -> Mapping[str, str]:
-        """What else there is to be told of it, readable."""
+        """Further facts about the asset, as readable labels and values."""
         return {}
 
     @property
     def tables(self) -> list[TableName]:
-        """The tables that it alone writes, in the order in which they are dropped."""
+        """The tables that only this asset writes, in the order in which they are dropped."""
         return [self.table, self.panes_table, self.quarantine_table]
 
     @property
     def late_tables(self) -> list[TableName]:
-        """Those of them that tell what came too late."""
+        """The tables of this asset that describe too-late events."""
         return []
 
     def _check_expectations(self) -> None:
@@ -136,22 +136,22 @@ class Definition(ABC):
 
     @property
     def by_window(self) -> list[str]:
-        """The columns that tell one published row from another."""
+        """The columns that identify a published row."""
         return ["window_start", "window_end", *self.keys]
 
     @property
     def table(self) -> TableName:
-        """The published table: one row for each window and keys."""
+        """The published table: one row per window and keys."""
         return self._table("", Role.PUBLISHED)
 
     @property
     def panes_table(self) -> TableName:
-        """Every firing of every window; there where `accumulation` is set."""
+        """The table with every firing of every window; it exists if `accumulation` is set."""
         return self._table("_panes", Role.PANES)
 
     @property
     def quarantine_table(self) -> TableName:
-        """Rows that failed an expectation; there where the transform has some."""
+        """The table of rows that failed an expectation; it exists if the asset has expectations."""
         return self._table("_quarantine", Role.QUARANTINE)
 
     def _table(self, suffix: str, role: Role) -> TableName:

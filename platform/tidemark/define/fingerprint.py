@@ -1,19 +1,20 @@
-"""Fingerprints: whether two definitions count, judge and publish the same.
+"""Compute fingerprints, which show whether two definitions compute, validate and publish the same.
 
-A fingerprint is a hash of all that a transform's result depends on beside its data. It is the same
-in every process that has the same definition, also in a worker that was sent it, and another one
-where anything changes that a run would do otherwise. Names and descriptions do not count.
+A fingerprint is a hash of everything that an asset's result depends on, except its data. It is the
+same in every process that has the same definition, including a worker to which the definition was
+sent. It changes if any part changes that would change a run. Names and descriptions do not count.
 
-| part | what of it counts |
+| part | hashed |
 | --- | --- |
-| a value: a window, a trigger, an expectation, … | its kind and its fields |
-| a function of the user's | its compiled code, its defaults, what it encloses and what it names |
-| a function of a library, Tidemark too | its name, and what it encloses: `mean("x")` encloses "x" |
+| a value: a window, a trigger, an expectation, … | its class and its fields |
+| a user's function | its compiled code, its defaults, its closure, and the names that it uses |
+| a function of a library, including Tidemark | its name and closure: `mean("x")` encloses "x" |
 
-Of what a function names in its module, the plain values and the functions of its own package count
-in the same way. It is the compiled code and not the source, because a file may have changed since
-it was loaded, and what was loaded is what runs; docstrings, comments and line numbers are left out.
-Another minor version of Python may make other code of the same source, and so another fingerprint.
+The names that a function uses in its module are hashed in the same way if they are plain values or
+functions of the function's own package. The compiled code is hashed and not the source: a file may
+have changed since it was loaded, and the loaded code is what runs. Docstrings, comments and line
+numbers are ignored. Another minor version of Python may compile the same source to other code, and
+so give another fingerprint.
 """
 
 import dis
@@ -34,19 +35,21 @@ from tidemark.define.rollup import counting
 from tidemark.define.source import reference_name
 
 LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
-"""Packages whose functions and classes are known by their names."""
+"""Packages whose functions and classes are identified by their names alone."""
 
 _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 
 
 def fingerprint(transform: Definition) -> str:
-    """The fingerprint of a transform: twelve hexadecimal digits."""
+    """Return the fingerprint of a definition: twelve hexadecimal digits."""
     source, own = transform.source, counting(transform)
     joined = [r for r in source.references if reference_name(r) in own.references]
-    # Nothing, as it was before there was such a bound, where there is none.
+    # Without a bound this adds nothing, so that fingerprints stay as they were before the bound
+    # existed.
     believed = [] if source.max_future_skew is None else [duration(source.max_future_skew)]
     definition = {
-        # A log's columns never change in what they are, and a function names those that it takes.
+        # The source's columns are left out: a log never changes the type of a column, and the
+        # function's code names the columns that it uses.
         "source": [source.name, source.event_time, joined, *believed],
         "function": own.function,
         "keys": transform.keys,
@@ -63,20 +66,19 @@ def fingerprint(transform: Definition) -> str:
 
 
 def digest(part: object) -> str:
-    """What tells a part of a definition from another: twelve hexadecimal digits, as those of
-    `fingerprint`."""
+    """Return the hash of a part of a definition: twelve hexadecimal digits, as in `fingerprint`."""
     return _hash(_Teller().tell(part))[:12]
 
 
 class _Teller:
-    """Tells what parts are, in values that JSON has, the same in every process."""
+    """Converts parts of a definition to JSON values that are the same in every process."""
 
     def __init__(self) -> None:
         self._within: list[int] = []
         self._functions: dict[int, str] = {}
 
     def tell(self, part: object) -> list[Any]:
-        """What a part is, down to plain values."""
+        """Return a part as plain JSON values, nested as deep as the part is."""
         if isinstance(part, _PLAIN):
             return [type(part).__name__, repr(part)]
         if id(part) in self._within:
@@ -90,7 +92,7 @@ class _Teller:
     def _told(self, part: object) -> list[Any]:
         match part:
             case Never():
-                # As it was told before it had a name.
+                # `Never` has the hash of None, which stood for it before the class existed.
                 return self.tell(None)
             case Mapping():
                 return ["mapping", *_sorted([self.tell(k), self.tell(v)] for k, v in part.items())]
@@ -99,7 +101,7 @@ class _Teller:
             case list() | tuple():
                 return ["sequence", *(self.tell(each) for each in part)]
             case FunctionType():
-                # A helper that many name is told once.
+                # A helper function that many others use is converted only once.
                 if id(part) not in self._functions:
                     self._functions[id(part)] = _hash(self._function(part))
                 return ["function", self._functions[id(part)]]
@@ -127,7 +129,7 @@ class _Teller:
         return ["object", kind.__qualname__, self.tell(held), self._methods(kind)]
 
     def _methods(self, kind: type) -> list[Any]:
-        """What the user's own classes do, from which an object is made."""
+        """Return the methods of the user's own classes from which an object is made."""
         own = [c for c in kind.__mro__ if _package(c) not in LIBRARIES]
         members = [item for c in own for item in vars(c).items()]
         found = [(name, m.fget if isinstance(m, property) else m) for name, m in members]
@@ -152,7 +154,7 @@ class _Teller:
         return [code, enclosed, self.tell(defaults), self.tell(named)]
 
     def _code(self, code: CodeType, docstring: str | None) -> list[Any]:
-        # The first constant is the docstring, or null where there is none.
+        # The first constant is the docstring, or None without a docstring.
         constants = code.co_consts[code.co_consts[:1] == (docstring,) :]
         names = [code.co_names, code.co_varnames, code.co_freevars, code.co_flags]
         text = [code.co_code.hex(), code.co_exceptiontable.hex()]
@@ -160,7 +162,7 @@ class _Teller:
 
 
 def _counts(value: object, function: FunctionType) -> bool:
-    """Whether what a function names is told with it."""
+    """Return whether a value that a function uses from its module is hashed with the function."""
     if isinstance(value, FunctionType):
         return _package(value) == _package(function)
     plain = _PLAIN | Mapping | Set | Sequence | re.Pattern
@@ -168,7 +170,7 @@ def _counts(value: object, function: FunctionType) -> bool:
 
 
 def _globals(code: CodeType) -> Iterator[str]:
-    """The names that a function's code, and the code within it, looks up in its module."""
+    """Yield the names that a function's code, and the code nested in it, looks up in its module."""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":
             yield instruction.argval

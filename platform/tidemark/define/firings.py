@@ -1,14 +1,14 @@
-"""Firings: what a trigger may ask for, each with its slots.
+"""Firings, which a trigger may combine, and the slots into which they divide a window's events.
 
-Every event of a window joins a *slot*, the unit that fires whole or not at all. It is told by the
-event's own row, and by how many came before it where a firing counts: so an event joins the same
-slot whatever the cut into runs. Whether a slot has fired, as of an arrival, follows from the
-watermark and the clock that the timeline has for that arrival.
+Every event of a window joins a *slot*, the unit that fires as a whole or not at all. The slot
+depends on the event's own row, and for `Count` on the number of earlier events. An event therefore
+joins the same slot however the arrivals are divided into runs. A slot's firing, as of an arrival,
+follows from the watermark and the clock that the timeline has for that arrival.
 
-| firing | the slot of an event | it has fired |
+| firing | the slot of an event | the slot has fired |
 | --- | --- | --- |
-| `Never()` | 0 | never by itself |
-| `EachArrival()` | arrival + 1; early 0 when that arrival closes the window | at once |
+| `Never()` | 0 | never on its own |
+| `EachArrival()` | arrival + 1; early 0 if that arrival closes the window | at once |
 | `Count(n)` | 1 for the window's first n events, 2 for the next n, … | when it has n events |
 | `Every(i)` | the first multiple of i after its arrival (microseconds) | when the clock is there |
 """
@@ -27,11 +27,14 @@ from tidemark.base.instants import describe, duration
 from tidemark.define.helper_columns import helper
 
 RANK = helper("rank")
-"""The column that tells the how many-th of its window's on-time, or late, events an event is."""
+"""The column with an event's rank, from 1, among the on-time or the late events of its window."""
 
 Ticks = Callable[[int], DataFrame]
-"""By an interval in microseconds, its multiples that the clock has reached: `tick`, the `arrival`
-that found it there, and the `watermark` before that, all BIGINT."""
+"""A function from an interval in microseconds to the multiples that the clock has reached.
+
+Each row has `tick`, the `arrival` at which the clock had reached it, and the `watermark` before
+that arrival, all BIGINT.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,9 @@ class Side:
 
     Args:
         name: `early` or `late`.
-        until: the watermark from which on a slot no longer fires by itself, BIGINT microseconds.
-        arrival: the arrival as of which it is asked what has fired, BIGINT.
-        slots: the partials that are of one slot.
+        until: the watermark at which slots stop firing on their own, BIGINT microseconds.
+        arrival: the arrival as of which the firings are determined, BIGINT.
+        slots: a window specification that groups the partials of one slot.
     """
 
     name: str
@@ -53,37 +56,39 @@ class Side:
 
 @dataclass(frozen=True)
 class Firing:
-    """What a trigger may ask for."""
+    """A firing that a trigger may use."""
 
     ranked: ClassVar[bool] = False
-    """Whether an event's slot depends on how many came before it."""
+    """True if an event's slot depends on the number of events before it."""
 
     by_arrival: ClassVar[bool] = False
-    """Whether each arrival that brings events fires them."""
+    """True if each arrival with events fires."""
 
     @property
     def clock(self) -> int | None:
-        """The interval on the processing clock by which it fires, in microseconds."""
+        """The firing's interval on the processing clock, in microseconds; None if it has none."""
         return None
 
     def full(self, pending: int) -> bool:
-        """Whether so many events that wait fire for their number."""
+        """Return whether this number of pending events is enough to fire."""
         return False
 
     def slot(self) -> Column:
-        """The slot of an event, BIGINT."""
+        """Return the slot of an event, BIGINT."""
         raise NotImplementedError
 
     def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
-        """The partials, and the arrival with which each one's slot fired by itself, null where
-        not."""
+        """Return the partials, and the arrival at which each partial's slot fired on its own.
+
+        The arrival is null for slots that have not fired.
+        """
         raise NotImplementedError
 
 
 @checked_class
 @dataclass(frozen=True)
 class Never(Firing):
-    """Fire nothing by itself: early, what comes waits for the window's end; late, for its last.
+    """No firing. Early events wait for the ON_TIME one, late events until the window is final.
 
     Example:
         Trigger(late=Never())  # all late events of a window together, when it becomes final
@@ -102,9 +107,9 @@ class Never(Firing):
 @checked_class
 @dataclass(frozen=True)
 class EachArrival(Firing):
-    """Fire after each arrival that brought events.
+    """A firing after each arrival that brings events.
 
-    The arrival whose watermark closes the window fires it on time, not early.
+    The arrival whose watermark closes the window fires it ON_TIME, not EARLY.
 
     Example:
         Trigger(early=EachArrival())
@@ -119,26 +124,27 @@ class EachArrival(Firing):
         return F.col("arrival") + 1
 
     def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
-        # An early slot of 0 waits for the end: its arrival has closed the window.
+        # An early slot of 0 belongs to the arrival that closed the window: it waits for the ON_TIME
+        # firing.
         return stored, F.when(F.col("slot") > 0, F.col("slot") - 1)
 
 
 @checked_class
 @dataclass(frozen=True)
 class Count(Firing):
-    """Fire whenever `n` more events of a window and key have come, on time or late ones apart.
+    """A firing after every `n` events of a window and key; late events count separately.
 
-    They are counted in the order of arrivals and of positions in them, so one arrival may fire a
-    window more than once, and the same events fire together in any run.
+    Events are counted in the order (arrival, position). One arrival may therefore fire a window
+    more than once, and the same events fire together in every run.
 
     Example:
         Trigger(early=Count(100))
 
     Args:
-        n: how many events, 1 or more.
+        n: the number of events, 1 or more.
 
     Raises:
-        DefinitionError: fewer.
+        DefinitionError: `n` is less than 1.
     """
 
     n: int
@@ -166,19 +172,19 @@ class Count(Firing):
 @checked_class
 @dataclass(frozen=True, init=False)
 class Every(Firing):
-    """Fire at multiples of an interval on the processing clock, counted from 1970.
+    """A firing at multiples of an interval on the processing clock, counted from 1970.
 
-    Arrivals tell the clock: what came before a multiple fires with the first arrival whose
-    processing time is there. Where nothing more comes, no time passes.
+    Arrivals move the clock: events from before a multiple fire with the first arrival whose
+    processing time has reached it. Time does not pass without arrivals.
 
     Example:
         Trigger(early=Every("1 minute"))  # with the first arrival of each minute
 
     Args:
-        interval: a number and a unit from microseconds to weeks, more than zero.
+        interval: a number and a unit from microseconds to weeks, greater than zero.
 
     Raises:
-        DefinitionError: an interval that is not, or a text that is no length of time.
+        DefinitionError: the interval is not greater than zero, or is not a length of time.
     """
 
     interval: int
@@ -206,13 +212,16 @@ class Every(Firing):
 
 
 def tick(clock: Column, interval: int) -> Column:
-    """The first multiple of an interval after an instant of the clock, BIGINT microseconds."""
+    """Return the first multiple of an interval after a clock instant, BIGINT microseconds."""
     return clock - F.pmod(clock, F.lit(interval)) + F.lit(interval)
 
 
 def ticked(rows: DataFrame, due: Column, interval: int, side: str, ticks: Ticks) -> DataFrame:
-    """Rows with the arrival that found the clock at the multiple `due`, as `_<side>_at`, and the
-    watermark before it, as `_<side>_watermark`; null where the clock is not there yet."""
+    """Return the rows with the arrival at which the clock reached `due`, as `_<side>_at`.
+
+    The watermark before that arrival is added as `_<side>_watermark`. Both columns are null if the
+    clock has not reached `due` yet.
+    """
     names = {"tick": f"_{side}_tick", "arrival": f"_{side}_at", "watermark": f"_{side}_watermark"}
     reached = ticks(interval).withColumnsRenamed(names)
     return rows.join(F.broadcast(reached), due == F.col(f"_{side}_tick"), "left")

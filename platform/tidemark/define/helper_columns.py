@@ -1,6 +1,7 @@
-"""Names of the columns that Tidemark adds to rows while it works on them.
+"""Names of the helper columns that Tidemark adds to rows while it processes them.
 
-They live among the user's columns, so all of them begin with a prefix that no definition accepts.
+They share a namespace with the user's columns, so all of them start with a prefix that no
+definition accepts.
 """
 
 PREFIX = "_tidemark_"

@@ -1,16 +1,15 @@
-"""Outlets: where the panes of an asset go beside its tables, by choice of its definition.
+"""Outlets: sinks for the panes of an asset, in addition to its tables, if its definition has one.
 
-The platform knows that there are outlets, and none of them: what one is, and how panes get there,
-is the business of who brings them out (`tidemark_streaming.outbox`). What is computed does not
-depend on it, so it is no part of a definition's fingerprint.
+The platform only knows that outlets exist; `tidemark_streaming.outbox` implements them. The
+computed results do not depend on the outlet, so it is not part of a definition's fingerprint.
 """
 
 from abc import ABC, abstractmethod
 
 
 class Outlet(ABC):
-    """Where the panes of an asset go."""
+    """A sink for the panes of an asset."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """What it is, readable and without a secret."""
+        """Return a readable description of the sink, without a secret."""

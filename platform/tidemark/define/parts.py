@@ -1,16 +1,16 @@
-"""The parts of a definition in plain words, and what a change of each means for an asset's tables.
+"""Describe the parts of a definition in plain words, and the effect of changing each of them.
 
-A fingerprint tells that two definitions differ; the parts tell in what. The first commit that a
-definition makes keeps its parts, so that who changes the code can be told what has changed since.
+Fingerprints show that two definitions differ; the parts show where. The first commit of a
+definition stores its parts, so that Tidemark can report what has changed when the code changes.
 
-| a change of | means |
+| changed part | effect |
 | --- | --- |
-| the source's columns, the description | nothing |
-| expectations | windows are judged by them from the next run on; nothing is counted anew |
-| the function, lateness, `unique`, the source's event time, references | runs go on, and count |
-| | by it what comes from then on; what was counted before stays as it is |
-| window, keys, aggregates, trigger, accumulation | what is stored can't be gone on with |
-| the source's name | the same: another log has arrivals of its own, which begin at 0 |
+| the source's columns, the description | none |
+| expectations | the next run validates windows against them; nothing is recomputed |
+| the function, lateness, `unique`, the source's event time, references | runs continue, and apply |
+| | the change to new arrivals; earlier results stay as they are |
+| window, keys, aggregates, trigger, accumulation | runs can't continue with the stored state |
+| the source's name | the same: the other log has its own arrivals, numbered from 0 |
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,22 +26,22 @@ from tidemark.define.source import reference_name
 
 
 class Effect(StrEnum):
-    """What a change means, from the least to the greatest."""
+    """The effect of a change, from the least to the greatest."""
 
     NONE = "none"
-    """Nothing is counted otherwise."""
+    """No results change."""
     FORWARD = "forward"
-    """Runs count by it from the next arrival on."""
+    """Runs apply the change from the next arrival on."""
     REBUILD = "rebuild"
-    """Runs can't go on with what is stored."""
+    """Runs can't continue with the stored state."""
 
 
 class Part(NamedTuple):
     """A part of a definition.
 
     Args:
-        text: in plain words.
-        digest: twelve hexadecimal digits, others where it would do otherwise.
+        text: the part in plain words.
+        digest: twelve hexadecimal digits, which differ if the part would behave differently.
     """
 
     text: str
@@ -54,8 +54,8 @@ class Change:
 
     Args:
         part: `window`, `keys`, `aggregate n`, …
-        before, after: in plain words; None where it is not there.
-        effect: what that means.
+        before, after: the part in plain words; None if it does not exist.
+        effect: the effect of the change on the asset's tables.
     """
 
     part: str
@@ -77,12 +77,12 @@ _BY = " by "
 
 
 def parts(transform: Definition) -> dict[str, Part]:
-    """The parts of a definition, by their names."""
+    """Return the parts of a definition, by name."""
     return {name: Part(text, digest(value)) for name, text, value in _parts(transform)}
 
 
 def changed(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
-    """The parts in which a definition differs from an earlier one."""
+    """Return the parts in which a definition differs from an earlier one."""
     now = parts(transform)
     names = dict.fromkeys([*now, *earlier])
     return [
@@ -98,12 +98,12 @@ def changed(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
 
 
 def effect(changes: list[Change]) -> Effect:
-    """What some changes mean together."""
+    """Return the combined effect of some changes, which is the greatest of their effects."""
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
 def of_another_log(changes: list[Change]) -> bool:
-    """Whether two definitions have arrivals of different logs."""
+    """Return whether the source's name has changed, so that arrivals are of another log."""
     return any(c.part == SOURCE and c.effect is Effect.REBUILD for c in changes)
 
 
@@ -116,7 +116,7 @@ def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
 
 
 def _named(source: Part) -> str:
-    """The name of a source, as the words of its part begin with it."""
+    """Return the name of a source, with which the text of its part begins."""
     return source.text.partition(_BY)[0]
 
 

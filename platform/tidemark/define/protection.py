@@ -1,12 +1,12 @@
-"""Protection: what becomes of a column's values before anything of them is written.
+"""Protection of columns: how a column's values change before anything is written.
 
-| | a value becomes |
+| protection | a value becomes |
 | --- | --- |
-| `Mask` | the same text for all, perhaps with its last characters |
-| `Tokenise` | a token: equal values have equal ones, which tell nothing without the key |
+| `Mask` | the same text for all values, optionally with the value's last characters |
+| `Tokenise` | a token: equal for equal values, and not reversible without the key |
 | `Drop` | null |
 
-Null stays null. The values of headers are protected, and their names are not.
+Null stays null. The values of headers are protected; their names are not.
 """
 
 import hashlib
@@ -22,56 +22,56 @@ from tidemark.base.secret import Secret, secret
 
 MASKED = "***"
 KEY = secret("env:TIDEMARK_TOKENISATION_KEY")
-"""Where the key of tokens is, unless a column says otherwise."""
+"""The default reference to the key of tokens."""
 
 SHORTEST = 32
-"""Characters that a key has at least: who knows some values must not be able to guess it."""
+"""The shortest key, in characters: it must be too long to guess for someone who knows values."""
 
 HEADERS = "ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>"
 _DIGITS = 32
 
 Change = Callable[[bytes], bytes | None]
-"""What gives a value's protected one, of a text by its UTF-8."""
+"""A function from a value to its protected value; texts are passed as UTF-8."""
 
 
 class Protection(ABC):
     """A way to protect a column."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
-    """The types of columns that it takes, in capitals, without spaces; any, where there is none."""
+    """The column types that it accepts, in capitals without spaces; empty for any type."""
 
     @property
     @abstractmethod
     def told(self) -> str:
-        """What it does, for the log's properties: not the same for what gives other values.
+        """A description for the log's properties; it changes if the protected values change.
 
         Raises:
-            DefinitionError: its key is not there.
+            DefinitionError: the key does not exist.
         """
 
     @abstractmethod
     def change(self) -> Change:
-        """What gives a value's protected one.
+        """Return the function that protects a value.
 
         Raises:
-            DefinitionError: its key is not there.
+            DefinitionError: the key does not exist.
         """
 
 
 @checked_class
 @dataclass(frozen=True)
 class Mask(Protection):
-    """The text `***` instead of each value, of a STRING.
+    """The text `***` in place of each value of a STRING column.
 
     Example:
         Mask(keep_last=4)  # 4000123456789012 becomes ***9012
 
     Args:
-        keep_last: how many of a value's last characters stay behind it; none of a value that is
-            not at least twice as long, as it would be told for the most part.
+        keep_last: the number of last characters to keep after the asterisks. None are kept if the
+            value is shorter than twice this number, because that would reveal most of it.
 
     Raises:
-        DefinitionError: fewer than 0.
+        DefinitionError: `keep_last` is negative.
     """
 
     keep_last: int = 0
@@ -99,17 +99,18 @@ class Mask(Protection):
 @checked_class
 @dataclass(frozen=True)
 class Tokenise(Protection):
-    """A token instead of each value: 32 hexadecimal digits of its HMAC-SHA256 by a key.
+    """A token in place of each value: 32 hexadecimal digits of its HMAC-SHA256 under a key.
 
-    It takes columns of STRING and BINARY, and headers of Kafka. The key is read where a source is
-    ingested, which refuses one that is shorter.
+    It accepts STRING and BINARY columns, and Kafka headers. The key is read when a source is
+    ingested; the ingest refuses a key that is too short.
 
     Example:
         Tokenise(key=secret("file:/etc/tidemark/tokens"))
 
     Args:
-        key: where the key is; 32 characters or more, such as `openssl rand -hex 32` makes. Columns
-            of one key have the same token for the same value, and can be joined by it.
+        key: the reference to the key, which has 32 characters or more (`openssl rand -hex 32`
+            creates one). Columns with the same key have the same token for the same value, so that
+            you can join them by it.
     """
 
     key: Secret = KEY
@@ -117,7 +118,7 @@ class Tokenise(Protection):
 
     @property
     def told(self) -> str:
-        # What a key makes of a text tells which it is, and not the key.
+        # An HMAC of a fixed text identifies the key without revealing it.
         name = hmac.digest(self._key(), b"name of the key", hashlib.sha256)
         return f"tokenise by key {name.hex()[:8]}"
 
@@ -138,7 +139,7 @@ class Tokenise(Protection):
 @checked_class
 @dataclass(frozen=True)
 class Drop(Protection):
-    """Null instead of each value, of a column of any type.
+    """Null in place of each value, for a column of any type.
 
     Example:
         Drop()

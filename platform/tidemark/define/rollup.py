@@ -1,12 +1,12 @@
-"""Roll-ups: larger windows, made of the partials of smaller ones.
+"""Roll-ups: larger windows that are merged from the partials of smaller ones.
 
-A roll-up has no state of its own: its state is its base's, read by larger windows. Every window of
-the base lies whole in one of the roll-up's, and partials merge, so nothing is counted again:
-counts, minima, maxima and sketches are equal to the bit to those of the events themselves.
+A roll-up has no state of its own: it reads its base's state by larger windows. Each window of the
+base lies completely inside one window of the roll-up, and partials merge, so nothing is counted
+again. Counts, minima, maxima and sketches are equal to the bit to those computed from the events.
 
 An event counts in the larger window if it counts in its smaller one, so the hours of a day add up
-to the day. Whether it is late is judged anew: what was late for its hour may be on time for its
-day. How the partials are read is told by `compute.rollups`.
+to the day. Its lateness is classified again: an event that was late for its hour may be on time for
+its day. `compute.rollups` explains how the partials are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ from tidemark.define.windows import Calendar, Tumbling
 
 @dataclass(frozen=True, kw_only=True)
 class RollUp(Definition):
-    """An asset whose windows are made of another's. Made by `rollup`."""
+    """An asset whose windows are merged from those of another asset. Created by `rollup`."""
 
     base: WindowedTransform
 
     @property
     def state_table(self) -> TableName:
-        """The stored panes of its base."""
+        """The state table of its base."""
         return self.base.state_table
 
     @property
@@ -41,8 +41,7 @@ class RollUp(Definition):
 
 
 def counting(definition: Definition) -> WindowedTransform:
-    """The transform that counts the events of which an asset's windows are made: the asset itself,
-    or the base of a roll-up."""
+    """Return the transform that aggregates events: the asset itself, or a roll-up's base."""
     match definition:
         case RollUp(base=base):
             return base
@@ -69,17 +68,17 @@ def rollup(
         daily = rollup(of=visits_hourly, name="visits_daily", window=Tumbling("1 day"))
 
     Args:
-        of: the base: an asset of tumbling or calendar windows that fires at each late arrival.
+        of: the base: an asset with tumbling or calendar windows that fires at each late arrival.
         name: the name of the roll-up, and of its published table.
-        window: windows each of which holds windows of the base whole.
-        keys: those of the base's by which it answers; all by default.
-        aggregates: those of the base's that it has; all by default.
-        expectations: what its rows must be like to be published.
-        description: what it is.
+        window: windows that contain each window of the base completely.
+        keys: the keys of the base to keep; all by default.
+        aggregates: the aggregates of the base to keep; all by default.
+        expectations: the expectations that rows must meet to be published.
+        description: the description of the asset.
 
     Raises:
-        DefinitionError: a base that can't be rolled up, a window that would cut one of the base's,
-            a key or an aggregate that the base does not have.
+        DefinitionError: the base can't be rolled up, the window would split a window of the base,
+            or the base does not have a key or an aggregate.
     """
     if isinstance(of, RollUp):
         raise DefinitionError(

@@ -1,4 +1,4 @@
-"""A source: what its events look like, when they happened, and how its watermark moves."""
+"""Sources: the columns of the events, their event time, and how the watermark advances."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,20 @@ ARRIVAL_COLUMNS = {
     "correlation_id": "STRING",
     "unparsed": "STRING",
 }
-"""The facts of an event's arrival, kept with it in the log (Spark DDL types).
+"""The facts of an event's arrival, stored with it in the log (Spark DDL types).
 
-`unparsed` is null: rows that can't be decoded are dead letters. Rows of before there were any have
-their text there, and null columns.
+`unparsed` is null: records that can't be decoded are dead letters. In rows from before dead letters
+existed, it has the text of such a record, and the source's columns are null.
 """
 
 RUN_COLUMNS = (
     *("window_start", "window_end", "verdict", "admitted", "slot", "happened_at", "reached"),
     *("lag_seconds", "reason", "seq"),
 )
-"""What a run adds to an event."""
+"""The columns that a run adds to an event."""
 
 CORRELATION = "correlation_id"
-"""The one fact of an arrival that comes from outside, and may be protected as a column is."""
+"""The only arrival column with a value from outside; it may be protected like a source column."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -48,7 +48,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 @checked_class
 @dataclass(frozen=True)
 class Source:
-    """A stream of events, ingested into one append-only log.
+    """A stream of events, ingested into one append-only event log.
 
     Example:
         visits = Source(
@@ -62,24 +62,24 @@ class Source:
         name: lower-case letters, digits and underscores; names the tables `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
-        rename: fields of the data that have another name as a column, as in
-            `{"position": "place"}`; by default a field has the name of its column.
-        event_time: the column that says when an event happened, a `timestamp`.
-        watermark: the strategy by which the source's watermark moves.
-        references: Delta tables with which transforms may join its events: names in the
-            warehouse's database, or paths. Each arrival records the versions that they have then.
-        max_future_skew: how far after its arrival an event may be dated, as in `"1 hour"`. An event
-            that is dated later moves no watermark and is in no window; the late tables have it as
-            `dated_ahead`. By default every date of the years 2 to 9998 is accepted, so one event
-            of the year 2099 moves the watermark there.
-        protect: how columns, or `correlation_id`, are protected before anything is written; a log
-            keeps that as it keeps its columns.
+        rename: data fields whose column has another name, as in `{"position": "place"}`; by default
+            a field has the name of its column.
+        event_time: the column with the time at which an event happened, a `timestamp`.
+        watermark: the strategy that advances the source's watermark.
+        references: Delta tables that transforms may join with the events: names in the warehouse's
+            database, or paths. Each arrival records their current versions.
+        max_future_skew: how far an event time may be after the event's arrival, as in `"1 hour"`.
+            An event beyond that does not advance the watermark and is not in any window; the late
+            tables have it with the reason `dated_ahead`. By default every date of the years 2 to
+            9998 is accepted, so one event of the year 2099 advances the watermark to 2099.
+        protect: how columns, or `correlation_id`, are protected before anything is written. Like
+            its columns, the protection of an existing log can't be changed.
 
     Raises:
-        DefinitionError: a name that cannot be a table's, an event-time column that is not there
-            or not a timestamp, a column of the watermark's that is not there, a column that bears
-            the name of an arrival's fact or of what a run adds, a reference without a name, a
-            negative `max_future_skew`, a column that can't be protected so.
+        DefinitionError: a name is not valid for a table; the event-time column is missing or not a
+            timestamp; the watermark's column is missing; a column has the name of an arrival column
+            or of a column that runs add; a reference has no usable name; `max_future_skew` is
+            negative; a column can't be protected in this way.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Source:
                     if twins[0] != twins[1]
                     else f"Source '{self.name}': the {what} '{name}' is given to two columns."
                 )
-            # The engine is told of columns by their names in such quotes.
+            # Column names are passed to the engine in backticks.
             if "`" in name or not name:
                 raise DefinitionError(
                     f"Source '{self.name}': no {what} can be called '{name}': its name must have "
@@ -170,7 +170,7 @@ class Source:
                 )
 
     def field_of(self, column: str) -> str:
-        """Return the name that a column has in the data."""
+        """Return the name of a column's field in the data."""
         return next((name for name, own in self.rename.items() if own == column), column)
 
     @property
@@ -204,11 +204,10 @@ class Source:
             )
 
     def happened(self, arrived_at: Column) -> Column:
-        """When an event happened, a TIMESTAMP, as far as that is believed: null without an event
-        time, with an impossible one, and where it is dated too far ahead of its arrival.
+        """Return the event time, a TIMESTAMP; null if missing, impossible or too far in the future.
 
         Args:
-            arrived_at: the clock at its arrival, BIGINT microseconds.
+            arrived_at: the clock at the event's arrival, BIGINT microseconds.
         """
         time = F.col(f"`{self.event_time}`")
         believed = self.possible
@@ -220,7 +219,7 @@ class Source:
 
     @property
     def possible(self) -> Column:
-        """Whether an event can have happened at its event time: in a year from 2 to 9998."""
+        """The condition that an event time is possible: it lies in a year from 2 to 9998."""
         micros = F.unix_micros(F.col(f"`{self.event_time}`"))
         return (micros >= EARLIEST) & (micros < LATEST)
 
@@ -242,7 +241,7 @@ class Source:
         return [self.log_table, self.timeline_table, self.dead_letters_table]
 
     def lookup_table(self, name: str) -> TableName:
-        """The name of a lookup table that the source's feed fills."""
+        """Return the name of a lookup table that the source's feed fills."""
         return TableName(name, tables.source(self.name), Role.REFERENCE)
 
     def _table(self, suffix: str, role: Role) -> TableName:
@@ -250,12 +249,12 @@ class Source:
 
 
 def reference_name(reference: str) -> str:
-    """The name by which functions take a reference: the table's, or the last part of its path."""
+    """Return a reference's parameter name in functions: the table, or its path's last part."""
     return reference.rstrip("/").rpartition("/")[2]
 
 
 def check_name(what: str, name: str) -> None:
-    """Refuse a name that cannot be a table's."""
+    """Refuse a name that is not valid for a table."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
             f"The {what} name '{name}' can't name a table: use lower-case letters, digits and "

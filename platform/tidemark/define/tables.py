@@ -77,11 +77,11 @@ class TableName(str):
 
     @property
     def identity(self) -> tuple[str, Role, str]:
-        """Owner, role and side: equal for the same table."""
+        """Owner, role and side, which are equal for the same table."""
         return self.owner, self.role, self.side
 
     def describe(self) -> str:
-        """Return whose table it is, for a message."""
+        """Return a description of the table's owner and role, for a message."""
         if self.owner == SYSTEM:
             return "a system table of Tidemark"
         kind, _, name = self.owner.partition(" ")
@@ -111,10 +111,10 @@ def asset(name: str) -> str:
 
 
 def check_names(tables: Iterable[TableName]) -> None:
-    """Refuse two different tables of one name, system tables included.
+    """Refuse two different tables with the same name, system tables included.
 
     Raises:
-        DefinitionError: two tables would have the same name; upper and lower case are the same.
+        DefinitionError: two tables would have the same name, ignoring case.
     """
     known: dict[str, TableName] = {}
     for table in (*SYSTEM_TABLES, *tables):

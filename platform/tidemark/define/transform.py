@@ -1,8 +1,8 @@
-"""The one definition: a windowed transform.
+"""Windowed transforms, the definition that users write.
 
-What is computed, by which keys, over which windows, how late an event may be. The decorated
-function is the row-level preparation; all else is data, read without running anything by the
-batch and the streaming runner, the orchestrator and the command line alike.
+A definition specifies the aggregates, the keys, the windows and the allowed lateness of events. The
+decorated function is the row-level preparation. Everything else is data, which the batch runner,
+the streaming runner, the orchestrator and the command line read without running it.
 """
 
 import inspect
@@ -30,14 +30,14 @@ from tidemark.define.windows import Window
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
 JUDGED = ("happened_at", "window_start", "window_end", "verdict", "admitted", "reached", "slot")
-"""The columns that rows are given once they are prepared."""
+"""The columns that a run adds to prepared rows."""
 
 _TAKEN = "_taken"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedTransform(Definition):
-    """A windowed aggregation over a source. Made by `windowed_asset`."""
+    """A windowed aggregation over a source. Created by `windowed_asset`."""
 
     function: Callable[..., DataFrame]
     unique: Unique | None = None
@@ -66,12 +66,12 @@ class WindowedTransform(Definition):
 
     @property
     def references(self) -> list[str]:
-        """The references that the function takes beside the rows, by name."""
+        """The references that the function takes in addition to the rows, by name."""
         return parameters(f"Asset '{self.name}'", self.function)[1:]
 
     @property
     def state_table(self) -> TableName:
-        """The stored panes: partials, by window, keys and slot."""
+        """The table of stored panes: partials by window, keys and slot."""
         return self._table("_state", Role.STATE)
 
     @property
@@ -88,17 +88,16 @@ class WindowedTransform(Definition):
 
     @property
     def late_table(self) -> TableName:
-        """Events that came too late, or without an event time."""
+        """The table of events that were too late or have no event time."""
         return self._table("_late", Role.LATE)
 
     @property
     def late_loss_table(self) -> TableName:
-        """Windows that lack too-late events: the answer as streamed beside the complete one."""
+        """The table of windows that lack too-late events, with streamed and complete results."""
         return self._table("_late_loss", Role.LATE_LOSS)
 
     def side(self, name: str) -> Self:
-        """Return the same definition with side tables of its own, `<asset>__<name>`; they belong
-        to this asset."""
+        """Return this definition with side tables, `<asset>__<name>`, that belong to this asset."""
         return replace(
             self, name=f"{self.name}__{name}", side_of=self.side_of or self.name, publishes_to=None
         )
@@ -106,24 +105,25 @@ class WindowedTransform(Definition):
     def prepare(
         self, rows: DataFrame, references: Mapping[str, DataFrame] | None = None
     ) -> DataFrame:
-        """The row-level preparation, checked to keep each event's time and arrival.
+        """Return the prepared rows, after a check that they have the event time, arrival and keys.
 
         Args:
-            references: what the function takes beside the rows, by name.
+            references: the tables that the function takes in addition to the rows, by name.
 
         Raises:
-            DefinitionError: the function drops a column that judging needs, or a key is missing.
+            DefinitionError: the function drops a key or a column that later steps need.
         """
         prepared = self._called(rows, references or {})
         taken: list[str] | None = self.__dict__.get(_TAKEN)
         if taken is None or references:
             taken = self._check_prepared(prepared.columns)
-            # To ask for the columns is to send the rows. What comes of a source's columns stays so.
+            # Reading the columns sends the rows to the engine, so the answer is cached: the same
+            # source columns always give the same result.
             object.__setattr__(self, _TAKEN, taken)
         return prepared.drop(*taken) if taken else prepared
 
     def _called(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
-        """Call the function, which is the user's."""
+        """Call the user's function and return its result."""
         try:
             prepared: object = self.function(rows, **references)
         except TidemarkError:
@@ -142,7 +142,7 @@ class WindowedTransform(Definition):
         return prepared
 
     def _check_prepared(self, columns: Sequence[str]) -> list[str]:
-        """Of the columns that come out of the function, those in whose place others are put."""
+        """Check the result's columns. Return those that a run replaces with its own."""
         marks = [MARK] if self.unique else []
         folded = [c.lower() for c in columns]
         for column in columns:
@@ -183,9 +183,10 @@ def windowed_asset(
 ) -> Callable[[Callable[..., DataFrame]], WindowedTransform]:
     """Define a windowed aggregation; the decorated function prepares the source's rows.
 
-    The function gets the log's rows and gives rows. It works row by row: it may add, cast, filter
-    and explode, without changing the event time, and join the source's references, which it takes
-    as further parameters by their names. Its name names the asset and its docstring describes it.
+    The function takes rows of the event log and returns rows. It works row by row: it may add,
+    cast, filter and explode, but must not change the event time. It may join the source's
+    references, which it takes as further parameters by their names. Its name is the asset's name,
+    and its docstring is the asset's description.
 
     Example:
         @windowed_asset(
@@ -199,25 +200,26 @@ def windowed_asset(
             return visits.where("page IS NOT NULL")
 
     Args:
-        source: where the events come from.
-        window: which spans of event time they belong to.
-        aggregates: result column to aggregate.
-        keys: columns of the function's result; one answer for each of their combinations.
-        allowed_lateness: how long after the watermark passed a window's end an event still counts.
-        trigger: when a window's result is published beside its end; by default again at each
-            arrival that brings it late events.
-        accumulation: keep a table of panes, a row for each firing, that holds the events of that
-            firing alone (`discarding`), all events so far (`accumulating`), or these and before
-            them the previous row again as a retraction (`retracting`).
-        unique: what tells that an event is one that came before, which counts no second time; by
-            default every event counts.
-        expectations: what the rows must be like to be published: those of `tidemark.quality`, and
-            any expectation of Great Expectations.
-        publishes_to: where its panes go beside its tables, such as a `KafkaTopic`; what they hold
-            there is told by the accumulation. It changes nothing of what is computed.
+        source: the source of the events.
+        window: the kind of windows to which events are assigned, by event time.
+        aggregates: the aggregate of each result column.
+        keys: columns of the function's result; there is one result for each combination of values.
+        allowed_lateness: how long an event still counts after the watermark passed its window's
+            end.
+        trigger: when a window's result is published in addition to its end; by default again at
+            each arrival that brings it late events.
+        accumulation: keep a table of panes, with a row for each firing. A pane has the events of
+            that firing alone (`discarding`), or all events so far (`accumulating`), or all events
+            so far after the previous row again as a retraction (`retracting`).
+        unique: how to recognize a duplicate event, which is not counted again; by default every
+            event counts.
+        expectations: the expectations that rows must meet to be published: those of
+            `tidemark.quality`, and any expectation of Great Expectations.
+        publishes_to: a sink for its panes in addition to its tables, such as a `KafkaTopic`. The
+            accumulation determines what these panes contain. The sink does not change any result.
 
     Raises:
-        DefinitionError: a definition that no run could follow, in one sentence.
+        DefinitionError: the definition can't be run; the message says why.
     """
 
     def define(function: Callable[..., DataFrame]) -> WindowedTransform:

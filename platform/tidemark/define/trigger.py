@@ -1,23 +1,23 @@
 """Triggers: when a window's result is published.
 
-A window fires EARLY while it is open, if its trigger asks for it; ON_TIME once, at the first
-arrival whose watermark passes its end, if it had any event on time; and LATE when admitted late
-events come. It is final when the watermark has passed its end by the allowed lateness: nothing
-will change it any more.
+A window fires EARLY while it is open, if its trigger asks for that. It fires ON_TIME once, at the
+first arrival whose watermark passes its end, if it had any on-time event. It fires LATE when late
+events arrive that still count. It is final when the watermark has passed its end by the allowed
+lateness: it can't change after that.
 
 | firing | EARLY | LATE |
 | --- | --- | --- |
 | `Every(interval)` | at multiples of the interval on the processing clock | the same |
-| `Count(n)` | whenever n more events have come, in the order (arrival, position) | the same |
-| `EachArrival()` | after each arrival that brought events | the same |
+| `Count(n)` | after every n events, in the order (arrival, position) | the same |
+| `EachArrival()` | after each arrival that brings events | the same |
 
-Events that reach no early firing join the ON_TIME one, and late events that reach no firing join
-one when the window becomes final. The arrival that moves the watermark past a window's end fires
-it ON_TIME, not EARLY. An interval's instant is EARLY when it is not after the one at which the
+Events that reach no early firing join the ON_TIME one. Late events that reach no firing join one
+when the window becomes final. The arrival that moves the watermark past a window's end fires it
+ON_TIME, not EARLY. An instant of an interval is EARLY if it is not after the instant at which the
 watermark passed the end.
 
-Which events fire together is told by `firings`; that a window has fired, as of an arrival, is a
-function of the log alone.
+`firings` determines which events fire together. As of an arrival, the log alone determines if a
+window has fired.
 """
 
 from dataclasses import dataclass
@@ -43,17 +43,17 @@ EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 @checked_class
 @dataclass(frozen=True, init=False)
 class Trigger:
-    """When a window fires beside its ON_TIME firing.
+    """When a window fires in addition to its ON_TIME firing.
 
-    Events that reach no early firing join the one on time; late ones that reach no late firing join
-    one when the window becomes final.
+    Events that reach no early firing join the ON_TIME one; late events that reach no late firing
+    join one when the window becomes final.
 
     Example:
         Trigger(early=Every("1 minute"), late=Count(100))
 
     Args:
-        early: before the watermark passes the window's end; not at all by default.
-        late: after it; at each arrival by default.
+        early: firings before the watermark passes the window's end; none by default.
+        late: firings after it; at each arrival by default.
     """
 
     early: Firing
@@ -69,10 +69,10 @@ class Trigger:
 
     @property
     def fires_early(self) -> bool:
-        """Whether a window may fire before its end."""
+        """True if a window may fire before its end."""
         return self.early != Never()
 
     @property
     def ranked(self) -> bool:
-        """Whether what fires depends on how many events came before an event."""
+        """True if a firing depends on the number of events before an event."""
         return self.early.ranked or self.late.ranked

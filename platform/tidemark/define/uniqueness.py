@@ -1,4 +1,4 @@
-"""What tells that an event is one that came before, by the id that its sender gave it."""
+"""Recognize duplicate events by the ID that their sender gave them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from tidemark.base.instants import describe, duration
 from tidemark.define.helper_columns import helper
 
 MARK = helper("duplicate")
-"""The column, BOOLEAN, that tells a duplicate while events are judged."""
+"""The BOOLEAN column that marks a duplicate while events are classified."""
 
 
 @checked_class
 @dataclass(frozen=True, init=False)
 class Unique:
-    """Count an event once, though it may be sent again.
+    """Count an event once, even if it is sent again.
 
-    An event is a duplicate if the log has an earlier one, by arrival and position, of the same id
-    and at most `within` before or after it in event time. One without an id, or without an event
-    time, is none.
+    An event is a duplicate if the log has an earlier event, by arrival and position, with the same
+    ID and an event time at most `within` before or after its own. An event without an ID, or
+    without an event time, is never a duplicate.
 
     Example:
         Unique("trip", within="1 day")
         Unique(("sensor", "sequence"), within="1 hour")
 
     Args:
-        by: the column, or columns, of the source that tell one event from another.
-        within: the horizon: two events of one id are the same event if their event times are at
-            most so far apart. Zero is enough where a copy has the event time of the original.
+        by: the column, or columns, of the source that identify an event.
+        within: the horizon: two events with one ID are the same event if their event times are at
+            most this far apart. Zero is enough if a copy has the event time of the original.
 
     Raises:
-        DefinitionError: no column, or a negative horizon.
+        DefinitionError: no column is given, or the horizon is negative.
     """
 
     by: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Judging: is an event on time for a window? A pure function of the event's row.
+"""Classify an event's lateness for a window: a pure function of the event's row.
 
 For a window [start, end), the watermark W recorded with the event and the allowed lateness L:
 
@@ -8,9 +8,9 @@ For a window [start, end), the watermark W recorded with the event and the allow
 | late     | end <= W < end + L |
 | too late | end + L <= W       |
 
-W was written down when the event arrived, so the verdict is the same in every run. An event that
-has no event time has no window: it is `NO_EVENT_TIME`. One that came before is a `DUPLICATE`, in
-time or not: it never counts.
+W is recorded when the event arrives, so the verdict is the same in every run. An event without an
+event time has no window: it is `NO_EVENT_TIME`. A duplicate is `DUPLICATE`, on time or not: it
+never counts.
 """
 
 from pyspark.sql import Column
@@ -27,7 +27,7 @@ VERDICTS = {
 
 
 def missed() -> Column:
-    """Whether stored partials are of events that came too late, and do not count."""
+    """Return whether stored partials are of too-late events that are not counted."""
     return (F.col("verdict") == TOO_LATE) & ~F.col("admitted")
 
 
@@ -37,14 +37,14 @@ def verdict(
     allowed_lateness: int,
     duplicate: Column | None = None,
 ) -> Column:
-    """The verdict, a TINYINT, on events of windows that end at `window_end` (null: no event time).
+    """Return the verdict on events, a TINYINT, for windows that end at `window_end`.
 
     Args:
-        window_end: TIMESTAMP, exclusive end of the window.
-        watermark: TIMESTAMP, the source's watermark just before the event's arrival; null is
-            minus infinity.
+        window_end: TIMESTAMP, the exclusive end of the window; null without an event time.
+        watermark: TIMESTAMP, the source's watermark just before the event's arrival; null is minus
+            infinity.
         allowed_lateness: microseconds.
-        duplicate: BOOLEAN, whether the event came before; none does by default.
+        duplicate: BOOLEAN, whether the event is a duplicate; by default it is not.
     """
     lag = F.unix_micros(watermark) - F.unix_micros(window_end)
     return (

@@ -1,7 +1,8 @@
-"""The columns of an asset's tables as its definition has them, before anything has run.
+"""List the columns of an asset's tables from its definition, before anything has run.
 
-A type is told where the definition settles it: that of a column of the source, of what Tidemark
-adds, of a count. The transform's own code decides the others, which only the table tells.
+A type is known if the definition determines it: for a column of the source, for a column that
+Tidemark adds, and for a count. All other types depend on the transform's code; only the existing
+table has them.
 """
 
 import re
@@ -34,34 +35,34 @@ WINDOW_MEANINGS = {
     "seq": "Number of the run's commit",
     "quality": "passed, warned (it failed a warning) or released (a person let it through)",
 }
-"""What the columns mean that Tidemark adds to a window's keys and aggregates."""
+"""Descriptions of the columns that Tidemark adds to a window's keys and aggregates."""
 
 FAILED = "array<struct<expectation:string,level:string,observed:string,expected:string>>"
-"""What a row in quarantine failed."""
+"""The type of the column that lists the expectations that a quarantined row failed."""
 
 _COUNTS = re.compile(r"count(_distinct)?\(")
 
 
 def published(transform: Definition) -> dict[str, str | None]:
-    """The columns of the published windows, in their order, with the types that are told."""
+    """Return the columns of the published table, with their types; None if a type is unknown."""
     return {**BOUNDS, **_keys(transform), **_values(transform), **COUNTED}
 
 
 def withheld(transform: Definition) -> dict[str, str | None]:
-    """Those of the quarantine."""
+    """Return the columns of the quarantine table."""
     columns = published(transform)
     del columns["quality"]
     return {**columns, "failed": FAILED, "status": "string", "run": "string"}
 
 
 def panes(transform: Definition) -> dict[str, str | None]:
-    """Those of the panes."""
+    """Return the columns of the panes table."""
     fired = {"pane": "int", "timing": "string", "last": "boolean", "retraction": "boolean"}
     return {**BOUNDS, **_keys(transform), **fired, **_values(transform), "seq": "bigint"}
 
 
 def late(transform: Definition) -> dict[str, str | None]:
-    """Those of the late events, but for what the transform's function adds beside its keys."""
+    """Return the columns of the late table, except for columns that the function adds."""
     missed = {"lag_seconds": "double", "reason": "string", "seq": "bigint"}
     event = {**transform.source.columns, **ARRIVAL_COLUMNS}
     plain = {name: kind.lower() for name, kind in event.items()}
@@ -69,7 +70,7 @@ def late(transform: Definition) -> dict[str, str | None]:
 
 
 def late_loss(transform: Definition) -> dict[str, str | None]:
-    """Those of the late loss."""
+    """Return the columns of the late-loss table."""
     values = _values(transform)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
     counted = {"lost": "bigint", **complete, **values, "seq": "bigint"}

@@ -1,16 +1,16 @@
-"""Aggregates that merge: partial, merge, finish.
+"""Mergeable aggregates: partial, merge, finish.
 
-A partial says what a set of events contributes; partials of disjoint sets merge into the partial
-of their union, in any order; finish turns a partial into the answer. Because they merge, the same
-aggregate serves a batch, a stream that adds a little at a time, and a roll-up of small windows
-into large ones. Whatever has no such form (a median over all values, say) is refused where it is
-defined.
+A partial is the contribution of a set of events. Partials of disjoint sets merge into the partial
+of their union, in any order; `finish` turns a partial into the result. Because partials merge, the
+same aggregate serves a batch, a stream that adds a few events at a time, and a roll-up of small
+windows into large ones. An aggregate without such a form, such as a median over all values, is
+refused when it is defined.
 
-| aggregate | its answer | where there is no value | its partial |
+| aggregate | result | without values | partial |
 | --- | --- | --- | --- |
-| `count()` | how many events | 0 | a number |
+| `count()` | the number of events | 0 | a number |
 | `min(x)`, `max(x)` | exact | null | a value |
-| `sum(x)`, `mean(x)` | exact, but for doubles | null | `totals` |
+| `sum(x)`, `mean(x)` | exact, except for doubles | null | `totals` |
 | `variance(x)`, `stddev(x)` | of the sample | null below two values | count, mean, squares |
 | `first(x)`, `last(x)` | by event time, then by arrival | null | a value and its place |
 | `approx_count_distinct(x)` | within 1.6 % (standard error) | 0 | a sketch of 4 kB |
@@ -18,12 +18,12 @@ defined.
 | `count_distinct(x)` | exact; null above 10,000 | 0 | a sketch of up to 8 bytes a value |
 | `top_k(x, k)` | exact; null above 10,000 different values | [] | each value and its count |
 | `collect(x)` | the values in order; the 10,000 least | [] | the same |
-| `python(name, x, ...)` | whatever three functions of yours make of it | theirs | theirs |
+| `python(name, x, ...)` | the result of three functions of yours | yours | yours |
 
 Each takes a SQL expression over the transform's columns and, as `where`, a SQL condition for the
-events that count. Null values are left out by all but `count()`. The answer is the same however the
-events are split into partials, but for the order in which doubles are added, and for a `quantile`
-of more values than it keeps exactly.
+events that count. All except `count()` ignore null values. The result does not depend on how the
+events are divided into partials, with two exceptions: the order in which doubles are added, and a
+`quantile` of more values than it keeps exactly.
 """
 
 from tidemark.define.aggregates.basic import count, max, mean, min, sum

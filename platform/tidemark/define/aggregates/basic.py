@@ -1,4 +1,4 @@
-"""Counts, sums, extremes and means: a few numbers say all of a set of events."""
+"""Counts, sums, extremes and means, whose partials are a few numbers."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -10,7 +10,7 @@ from tidemark.define.aggregates.combiner import Aggregate, exactly, named, same,
 
 @checked
 def count(where: str | None = None) -> Aggregate:
-    """How many events there are, or how many of which `where` is true: a BIGINT, never null.
+    """Count the events, or those for which `where` is true: a BIGINT, never null.
 
     Example:
         agg.count()
@@ -26,11 +26,11 @@ def count(where: str | None = None) -> Aggregate:
 
 @checked
 def sum(column: str, where: str | None = None) -> Aggregate:
-    """The sum of a SQL expression's values that are not null; null where there are none.
+    """Add up the non-null values of a SQL expression; null if there are none.
 
-    The sum of integers and decimals is exact; that of doubles depends on the order of addition in
-    the last digits, as in every engine. A window whose positive values, or negative ones, add up to
-    more than the type holds goes to quarantine.
+    The sum of integers and decimals is exact. The last digits of a sum of doubles depend on the
+    order of addition, as in every engine. A window is quarantined if its positive values, or its
+    negative ones, add up to more than the type can hold.
 
     Example:
         agg.sum("price * quantity")
@@ -51,7 +51,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
 
 @checked
 def min(column: str, where: str | None = None) -> Aggregate:
-    """The least value of a SQL expression; null where there are none.
+    """Find the least value of a SQL expression; null without values.
 
     Example:
         agg.min("celsius")
@@ -67,7 +67,7 @@ def min(column: str, where: str | None = None) -> Aggregate:
 
 @checked
 def max(column: str, where: str | None = None) -> Aggregate:
-    """The greatest value of a SQL expression; null where there are none.
+    """Find the greatest value of a SQL expression; null without values.
 
     Example:
         agg.max("dep_delay")
@@ -83,10 +83,10 @@ def max(column: str, where: str | None = None) -> Aggregate:
 
 @checked
 def mean(column: str, where: str | None = None) -> Aggregate:
-    """The arithmetic mean of a SQL expression's values; null where there are none.
+    """Compute the arithmetic mean of a SQL expression's values; null if there are none.
 
-    The mean of decimals is exact; that of other numbers is a DOUBLE, which depends on the order of
-    addition in the last digits, as in every engine, once the sum is beyond 2^53.
+    The mean of decimals is exact. The mean of other numbers is a DOUBLE; once the sum is beyond
+    2^53, its last digits depend on the order of addition, as in every engine.
 
     Example:
         agg.mean("dep_delay", where="not cancelled")
@@ -98,7 +98,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
 
     def partial() -> Column:
         value = values(column, where)
-        # Division makes a DOUBLE of an integer, whose sum does not overflow.
+        # Division turns an integer into a DOUBLE, whose sum does not overflow.
         number = F.try_divide(value, F.lit(1))
         return totals.partial(number, value.isNotNull() & number.isNull())
 

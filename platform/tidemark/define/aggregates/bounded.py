@@ -1,8 +1,8 @@
-"""Exact answers that keep what they have seen, and therefore have a bound.
+"""Exact aggregates that keep the values that they have seen, up to a bound.
 
-A state must not grow with a stream for ever. Up to `at_most` values these aggregates are exact.
-Beyond, two of them say that they don't know, with a null, and the third keeps the least values:
-in every case the answer depends on the events alone and not on how they were split.
+State must not grow with a stream forever. These aggregates are exact up to `at_most` values. Above
+that bound two of them return null, and `collect` keeps the least values. In every case the result
+depends on the events alone and not on how they were divided into partials.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ from tidemark.define.aggregates.combiner import (
 
 @checked
 def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
-    """How many different values there are, exactly; null when there are more than `at_most`.
+    """Count the distinct values exactly; null if there are more than `at_most`.
 
     Values may be arrays and structs, whose nulls count: `[]`, `[null]` and `[null, null]` are three
-    values. A 64-bit hash tells values apart: the chance that two of 10,000 have the same one is
-    below 1 in 100,000,000,000. 0.0 and -0.0 are one value, and so is every NaN.
+    values. Values are distinguished by a 64-bit hash: the chance that two of 10,000 have the same
+    hash is below 1 in 100,000,000,000. 0.0 and -0.0 are one value, and so are all NaNs.
     `approx_count_distinct` has no bound.
 
     Example:
@@ -61,19 +61,19 @@ def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUN
 
 @checked
 def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
-    """The `k` most frequent values: an array of (value, count), the most frequent first.
+    """Find the `k` most frequent values: an array of (value, count), the most frequent first.
 
-    Of values that are equally frequent, the lesser comes first. The counts are exact; where there
-    are more than `at_most` different values, the answer is null, and where there is none, empty.
+    Values with equal counts are ordered from the least. The counts are exact. The result is null if
+    there are more than `at_most` distinct values, and an empty array without values.
 
     Example:
         agg.top_k("carrier", 3)  # [(UA, 41), (B6, 33), (EV, 12)]
 
     Args:
         column: a SQL expression over the transform's columns.
-        k: how many, at most `at_most`.
+        k: the number of values to return, at most `at_most`.
         where: a SQL condition for the events that count.
-        at_most: from 1 to 999,999; the state has each different value with its count.
+        at_most: from 1 to 999,999; the state has each distinct value with its count.
 
     Raises:
         DefinitionError: `k` or `at_most` is out of range.
@@ -83,14 +83,14 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
 
     def partial() -> Column:
         value = values(column, where)
-        # One more than the bound: the engine's tally has an entry for null among them.
+        # One more than the bound, because the engine's tally includes an entry for null.
         tally = F.call_function("approx_top_k_accumulate", value, F.lit(at_most + 1))
         items = F.call_function("approx_top_k_estimate", tally, F.lit(at_most + 1))
         counts = F.transform(
             F.filter(items, lambda i: i["item"].isNotNull()),
             lambda i: F.struct(i["item"].alias("value"), i["count"].alias("count")),
         )
-        # Beyond its bound the engine's tally is not exact any more.
+        # The engine's tally is not exact beyond its bound.
         over = F.theta_sketch_estimate(_different(value, at_most)) > at_most
         return F.struct(over.alias("over"), F.when(~over, F.sort_array(counts)).alias("counts"))
 
@@ -115,10 +115,10 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
 
 @checked
 def collect(column: str, where: str | None = None, *, at_most: int = BOUND) -> Aggregate:
-    """The values in ascending order, with duplicates; the `at_most` least when there are more.
+    """Collect the values in ascending order, with duplicates, up to the `at_most` least.
 
-    Null values are left out; where there are no values, the array is empty. A run holds all values
-    of a window in memory before it takes the least.
+    Null values are left out; the array is empty without values. A run holds all values of a
+    window in memory before it selects the least.
 
     Example:
         agg.collect("order_id", at_most=100)
@@ -145,20 +145,21 @@ def collect(column: str, where: str | None = None, *, at_most: int = BOUND) -> A
 
 
 def _different(value: Column, at_most: int) -> Column:
-    """A theta sketch of different values: it has them all while there are at most so many.
+    """Return a theta sketch of distinct values, which has all of them up to `at_most`.
 
-    Of more it keeps a sample that is larger than `at_most`, and never estimates less than it keeps.
+    If there are more, it keeps a sample larger than `at_most`, and never estimates fewer values
+    than it keeps.
     """
     return F.theta_sketch_agg(identity(value), F.lit(_size(at_most)))
 
 
 def _size(at_most: int) -> int:
-    """The binary logarithm of a sketch's size, which is more than `at_most`."""
+    """Return the binary logarithm of a sketch's size, which is greater than `at_most`."""
     return max(4, at_most.bit_length())
 
 
 def _added_up(entries: Column) -> Column:
-    """(value, count) entries in the order of values, with one entry for each value."""
+    """Return (value, count) entries sorted by value, with one entry per value."""
 
     def totals(sorted_: Column, starts: Column) -> Column:
         def total(start: Column, number: Column) -> Column:
@@ -176,7 +177,7 @@ def _added_up(entries: Column) -> Column:
 
 
 def _starts(entries: Column) -> Column:
-    """The indices of sorted entries at which another value begins."""
+    """Return the indices of sorted entries at which the value changes."""
 
     def start(entry: Column, index: Column) -> Column:
         before = F.get(entries, index - 1)
@@ -186,5 +187,5 @@ def _starts(entries: Column) -> Column:
 
 
 def _let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body` of `value`, which is computed once and not for each element that asks for it."""
+    """Return `body(value)`, computing `value` once and not for each element that uses it."""
     return F.get(F.transform(F.array(value), body), F.lit(0))

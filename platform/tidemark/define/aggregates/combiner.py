@@ -1,4 +1,4 @@
-"""What every aggregate is: a partial, a merge and a finish, each an expression of the engine."""
+"""Aggregates as combiners: a partial, a merge and a finish, each an expression of the engine."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,31 +10,33 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 
 BOUND = 10_000
-"""How many values an aggregate keeps that must keep them, unless the definition says otherwise."""
+"""The number of values that an aggregate which must keep values keeps by default."""
 
 LARGEST_BOUND = 999_999
 
 SLACK = "_slack"
-"""A column of windows' rows, a struct: by aggregate, how far apart the values of the same events
-can be; null if that is not known."""
+"""A struct column of window rows with, by aggregate, the largest difference between two results
+that were computed from the same events; null if it is unknown."""
 
 OVERFLOWED = "_overflowed"
-"""Another one, an array: the aggregates whose value no value of their type can hold, so that it is
-null."""
+"""An array column of window rows with the aggregates whose result exceeds its type, and is null."""
 
 _JSON_VALUE = r'"(?:[^"\\]++|\\.)*+"|[-+0-9.eE]++|true|false'
-"""A text, a number or a boolean in JSON. Names of fields are texts too: all values of a column have
-the same ones. Possessive, as Java's matcher would overflow its stack in a long text."""
+"""A text, a number or a boolean in JSON.
+
+Names of fields match as texts too, which is harmless: all values of a column have the same ones.
+Possessive quantifiers are required: Java's matcher would overflow its stack in a long text.
+"""
 
 
 @checked_class
 @dataclass(frozen=True)
 class Aggregate:
-    """A combiner: an aggregate of expressions of the engine. The functions beside it make some.
+    """A combiner: an aggregate made of engine expressions, as the functions of this package return.
 
-    Partials are stored in tables and merged again and again: what `merge` gives is a partial too.
-    It gets any number of them, none as well, and some may be null, which say nothing. `finish`
-    gets only what `merge` gave.
+    Partials are stored in tables and merged repeatedly, so the result of `merge` is a partial too.
+    `merge` gets any number of partials, including none; null partials contribute nothing. `finish`
+    gets only results of `merge`.
 
     Example:
         product = agg.Aggregate(
@@ -45,15 +47,15 @@ class Aggregate:
         )
 
     Args:
-        name: how the aggregate is called in messages and metadata, as in `mean(dep_delay)`.
-        partial: from nothing, an aggregate expression over event rows: the columns that the
+        name: the aggregate's name in messages and metadata, as in `mean(dep_delay)`.
+        partial: returns an aggregate expression over event rows. These have the columns that the
             transform prepared, `happened_at` (the event time), `arrival` and `position`.
         merge: from a column of partials, an aggregate expression over partials.
-        finish: from a merged partial, its value.
-        slack: from a merged partial, how far apart the answers can be that the same events give,
-            if they are DOUBLE; by default 1e-9 of the answer.
-        overflowed: from a merged partial, whether the answer is null because no value of its type
-            can hold it. The window is quarantined then.
+        finish: from a merged partial, its result.
+        slack: from a merged partial, the largest difference between two results of the same events,
+            if they are DOUBLE; by default 1e-9 of the result.
+        overflowed: from a merged partial, whether the result is null because no value of its type
+            can hold it. If so, the window is quarantined.
     """
 
     name: str
@@ -68,18 +70,18 @@ class Aggregate:
 
 
 def values(column: str, where: str | None) -> Column:
-    """A SQL expression's values, null where the condition is not true."""
-    # Built when a run asks for it: a definition is read where no engine is at hand.
+    """Return a SQL expression's values, null if the condition is not true."""
+    # Expressions are built only when a run needs them: a definition may be read without an engine.
     value = F.expr(column)
     return value if where is None else F.when(F.expr(where), value)
 
 
 def identity(value: Column) -> Column:
-    """A 64-bit hash that tells values of any type apart; null for null.
+    """Return a 64-bit hash that distinguishes values of any type; null for null.
 
-    0.0 and -0.0 have one hash, and so has every NaN. The engine's own hash skips nulls, also those
-    within arrays and structs, and does not see where a nested array begins. So arrays and structs
-    are hashed together with their shape: their JSON, with a `v` in the place of each value.
+    0.0 and -0.0 have one hash, and so have all NaNs. The engine's own hash skips nulls, including
+    those within arrays and structs, and ignores where a nested array begins. Arrays and structs are
+    therefore hashed together with their shape: their JSON, with a `v` in the place of each value.
     """
     # The engine knows a column's type when it plans, and drops the branch that does not apply.
     nested = F.typeof(value).rlike("^(array|struct)")
@@ -91,26 +93,26 @@ def identity(value: Column) -> Column:
 
 
 def named(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:
-    """The name of a call: `top_k(carrier, 3, at_most=50) where distance > 100`."""
+    """Return the name of a call: `top_k(carrier, 3, at_most=50) where distance > 100`."""
     bounds = [f"{name}={value}" for name, value in bound.items() if value != BOUND]
     arguments = ", ".join([column, *map(str, others), *bounds])
     return f"{function}({arguments})" + (f" where {where}" if where else "")
 
 
 def same(partial: Column) -> Column:
-    """The finish of an aggregate whose partial is its answer."""
+    """Return the partial itself: the `finish` of an aggregate whose partial is its result."""
     return partial
 
 
 def exactly(partial: Column) -> Column:
-    """The slack of an aggregate whose answer is the same in any order."""
+    """Return 0.0: the `slack` of an aggregate whose result is the same in any order."""
     return F.lit(0.0)
 
 
 def check_number(
     function: str, argument: str, given: object, least: int = 1, most: int = LARGEST_BOUND
 ) -> None:
-    """Refuse a whole number that is none, or out of range."""
+    """Refuse a value that is not a whole number from `least` to `most`."""
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
         raise DefinitionError(
             f"The '{argument}' of {function} is a whole number from {least:,} to {most:,}, "

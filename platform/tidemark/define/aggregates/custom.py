@@ -1,4 +1,4 @@
-"""Aggregates in Python, for what no expression of the engine says."""
+"""Aggregates in Python, for results that no engine expression can compute."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,18 +22,18 @@ def python(
     result_type: str,
     where: str | None = None,
 ) -> Aggregate:
-    """An aggregate made of three Python functions, which the engine calls.
+    """Create an aggregate from three Python functions, which the engine calls.
 
-    `partial` takes the values of some events, in ascending order, and gives what they contribute;
-    `merge` takes such partials, in ascending order, and gives the partial of them all; `finish`
-    takes a partial and gives the answer. The partial of no values is `partial([])`. Null values
-    are left out. A struct is a tuple when it is given, and may be read by name, as `p.total`, when
-    it is taken; a timestamp is a datetime in UTC, without saying so.
+    `partial` takes the values of some events, in ascending order, and returns their contribution.
+    `merge` takes such partials, in ascending order, and returns the partial of all of them.
+    `finish` takes a partial and returns the result. The partial of no values is `partial([])`. Null
+    values are left out. Your functions return a struct as a tuple, and can read its fields by name,
+    as in `p.total`, when they take one. A timestamp is a naive datetime in UTC.
 
     All values of a window are in memory at once, and each passes through Python: prefer the other
-    aggregates where they will do.
+    aggregates if they are sufficient.
 
-    This is the spread of the values, which is null where there are none.
+    The example computes the range of the values, which is null without values.
 
     Example:
         agg.python(
@@ -50,10 +50,10 @@ def python(
         )
 
     Args:
-        name: how the aggregate is called in messages and metadata.
+        name: the aggregate's name in messages and metadata.
         column: a SQL expression for the values.
-        partial_type: the Spark DDL type of a partial, of which the engine can tell the order.
-        result_type: the Spark DDL type of the answer.
+        partial_type: the Spark DDL type of a partial; the engine must be able to sort its values.
+        result_type: the Spark DDL type of the result.
         where: a SQL condition for the events that count.
     """
 
@@ -67,7 +67,7 @@ def python(
         named(name, column, where),
         lambda: _called(partial, partial_type, F.sort_array(F.collect_list(values(column, where)))),
         merge_all,
-        # In an array a struct keeps the names of its fields, alone it does not.
+        # A struct keeps the names of its fields only inside an array.
         lambda p: _called(lambda parts: finish(parts[0]), result_type, F.array(p)),
     )
 

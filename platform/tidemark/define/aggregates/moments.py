@@ -1,13 +1,13 @@
 """Variance and standard deviation, merged without loss of digits.
 
-A partial is the count n, the mean and M2, the sum of the squared differences from that mean. Two
-of them merge by the rule of Chan, Golub and LeVeque: with d the difference of the means,
+A partial is the count n, the mean, and M2, the sum of the squared differences from that mean. Two
+partials merge by the rule of Chan, Golub and LeVeque, with d the difference of the means:
 
     n = n1 + n2,    mean = mean1 + d * n2 / n,    M2 = M2_1 + M2_2 + d * d * n1 * n2 / n
 
-It takes differences of means only. The textbook form, a mean of squares less the square of a mean,
-is a difference of two numbers that may be large and nearly equal: of values around a billion with
-a variance of one it keeps no digit.
+The rule uses only differences of means. The textbook form, the mean of squares minus the square of
+the mean, subtracts two numbers that may be large and nearly equal. For values around a billion with
+a variance of one, it keeps no correct digit.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from tidemark.define.aggregates.totals import ROUNDING
 
 @checked
 def variance(column: str, where: str | None = None) -> Aggregate:
-    """The variance of a sample, in DOUBLE; null for fewer than two values.
+    """Compute the sample variance as a DOUBLE; null for fewer than two values.
 
     That is the sum of (x - mean)² over all n values, divided by n - 1, merged without loss of
     digits.
@@ -39,8 +39,9 @@ def variance(column: str, where: str | None = None) -> Aggregate:
 
 @checked
 def stddev(column: str, where: str | None = None) -> Aggregate:
-    """The standard deviation of a sample, the square root of `variance`, in DOUBLE; null for fewer
-    than two values.
+    """Compute the sample standard deviation as a DOUBLE; null for fewer than two values.
+
+    It is the square root of `variance`.
 
     Example:
         agg.stddev("celsius")
@@ -61,8 +62,9 @@ def _of_moments(
 ) -> Aggregate:
     def partial() -> Column:
         value = values(column, where).cast("double")
-        # A sum is rounded, so the mean of equal values may not be one of them, and their variance
-        # not zero, unless it is held between the least and the greatest.
+        # A sum is rounded, so the mean of equal values may differ from them and their variance may
+        # not be zero. The mean is therefore limited to the range from the least to the greatest
+        # value.
         mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
         return _moments(F.count(value), mean, F.regr_sxx(value, value))
 
@@ -72,7 +74,7 @@ def _of_moments(
 def _merged(partials: Column) -> Column:
     known = F.filter(F.collect_list(partials), lambda p: p["n"] > 0)
     nothing = _moments(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
-    # In a fixed order, so that the same partials give the same last digit.
+    # A fixed order makes the last digit the same for the same partials.
     return F.aggregate(F.array_sort(known), nothing, _both)
 
 
@@ -99,9 +101,11 @@ def _deviation(merged: Column) -> Column:
 
 
 def _variance_slack(merged: Column) -> Column:
-    """How far apart the variances of the same values can be: their means are apart by the rounding
-    of values that are about as large as the mean and the deviation together, and the squares of
-    differences from that mean by as much as that moves them."""
+    """Return the largest difference between two variances of the same values.
+
+    Two means of the same values differ by the rounding of values about as large as the mean plus
+    the deviation. The squared differences from the mean change by the effect of that shift.
+    """
     n, m2 = merged["n"], merged["m2"]
     mean = ROUNDING * n * (F.abs(merged["mean"]) + F.sqrt(m2 / n))
     moved = 2 * mean * F.sqrt(n * m2) + n * mean * mean + ROUNDING * n * m2

@@ -1,7 +1,7 @@
 """The first and the last value, in the order of event time.
 
 A partial is the value with its place: event time, then arrival, then position in the arrival. The
-place is told by the event's own row, so the answer does not depend on how a stream was read.
+place comes from the event's own row, so the result does not depend on how a stream was read.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from tidemark.define.aggregates.combiner import Aggregate, exactly, named, value
 
 @checked
 def first(column: str, where: str | None = None) -> Aggregate:
-    """The value of the event that happened first; null where there are no values.
+    """Return the value of the event with the earliest event time; null without values.
 
-    Events without a value are passed over. Of events that happened at the same instant, the one
-    that arrived first counts.
+    Events without a value are skipped. If several events happened at the same instant, the one that
+    arrived first counts.
 
     Example:
         agg.first("price")
@@ -32,10 +32,10 @@ def first(column: str, where: str | None = None) -> Aggregate:
 
 @checked
 def last(column: str, where: str | None = None) -> Aggregate:
-    """The value of the event that happened last; null where there are no values.
+    """Return the value of the event with the latest event time; null without values.
 
-    Events without a value are passed over. Of events that happened at the same instant, the one
-    that arrived last counts.
+    Events without a value are skipped. If several events happened at the same instant, the one that
+    arrived last counts.
 
     Example:
         agg.last("status")

@@ -1,6 +1,6 @@
-"""Approximate answers from sketches: a small state, however many values there are.
+"""Approximate results from sketches: a small state for any number of values.
 
-A sketch is a BINARY of the Apache DataSketches library, which the engine has built in.
+A sketch is a BINARY of the Apache DataSketches library, which is built into the engine.
 """
 
 from pyspark.sql import Column
@@ -19,15 +19,15 @@ from tidemark.define.aggregates.combiner import (
 )
 
 _HLL = 12
-"""Binary logarithm of the number of registers, of one byte each."""
+"""The binary logarithm of the number of registers, of one byte each."""
 
 
 @checked
 def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
-    """About how many different values there are: a HyperLogLog sketch, standard error 1.6 %.
+    """Estimate the number of distinct values by a HyperLogLog sketch (standard error 1.6 %).
 
-    The error is that of the sketch and not of the way to it: the same values give the same
-    answer, however they were split. `count_distinct` is exact, up to a bound. The state has 4 kB.
+    The same values give the same result, however they were divided into partials. `count_distinct`
+    is exact, up to a bound. The state has 4 kB.
 
     Example:
         agg.approx_count_distinct("visitor")
@@ -38,12 +38,13 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
     """
 
     def partial() -> Column:
-        # The sketch takes no decimals, doubles or timestamps, and passes over the empty text.
+        # The sketch does not accept decimals, doubles or timestamps, and ignores the empty text.
         return F.hll_sketch_agg(identity(values(column, where)), F.lit(_HLL))
 
     def finish(merged: Column) -> Column:
-        # A sketch that saw the values itself estimates by their order, one that was united does
-        # not: united with itself, it forgets the order and nothing else.
+        # The estimate of a sketch that read the values itself depends on their order; that of a
+        # merged sketch does not. Merging a sketch with itself removes the order and changes nothing
+        # else.
         return F.hll_sketch_estimate(F.hll_union(merged, merged))
 
     return Aggregate(
@@ -55,14 +56,14 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
 def quantile(
     column: str, at: float, where: str | None = None, *, exact_to: int = BOUND
 ) -> Aggregate:
-    """The least value such that a share `at` of all values is not above it: 0.5 is the median.
+    """Find the least value v such that a share `at` of all values is at most v; 0.5 is the median.
 
-    It is one of the values, as DOUBLE, and never between two of them; 0 gives the least and 1 the
-    greatest. NaN is left out. Null where there are no values.
+    The result is one of the values, as a DOUBLE, and never lies between two of them. 0 gives the
+    least value and 1 the greatest. NaN is left out. The result is null without values.
 
-    Up to `exact_to` values it is exact. Of more, a KLL sketch keeps some: the share of the values
-    not above the answer is then within 0.03 % of `at`, for the default, in 99 cases of 100. Which
-    ones it keeps is drawn by lot, so two computations of such a window differ by as much.
+    Up to `exact_to` values the result is exact. For more values, a KLL sketch keeps a random
+    sample. By default, the share of values that are not above the result is then within 0.03 % of
+    `at`, in 99 cases of 100. Two computations of such a window may differ by as much.
 
     Example:
         agg.quantile("dep_delay", 0.95)
@@ -71,8 +72,8 @@ def quantile(
         column: a SQL expression over the transform's columns, a number.
         at: a number from 0 to 1.
         where: a SQL condition for the events that count.
-        exact_to: how many values are all kept, from 8 to 65,535; of more values, the sketch grows
-            to some 20 bytes for each of these.
+        exact_to: the number of values up to which all are kept, from 8 to 65,535. For more values,
+            the sketch grows to about 20 bytes for each of these.
 
     Raises:
         DefinitionError: `at` or `exact_to` is out of range.

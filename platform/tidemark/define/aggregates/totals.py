@@ -1,6 +1,6 @@
-"""Sums and means: what is added up, and by how much.
+"""The partials of sums and means, which also show whether the sum is reliable.
 
-A partial has the values' `sum` and `count`, and what tells whether the sum can be trusted:
+A partial has the values' `sum` and `count`, and three fields that detect an overflow:
 
 | field | of FLOAT and DOUBLE | of other numbers |
 | --- | --- | --- |
@@ -9,10 +9,10 @@ A partial has the values' `sum` and `count`, and what tells whether the sum can 
 | `over` | false | whether `plus` or `minus` is more than the type holds |
 
 A sum overflows if its positive values, or its negative ones, add up to more than its type holds.
-That depends on the events alone. Whether the sum itself did on the way would depend on the order
-of addition, and so on how the events were cut into runs.
+That depends on the events alone. An overflow of the intermediate sum would depend on the order of
+addition, and therefore on how the events were divided into runs.
 
-The order of addition changes the last digits of a sum of doubles: two sums of n values differ by at
+The order of addition changes the last digits of a sum of doubles. Two sums of n values differ by at
 most `n * 2^-52` of the sizes added up, however small the sum is.
 """
 
@@ -20,14 +20,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 ROUNDING = 2.0**-52
-"""How far apart two orders of addition can be, for each value, as a share of the sizes added up."""
+"""The largest effect of the order of addition, per value, as a share of the sizes added up."""
 
 
 def partial(value: Column, *unheld: Column) -> Column:
-    """The totals of values.
+    """Return the totals of values.
 
     Args:
-        unheld: BOOLEAN, whether a value could not be read as a number to add up.
+        unheld: BOOLEAN, whether a value could not be converted to a number that can be added.
     """
     # The engine knows a column's type when it plans, and drops the branch that does not apply.
     floating = F.typeof(value).isin("float", "double")
@@ -46,7 +46,7 @@ def partial(value: Column, *unheld: Column) -> Column:
 
 
 def merge(partials: Column) -> Column:
-    """The totals of the values of all partials."""
+    """Return the totals of the values of all partials."""
     known = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
     return F.struct(
         F.try_sum(partials["sum"]).alias("sum"),
@@ -58,36 +58,36 @@ def merge(partials: Column) -> Column:
 
 
 def total(merged: Column) -> Column:
-    """The sum; null if it overflowed."""
+    """Return the sum; null if it overflowed."""
     return F.when(~merged["over"], merged["sum"])
 
 
 def average(merged: Column) -> Column:
-    """The mean; null if it overflowed."""
+    """Return the mean; null if it overflowed."""
     return F.when(~merged["over"], F.try_divide(merged["sum"], merged["count"]))
 
 
 def total_overflowed(merged: Column) -> Column:
-    """Whether the sum overflowed."""
+    """Return whether the sum overflowed."""
     return merged["over"]
 
 
 def average_overflowed(merged: Column) -> Column:
-    """Whether the mean's sum overflowed, or the mean itself."""
+    """Return whether the mean's sum or the mean itself overflowed."""
     return merged["over"] | ((merged["count"] > 0) & average(merged).isNull())
 
 
 def total_slack(merged: Column) -> Column:
-    """How far apart sums of the same values can be."""
+    """Return the largest difference between two sums of the same values."""
     return ROUNDING * merged["count"] * merged["plus"].cast("double")
 
 
 def average_slack(merged: Column) -> Column:
-    """How far apart means of the same values can be, the rounding of the division included."""
+    """Return the largest difference between two means of the same values."""
     share = F.try_divide(merged["plus"].cast("double"), merged["count"])
     return ROUNDING * (merged["count"] + 1) * share
 
 
 def _lost(values: Column) -> Column:
-    """Whether the sum of values is more than their type holds."""
+    """Return whether the sum of values is more than their type holds."""
     return (F.count(values) > 0) & F.try_sum(values).isNull()

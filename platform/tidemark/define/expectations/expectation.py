@@ -1,10 +1,11 @@
-"""An expectation: what the rows that a run is about to publish must be like.
+"""Expectations: conditions on the rows that a run is about to publish.
 
-It is declared with the transform and judged in every run, before anything is published. Where it
-fails, its level decides: at `error` the rows that fail are withheld in quarantine, and all others
-are published; at `warning` they are published, marked, and the failure is on record.
+An expectation is declared with the transform. Every run validates its rows against it before
+anything is published. If rows fail at level `error`, they are quarantined and all others are
+published. If rows fail at level `warning`, they are published and marked, and the failure is
+recorded.
 
-| expectation | looks at | module |
+| expectation | validates | module |
 | --- | --- | --- |
 | general | the values of a row, or of all rows of a run together (Great Expectations) | `general` |
 | windowed | a window against the log, its earlier revision, its peers, its lateness | `windowed` |
@@ -20,23 +21,23 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.windows import Window
 
 ERROR = "error"
-"""The level of an expectation whose rows are withheld where they fail."""
+"""The level at which rows that fail are quarantined."""
 
 WARNING = "warning"
-"""The level of one that only says so."""
+"""The level at which failures are only recorded."""
 
 FOR_PEOPLE = {"judges": False}
-"""Of a field that people read, by which nothing is judged: no part of a fingerprint."""
+"""Metadata of a field that is only for readers: it affects no validation and no fingerprint."""
 
 FACTS = (
     *("window_start", "window_end", "events", "late_events", "revision", "timing", "final"),
     "last_arrival",
 )
-"""The columns of a window's row beside its keys and aggregates."""
+"""The columns of a window's row in addition to its keys and aggregates."""
 
 
 class Judged(Protocol):
-    """What an expectation knows of the asset whose rows it judges."""
+    """The facts that an expectation knows about the asset whose rows it validates."""
 
     @property
     def name(self) -> str: ...
@@ -51,52 +52,57 @@ class Judged(Protocol):
 
 
 class Evidence(Protocol):
-    """What windowed expectations judge rows by, beside the rows themselves."""
+    """The data that windowed expectations compare rows with."""
 
     @property
     def transform(self) -> Judged: ...
     @property
     def replaces(self) -> bool:
-        """Whether the rows take the place of all that was published of their windows."""
+        """True if the rows replace all published rows of their windows."""
         ...
 
     @property
     def judged(self) -> DataFrame:
-        """The rows, without what the judging of other expectations has joined to them."""
+        """The rows, without the columns that other expectations have joined to them."""
         ...
 
     @property
     def recounted(self) -> DataFrame:
-        """The events of every window that the commit can change, counted anew from the log: the
-        window, the keys and `events`."""
+        """The events of every window that the commit can change, counted again from the event log.
+
+        The columns are the window, the keys and `events`.
+        """
         ...
 
     def published(self, back: int = 0) -> DataFrame:
-        """The published rows of windows that the commit can change, and of windows that started
-        up to `back` microseconds earlier."""
+        """Return the published rows of windows that the commit can change, and of earlier windows.
+
+        Args:
+            back: how much earlier these windows may have started, in microseconds.
+        """
         ...
 
     def withheld(self, back: int = 0) -> DataFrame:
-        """The rows in quarantine; otherwise as `published`."""
+        """Return the rows in quarantine; otherwise as `published`."""
         ...
 
     def same_window(self, left: str, right: str) -> Column:
-        """Whether two named sets of rows agree in window and keys; nulls agree too."""
+        """Return whether rows of two named sets have equal window and keys; nulls are equal."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What is expected of rows. Made by the functions of `tidemark.quality`.
+    """A condition on rows. Created by the functions of `tidemark.quality`.
 
     Args:
-        name: as it is written: `between(mean_delay, -60, 600)`.
-        expected: what is asked for, in a few words.
-        columns: the columns of the rows that it looks at.
+        name: the expectation as code: `between(mean_delay, -60, 600)`.
+        expected: the condition in a few words.
+        columns: the columns of the rows that it reads.
         level: `error` or `warning`.
-        description: what it is for, told with the check.
-        notes: what else to know of it, as Markdown.
-        meta: whatever else is to go with it, as JSON has it.
+        description: its purpose, shown with the check.
+        notes: further information, as Markdown.
+        meta: further metadata, as JSON values.
     """
 
     name: str
@@ -117,10 +123,10 @@ class Expectation:
         return self.name
 
     def check(self, transform: Judged) -> None:
-        """Refuse a transform whose rows it can't judge.
+        """Refuse a transform whose rows the expectation can't validate.
 
         Raises:
-            DefinitionError: it looks at a column that the rows don't have.
+            DefinitionError: it reads a column that the rows don't have.
         """
         there = (*transform.keys, *transform.aggregates, *FACTS)
         for column in self.columns:
@@ -132,12 +138,12 @@ class Expectation:
 
 
 class Verdict(NamedTuple):
-    """How rows are judged, as columns.
+    """The validation of rows, as columns.
 
     Args:
-        rows: the rows, with what `fails` and `observed` need.
-        fails: BOOLEAN; null where there is nothing to judge by.
-        observed: what was found, as text.
+        rows: the rows, with the columns that `fails` and `observed` need.
+        fails: BOOLEAN; null if there is nothing to compare with.
+        observed: the observed value, as text.
     """
 
     rows: DataFrame
@@ -147,16 +153,16 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed(Expectation):
-    """An expectation that the platform judges, by what it knows of windows.
+    """An expectation that Tidemark validates itself, based on windows.
 
     Args:
-        judge: from rows and where they come from, the verdict on each. The rows have their window,
+        judge: from rows and the evidence, the verdict on each row. The rows have their window,
             keys, `FACTS`, `seq` and `columns`.
-        absent: from the same, what fails without having a row, of which nothing can be withheld:
-            `window_start`, the keys, and `observed`.
-        supports: refuses a transform whose windows it can't judge, as `check` does.
-        confirmed: whether a failure is a fault of Tidemark itself, which is looked at once more
-            before anything is withheld for it.
+        absent: from the same arguments, failures that have no row, so that nothing can be
+            quarantined. Their columns are `window_start`, the keys, and `observed`.
+        supports: refuses a transform whose windows it can't validate, as `check` does.
+        confirmed: whether a failure indicates a fault in Tidemark itself. Such a failure is checked
+            a second time before rows are quarantined for it.
         slack: whether it needs the rows' column `SLACK`.
     """
 

@@ -1,12 +1,12 @@
-"""Expectations of Great Expectations on the rows of windows, by a thin adapter.
+"""Adapt expectations of Great Expectations to the rows of windows.
 
-Any of its expectation classes may stand in a transform's list as it is; its `severity` is the
-level (`critical` is `error`, `warning` and `info` are `warning`). The functions here are short
-names of some of them. Those that ask something of each row (column maps) withhold the rows that
-fail; those that ask something of all rows together (a mean, a count) withhold all rows of the run.
-What an object says to people (`description`, `notes`, `meta`) goes with it to its check.
+A transform's list may contain an object of any of its expectation classes. The object's `severity`
+becomes the level: `critical` is `error`, `warning` and `info` are `warning`. The functions here are
+short names of some classes. An expectation on each row (a column map) quarantines the rows that
+fail. An expectation on all rows together, such as a mean or a count, quarantines all rows of the
+run. The object's `description`, `notes` and `meta` appear with its check.
 
-Great Expectations takes seconds to import, so a definition only names what it wants of it.
+Great Expectations takes seconds to import, so a definition only names the class that it needs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ class General(Expectation):
 
     Args:
         kind: the class, or its name in `great_expectations.expectations`.
-        arguments: what it is made with.
+        arguments: the arguments of the class.
 
     Raises:
         DefinitionError: its row condition is for Spark.
@@ -51,14 +51,14 @@ _MORE_OF = {
     "ExpectColumnValuesToBeBetween": ("strict_min", "strict_max"),
     "ExpectColumnPairValuesAToBeGreaterThanB": ("or_equal", "ignore_row_if"),
 }
-"""What callers may say of a class of Great Expectations, of any and of some."""
+"""Arguments that callers may pass to any class of Great Expectations, and to some classes."""
 
 
 @checked
 def between(
     column: str, least: object = None, most: object = None, *, level: str = ERROR, **more: object
 ) -> General:
-    """Each value lies from `least` to `most`, both included; null is passed over.
+    """Expect each value to lie from `least` to `most`, both included; null is skipped.
 
     Example:
         between("mean_delay", -60, 600)
@@ -66,13 +66,13 @@ def between(
 
     Args:
         column: a column of the published rows.
-        least: the least value that is allowed; None is no bound.
-        most: the greatest.
-        level: `error`, where a row that fails is withheld, or `warning`.
-        more: what the class of Great Expectations takes besides, such as `description`.
+        least: the least value that is allowed; None for no bound.
+        most: the greatest value that is allowed; None for no bound.
+        level: `error` quarantines rows that fail; `warning` publishes them.
+        more: further arguments of the Great Expectations class, such as `description`.
 
     Raises:
-        DefinitionError: no bound.
+        DefinitionError: neither bound is given.
     """
     if least is None and most is None:
         raise DefinitionError(f"between({column}) has no bound: give the least value or the most.")
@@ -94,15 +94,15 @@ def between(
 
 @checked
 def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
-    """No value is null.
+    """Expect no value to be null.
 
     Example:
         not_null("origin")
 
     Args:
         column: a column of the published rows.
-        level: `error`, where a row that fails is withheld, or `warning`.
-        more: what the class of Great Expectations takes besides, such as `description`.
+        level: `error` quarantines rows that fail; `warning` publishes them.
+        more: further arguments of the Great Expectations class, such as `description`.
     """
     return _short(
         f"not_null({column})",
@@ -116,16 +116,16 @@ def not_null(column: str, *, level: str = ERROR, **more: object) -> General:
 
 @checked
 def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more: object) -> General:
-    """Each value is one of those listed; null is passed over.
+    """Expect each value to be one of those listed; null is skipped.
 
     Example:
         one_of("carrier", ["AA", "DL"])
 
     Args:
         column: a column of the published rows.
-        values: what is allowed.
-        level: `error`, where a row that fails is withheld, or `warning`.
-        more: what the class of Great Expectations takes besides, such as `description`.
+        values: the allowed values.
+        level: `error` quarantines rows that fail; `warning` publishes them.
+        more: further arguments of the Great Expectations class, such as `description`.
     """
     shown = ", ".join(map(str, values))
     return _short(
@@ -140,17 +140,18 @@ def one_of(column: str, values: Sequence[object], *, level: str = ERROR, **more:
 
 @checked
 def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> General:
-    """A row's value in `column` is greater than that in the column `than`; rows in which either is
-    null are passed over.
+    """Expect a row's value in `column` to be greater than its value in the column `than`.
+
+    Rows in which either value is null are skipped.
 
     Example:
-        greater("most", "least")  # a sensor that is stuck tells one value
+        greater("most", "least")  # fails for a stuck sensor, which reports one value
 
     Args:
         column: a column of the published rows.
-        than: another.
-        level: `error`, where a row that fails is withheld, or `warning`.
-        more: what the class of Great Expectations takes besides, such as `description`.
+        than: the column to compare with.
+        level: `error` quarantines rows that fail; `warning` publishes them.
+        more: further arguments of the Great Expectations class, such as `description`.
     """
     return _short(
         f"greater({column}, {than})",
@@ -167,10 +168,10 @@ def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> Ge
 
 
 def adapted(given: object) -> General:
-    """An expectation object of Great Expectations, as one of ours.
+    """Return an expectation object of Great Expectations as a `General` expectation.
 
     Raises:
-        DefinitionError: it is none.
+        DefinitionError: the object is not an expectation of Great Expectations.
     """
     if not any(c.__module__.startswith("great_expectations.") for c in type(given).__mro__):
         raise DefinitionError(

@@ -1,13 +1,13 @@
-"""Expectations that only a platform of windows can offer.
+"""Expectations on windows: their completeness, uniqueness, stability, volume, lateness and gaps.
 
-| expectation | a window fails | judged against |
+| expectation | a window fails | compared with |
 | --- | --- | --- |
-| `complete()` | when its events are not those of the log, to the one | the log |
-| `unique()` | when it has two rows for the same keys | the rows themselves |
-| `calm(x)` | when it had closed, and a value moved by more than the share x since | its last row |
-| `volume_within(x, of)` | when its events are off by more than the share x | earlier windows |
-| `late_share_below(x)` | when the share x of its events, or more, came late | its own row |
-| `no_gap(n)` | when its key has had no window for n windows | the key's newest window |
+| `complete()` | if its events are not exactly those of the log | the log |
+| `unique()` | if it has two rows for the same keys | the rows themselves |
+| `calm(x)` | if it had closed and a value then changed by more than the share x | its last row |
+| `volume_within(x, of)` | if its events are off by more than the share x | earlier windows |
+| `late_share_below(x)` | if the share x of its events, or more, were late | its own row |
+| `no_gap(n)` | if its key has had no window for n windows | the key's newest window |
 """
 
 import re
@@ -36,17 +36,18 @@ _REMEMBERED = 10
 
 @checked
 def complete(*, level: str = ERROR) -> Windowed:
-    """A window holds exactly those events of the log that belong to it.
+    """Expect a window to contain exactly those events of the log that belong to it.
 
-    None is missing, none counts twice, and no window is left out that the log has events for. They
-    are counted anew from the log, in a pass that knows nothing of the state. What fails is counted
-    once more before it is withheld: it is a fault of Tidemark, or of who wrote to its tables.
+    No event is missing, no event counts twice, and every window that has events in the log is
+    there. The events are counted again from the log, in a pass that does not use the state. A
+    failure is counted a second time before rows are quarantined: it indicates a fault in Tidemark,
+    or another writer to its tables.
 
     Example:
         complete()
 
     Args:
-        level: `error`, where a window that fails is withheld, or `warning`.
+        level: `error` quarantines windows that fail; `warning` publishes them.
     """
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
@@ -63,7 +64,7 @@ def complete(*, level: str = ERROR) -> Windowed:
         by = batch.transform.by_window
         known = rows.select(*by)
         if not batch.replaces:
-            # What earlier commits published, or withheld, need not be among these rows.
+            # Windows that earlier commits published or quarantined need not be among these rows.
             for earlier in (batch.published(), batch.withheld()):
                 known = known.unionByName(earlier.select(*by))
         same = batch.same_window("log", "k")
@@ -83,13 +84,13 @@ def complete(*, level: str = ERROR) -> Windowed:
 
 @checked
 def unique(*, level: str = ERROR) -> Windowed:
-    """There is one row for each window and keys.
+    """Expect one row for each window and keys.
 
     Example:
         unique()
 
     Args:
-        level: `error`, where rows that fail are withheld, or `warning`.
+        level: `error` quarantines rows that fail; `warning` publishes them.
     """
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
@@ -102,23 +103,24 @@ def unique(*, level: str = ERROR) -> Windowed:
 
 @checked
 def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowed:
-    """A window that had closed does not move any more by more than a share of its value.
+    """Expect a window that had closed not to change any more by more than a share of its value.
 
-    It fails where `|now - before| > share * |before|`, `before` being its newest published row
-    that was no early firing. A sum or mean of doubles may also differ by what the order of addition
-    explains. A column that had no value may not get one, nor lose it.
+    It fails if `|now - before| > share * |before|`. `before` is the window's newest published row
+    that was not an early firing. A sum or mean of doubles may also differ by the effect of the
+    order of addition. It also fails if the column changes from null to a value, or from a value to
+    null.
 
     Example:
         calm(0.1)  # no more than a tenth of its events more, or fewer
         calm(0.05, "mean_delay", level="warning")
 
     Args:
-        share: more than 0; 0.1 is a tenth.
-        column: what is compared, a number.
-        level: `error`, where a window that fails is withheld, or `warning`.
+        share: greater than 0; 0.1 is a tenth.
+        column: the column to compare, a number.
+        level: `error` quarantines windows that fail; `warning` publishes them.
 
     Raises:
-        DefinitionError: a share that is not.
+        DefinitionError: the share is not greater than 0.
     """
     _check_share("calm", share)
 
@@ -132,7 +134,7 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
         was, now = F.col("_was"), F.col(column)
         allowed = F.abs(was.cast("double")) * share
         if column in batch.transform.aggregates:
-            # What the order of addition explains is not a move.
+            # A difference that the order of addition explains is not a change.
             allowed = allowed + F.coalesce(F.col(f"{SLACK}.{column}"), F.lit(0.0))
         moved = F.abs(now.cast("double") - was.cast("double")) > allowed
         fails = ~now.eqNullSafe(was) & F.coalesce(moved, was.isNull() != now.isNull())
@@ -159,26 +161,28 @@ def volume_within(
     at_least: float = 0,
     level: str = ERROR,
 ) -> Windowed:
-    """A closed window's volume is within a band around that of earlier comparable ones.
+    """Expect a closed window's volume to be close to that of earlier comparable windows.
 
-    It fails where `|value - earlier| > share * earlier`. Earlier windows count as they were
-    computed, whether they were published or withheld, so that a backfill judges as a stream does. A
-    window without such an earlier one is not judged.
+    It fails if `|value - earlier| > share * earlier`. Earlier windows count with their computed
+    values, whether they were published or quarantined, so that a backfill validates as a stream
+    does. A window without such an earlier window is not validated.
 
     Example:
         volume_within(0.3, of="the same hour last week", over=4, at_least=10)
 
     Args:
-        share: how far it may be off: 0.3 is from 70 % to 130 %.
-        of: which windows to compare with: `"the same hour last week"`, `"yesterday"`, or any
-            length of time back, as in `"2 weeks"`.
-        column: what to compare, a number.
-        over: compare with the mean of so many of them, one further back than the other.
-        at_least: judge only where that is so much: a share of a few is a matter of chance.
-        level: `error`, where a window that fails is withheld, or `warning`.
+        share: the allowed difference: 0.3 is from 70 % to 130 %.
+        of: the windows to compare with: `"the same hour last week"`, `"yesterday"`, or any length
+            of time back, as in `"2 weeks"`.
+        column: the column to compare, a number.
+        over: compare with the mean of this many windows, each one `of` further back.
+        at_least: validate only if the earlier value is at least this: a share of a few events is a
+            matter of chance.
+        level: `error` quarantines windows that fail; `warning` publishes them.
 
     Raises:
-        DefinitionError: a share that is not more than 0, fewer than one window, or no way back.
+        DefinitionError: the share is not greater than 0, `over` is less than 1, or `of` does not
+            lead back in time.
     """
     _check_share("volume_within", share)
     if over < 1:
@@ -230,20 +234,20 @@ def volume_within(
 
 @checked
 def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
-    """Less than a share of a window's events came late: after the watermark had passed its end.
+    """Expect less than a share of a window's events to be late: after the watermark passed its end.
 
-    It fails where `late_events / events >= share`. Events that came too late are no part of the
-    window; they are in the late table.
+    It fails if `late_events / events >= share`. Too-late events are not part of the window; they
+    are in the late table.
 
     Example:
         late_share_below(0.2)
 
     Args:
-        share: more than 0; 0.2 is a fifth.
-        level: `error`, where a window that fails is withheld, or `warning`.
+        share: greater than 0; 0.2 is a fifth.
+        level: `error` quarantines windows that fail; `warning` publishes them.
 
     Raises:
-        DefinitionError: a share that is not.
+        DefinitionError: the share is not greater than 0.
     """
     _check_share("late_share_below", share)
 
@@ -262,22 +266,22 @@ def late_share_below(share: float, *, level: str = ERROR) -> Windowed:
 
 @checked
 def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
-    """No key is silent for so many windows, one after the other.
+    """Expect every key to have at least one window in any sequence of `windows` consecutive ones.
 
-    A silent key has no row, so nothing is withheld: the check fails as long as the key is silent,
-    and in a run that computes both sides of a gap. A key that has been silent for ten times as
-    long is no longer waited for.
+    A silent key has no row, so nothing is quarantined. The check fails for as long as the key is
+    silent, and in a run that computes a window on either side of a gap. The check ignores a key
+    that has been silent for ten times as long.
 
     Example:
         no_gap(3)
 
     Args:
-        windows: of how many in a row a key has none, 1 or more.
+        windows: the number of consecutive windows without one of the key that fails, 1 or more.
         level: whether the check fails as an error or as a warning.
 
     Raises:
-        DefinitionError: fewer than 1. An asset whose windows do not follow each other, such as
-            sessions, refuses it.
+        DefinitionError: `windows` is less than 1. An asset whose windows are not consecutive, such
+            as sessions, also raises it.
     """
     if windows < 1:
         raise DefinitionError(f"no_gap allows a silence of 1 window or more, not {windows}.")
@@ -298,7 +302,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
         order = Order.partitionBy(*keys or [F.lit(0)]).orderBy("window_start")
         following = F.lead("window_start").over(order)
         length = F.unix_micros(F.coalesce(following, "_newest")) - F.unix_micros("window_start")
-        # Between two windows of a key lies one less than their distance.
+        # Between two windows of a key lies one window less than their distance.
         silent = F.round(length / period).cast("int") - following.isNotNull().cast("int")
         told = following.isNull() | F.col("_fresh") | F.lead("_fresh").over(order)
         gaps = starts.withColumns({"_silent": silent, "_told": told, "_next": following})

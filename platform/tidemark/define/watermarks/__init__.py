@@ -1,24 +1,24 @@
-"""Watermarks: how far a source's event time is known to be complete.
+"""Watermarks: up to which event time a source is known to be complete.
 
 A watermark W promises that no event with event time < W is still expected. It is a property of the
-source, moves once for each arrival, from what the arrival brought, and never goes back. `None` is
-minus infinity, the watermark before the first event; INFINITY is the watermark after the end of
-the stream, and no strategy reaches it alone.
+source. It moves once per arrival, based on the contents of the arrival, and never goes back. `None`
+is minus infinity, the watermark before the first event. INFINITY is the watermark after the end of
+the stream; no strategy reaches it alone.
 
 | strategy | watermark after an arrival |
 | --- | --- |
 | `BoundedOutOfOrderness(bound)` | newest event time so far - bound |
-| `Monotonous()` | newest event time so far: events come in order |
-| `Punctuated(expression)` | the greatest that an expression over the rows ever gave |
+| `Monotonous()` | newest event time so far: events arrive in order |
+| `Punctuated(expression)` | the greatest value so far of an expression over the rows |
 | `PerPartition(column, bound, idle)` | the least of the bounds of each partition that is not idle |
-| `Perfect()` | none until the stream ends: history read whole, nothing is late |
-| `Manual()` | what the feed said with the arrival, as a source that knows, or a test, does |
+| `Perfect()` | none until the stream ends: complete history, nothing is late |
+| `Manual()` | given by the feed with the arrival, for sources that know it and for tests |
 
-A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, to a text that says
-all the strategy wants to know of them; `advance` folds these texts over the arrivals in Python,
-with what it has to remember between two arrivals as a second text. The facts of many arrivals are
-therefore computed in one pass over the data, and are the same as one by one. A strategy of your
-own derives from `Watermark`, which shows how.
+A strategy has two halves. `observe` reduces the rows of one arrival, in Spark, to a text with all
+that the strategy needs from them. `advance` folds these texts over the arrivals in Python, and
+keeps its state between two arrivals as a second text. The facts of many arrivals are therefore
+computed in one pass over the data, with the same result as one arrival at a time. To write your own
+strategy, derive from `Watermark`, which has an example.
 """
 
 from tidemark.define.watermarks.given import Manual, Perfect

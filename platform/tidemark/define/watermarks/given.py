@@ -1,4 +1,4 @@
-"""Watermarks that the rows of an arrival have no say in."""
+"""Watermark strategies that do not depend on an arrival's rows."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from tidemark.define.watermarks.strategy import Watermark
 @checked_class
 @dataclass(frozen=True)
 class Perfect(Watermark):
-    """History read whole: the watermark stays at minus infinity until the stream ends.
+    """A watermark for complete history: it stays at minus infinity until the stream ends.
 
-    Nothing is late, and no window fires on time before `tidemark end SOURCE`, or the last arrival
-    of a feed that says so, ends the stream.
+    Nothing is late, and no window fires ON_TIME before the stream ends. `tidemark end SOURCE` ends
+    it, or the last arrival of a feed that marks it as the last.
 
     Example:
         Perfect()
@@ -34,10 +34,11 @@ class Perfect(Watermark):
 @checked_class
 @dataclass(frozen=True)
 class Manual(Watermark):
-    """The feed gives the watermark with the arrival; where it gives none, it stays.
+    """A watermark that the feed gives with each arrival; it stays if the feed gives none.
 
-    A feed gives it as `watermark` of a `Chunk`, in microseconds since 1970; a scenario by an item
-    of its own. One that is before the last has no effect: a watermark never goes back.
+    A feed gives it as the `watermark` of a `Chunk`, in microseconds since 1970; a scenario gives it
+    in an item of its own. A value before the current watermark has no effect: a watermark never
+    goes back.
 
     Example:
         Manual()

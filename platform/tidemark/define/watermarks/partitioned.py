@@ -1,4 +1,4 @@
-"""A watermark of a source whose parts go on at different paces."""
+"""The watermark of a source whose partitions advance at different paces."""
 
 import json
 from dataclasses import dataclass
@@ -13,39 +13,39 @@ from tidemark.define.watermarks.seen import not_negative
 from tidemark.define.watermarks.strategy import Watermark, forward, newest
 
 _Partitions = dict[str | None, tuple[int, int]]
-"""By partition: its newest event time, and the clock when it last had an event."""
+"""The newest event time of each partition, and the clock when it last had an event."""
 
 
 @checked_class
 @dataclass(frozen=True, init=False)
 class PerPartition(Watermark):
-    """Events of a partition come at most `bound` after a newer one of the same partition.
+    """Events of a partition arrive at most `bound` after a newer one of the same partition.
 
-    A partition is a value of `column`, null too: a sensor, a shard, a region. Its own watermark is
-    its newest event time - bound, and that of the source is the least of them, so that a partition
-    that lags behind loses nothing to one that is ahead.
+    A partition is a value of `column`, null included: a sensor, a shard, a region. Its own
+    watermark is its newest event time - bound. The watermark of the source is the least of these,
+    so that the events of a slow partition are not late because another partition is ahead.
 
-    A partition that has no event for `idle` of processing time is idle and holds the others back no
-    longer; with its next event it counts again. One whose events are at hand, in a backlog that
-    comes as several arrivals, is not idle, whichever of them brings its events. Only an arrival
-    tells that time passes: heartbeats, arrivals without rows, do it where nothing else comes. When
-    all partitions are idle, none holds another back, and the watermark moves to the greatest of
-    theirs, as it does in Flink.
+    A partition without events for `idle` of processing time is idle, and no longer holds the others
+    back; its next event makes it active again. A partition is not idle while it has events in a
+    backlog that is ingested as several arrivals, whichever of them brings its events. Time passes
+    only with arrivals: if nothing else arrives, heartbeats (arrivals without rows) advance it. If
+    all partitions are idle, none holds another back, and the watermark advances to the greatest of
+    theirs, as in Flink.
 
-    A partition is unknown before its first event. What a new one, or one that was idle, brings from
-    behind the watermark is judged by it: the watermark never goes back.
+    A partition is unknown before its first event. Events of a new partition, or of one that was
+    idle, may be behind the watermark. They are classified against it: the watermark never goes
+    back.
 
     Example:
         PerPartition("sensor", "1 minute", idle="5 minutes")
 
     Args:
         column: a column of the source.
-        bound: how far out of order the events of one partition are, as `BoundedOutOfOrderness` has
-            it.
-        idle: after how much processing time a partition without events is idle.
+        bound: how far out of order the events of one partition are, as in `BoundedOutOfOrderness`.
+        idle: the processing time after which a partition without events is idle.
 
     Raises:
-        DefinitionError: a negative bound, or an idle time that is not more than zero.
+        DefinitionError: the bound is negative, or the idle time is not greater than zero.
     """
 
     column: str
@@ -105,7 +105,7 @@ class PerPartition(Watermark):
         return after, self._written(known, clock, after)
 
     def _written(self, known: _Partitions, clock: int, after: int | None) -> str:
-        """The partitions that can still matter: an idle one does while it is ahead."""
+        """Return the state of active partitions, and of idle ones ahead of the watermark."""
         kept = [
             [value, time, heard]
             for value, (time, heard) in known.items()

@@ -1,4 +1,4 @@
-"""Watermarks that the rows of an arrival tell, all of them alike."""
+"""Watermark strategies that depend on an arrival's rows, without partitions."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,11 +15,11 @@ from tidemark.define.watermarks.strategy import Watermark, newest
 @checked_class
 @dataclass(frozen=True, init=False)
 class BoundedOutOfOrderness(Watermark):
-    """Events come at most `bound` after a newer one: the watermark is newest event time - bound.
+    """Events arrive at most `bound` after a newer one: the watermark is newest event time - bound.
 
-    It moves with each arrival, to the newest event time of all arrivals so far less the bound, and
-    never goes back. A bound that is too small makes events late; one that is too large makes all
-    windows wait. `tidemark lateness SOURCE` measures which one would have been enough.
+    It moves with each arrival, to the newest event time of all arrivals so far minus the bound, and
+    never goes back. A bound that is too small makes events late; one that is too large delays all
+    windows. `tidemark lateness SOURCE` shows which bound would have been enough.
 
     Example:
         BoundedOutOfOrderness("3 hours")  # the newest event is of 12:00: the watermark is 09:00
@@ -28,7 +28,7 @@ class BoundedOutOfOrderness(Watermark):
         bound: a number and a unit from microseconds to weeks, zero or more.
 
     Raises:
-        DefinitionError: a bound below zero, or a text that is no length of time.
+        DefinitionError: the bound is negative, or is not a length of time.
     """
 
     bound: int
@@ -53,10 +53,10 @@ class BoundedOutOfOrderness(Watermark):
 @checked_class
 @dataclass(frozen=True)
 class Monotonous(Watermark):
-    """Events come in the order of their event time: the watermark is the newest of them.
+    """Events arrive in the order of their event time: the watermark is the newest event time.
 
-    It is `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it is still
-    on time while the watermark is not at the end of its window.
+    It is equal to `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it
+    is still on time if the watermark has not reached the end of its window.
 
     Example:
         Monotonous()
@@ -79,21 +79,21 @@ _NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
 @checked_class
 @dataclass(frozen=True)
 class Punctuated(Watermark):
-    """The rows say it: the watermark is the greatest that an expression over them ever gave.
+    """A watermark in the rows: the greatest value so far of an expression over them.
 
-    So a producer that knows how far it is complete can say so in the stream. A row on which the
-    expression fails, because a text is not a time, say, does not move the watermark, and the ingest
-    reports it.
+    A producer that knows up to which time it is complete can announce that in the stream. If the
+    expression fails on a row, for example because a text is not a time, the row does not move the
+    watermark, and the ingest reports it.
 
     Example:
         Punctuated("CASE WHEN kind = 'complete' THEN at END")
 
     Args:
-        expression: a SQL expression over the source's columns that gives a timestamp, or null
-            where a row says nothing.
+        expression: a SQL expression over the source's columns that gives a timestamp, or null if a
+            row does not announce anything.
 
     Raises:
-        DefinitionError: an empty expression.
+        DefinitionError: the expression is empty.
     """
 
     expression: str
@@ -115,14 +115,14 @@ class Punctuated(Watermark):
         return F.count_if(self._mark().isNull())
 
     def _mark(self) -> Column:
-        """Return the instant, `_NOTHING` if a row says nothing, or null if the expression fails."""
+        """Return the row's instant; `_NOTHING` if it has none, null if the expression fails."""
         mark = F.coalesce(F.expr(self.expression), F.expr(_NOTHING))
-        # The sum of a time and an interval is null if anything in it fails.
+        # The sum of a time and an interval is null if any part of it fails.
         return F.try_add(mark, F.expr("INTERVAL '0' DAY"))
 
 
 def not_negative(bound: str | timedelta) -> int:
-    """A bound in microseconds."""
+    """Return a bound in microseconds, and refuse a negative one."""
     length = duration(bound)
     if length < 0:
         raise DefinitionError(f"A watermark's bound is zero or more, not '{bound}'.")

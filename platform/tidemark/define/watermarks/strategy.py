@@ -1,4 +1,4 @@
-"""What every watermark strategy does."""
+"""The protocol of watermark strategies."""
 
 from typing import Protocol
 
@@ -9,10 +9,10 @@ from tidemark.base.instants import INFINITY
 
 
 class Watermark(Protocol):
-    """A watermark strategy; derive from it for one of your own.
+    """A watermark strategy; derive from it to write your own.
 
-    `observe` reduces the rows of one arrival, in the engine, to a text; `advance` folds these texts
-    over the arrivals, in their order, with what it has to remember as a second text.
+    `observe` reduces the rows of one arrival, in the engine, to a text. `advance` folds these texts
+    over the arrivals, in order, and keeps its state as a second text.
 
     Example:
         class OneArrivalBehind(Watermark):  # an event comes at most one arrival after a newer one
@@ -27,34 +27,38 @@ class Watermark(Protocol):
 
     @property
     def by(self) -> str | None:
-        """The column of the source whose values `observe` tells apart, if it does."""
+        """The source's column by whose values `observe` groups the rows; None if it does not."""
         return None
 
     @property
     def by_newest(self) -> bool:
-        """Whether `observe` is `newest` of the event time: then it is told without the engine."""
+        """True if `observe` is `newest` of the event time, which does not need the engine."""
         return False
 
     @property
     def by_silence(self) -> bool:
-        """Whether it counts how long a value of `by` has had no events: then `advance` is told too
-        of which values some are still to come."""
+        """True if the strategy measures how long a value of `by` has had no events.
+
+        `advance` then also receives the values that have more events to come.
+        """
         return False
 
     def observe(self, event_time: Column) -> Column:
-        """An aggregate over one arrival's rows, a STRING; null when it learnt nothing.
+        """Return an aggregate over one arrival's rows, a STRING; null if it has no information.
 
-        Where the strategy has a column `by`, over those of its rows that share a value of it.
+        If the strategy has a column `by`, the aggregate is computed for each value of it.
         """
         ...
 
     def unreadable(self) -> Column:
-        """Return an aggregate over one arrival's rows: the number of those, BIGINT, that `observe`
-        ignores because what they say of the watermark can't be read."""
+        """Return an aggregate over one arrival's rows: how many of them `observe` can't read.
+
+        The number is a BIGINT. These rows do not move the watermark.
+        """
         return F.lit(0).cast("bigint")
 
     def reached(self, observed: str | None, given: int | None) -> int | None:
-        """How far an arrival alone says that the source is: all that most strategies ask."""
+        """Return the watermark that follows from one arrival alone."""
         return None if observed is None else int(observed)
 
     def advance(
@@ -65,36 +69,37 @@ class Watermark(Protocol):
         clock: int,
         given: int | None = None,
     ) -> tuple[int | None, str | None]:
-        """The watermark after an arrival, and the state to hand to the next `advance`.
+        """Return the watermark after an arrival, and the state to pass to the next `advance`.
 
         Args:
-            state: what `advance` returned for the arrival before, `None` at the first.
-            previous: the watermark before this arrival, which the answer is never below.
-            observed: what `observe` gave, `None` for an arrival without rows. Where the strategy
-                has a column `by`, a JSON array of pairs [value, what `observe` gave for it], in
-                any order; the value is a text or null. With `by_silence`, also [value, null] for a
-                value of which more events are at hand and come with the next arrivals.
-            clock: processing time of the arrival, in microseconds, for idleness.
-            given: the watermark that the feed gave with the arrival, if it did.
+            state: the state that `advance` returned for the previous arrival; None at the first.
+            previous: the watermark before this arrival; the returned watermark is never below it.
+            observed: the result of `observe`; None for an arrival without rows. If the strategy has
+                a column `by`, a JSON array of pairs [value, the result of `observe` for it], in any
+                order; the value is a text or null. With `by_silence`, also [value, null] for a
+                value that has more events to come with the next arrivals.
+            clock: the processing time of the arrival, in microseconds, for idleness.
+            given: the watermark that the feed gave with the arrival, if any.
         """
         return forward(previous, self.reached(observed, given)), None
 
 
 def newest(instant: Column) -> Column:
-    """What most strategies observe: the greatest instant, in microseconds."""
+    """Return the greatest instant, in microseconds: the observation of most strategies."""
     return F.max(F.unix_micros(instant)).cast("string")
 
 
 def forward(previous: int | None, reached: int | None) -> int | None:
-    """The watermark that follows `previous`: it never goes back, and does not end the stream.
+    """Return the watermark after `previous`: it never goes back, and does not end the stream.
 
-    For strategies of your own. Both are in microseconds since 1970; None is minus infinity.
+    Use it in your own strategies. Both arguments are in microseconds since 1970; None is minus
+    infinity.
 
     Example:
         forward(20, 10)  # 20
     """
     if reached is None:
         return previous
-    # INFINITY itself says that the stream has ended, which an event far in the future must not.
+    # INFINITY itself means that the stream has ended. An event far in the future must not end it.
     reached = min(reached, INFINITY - 1)
     return reached if previous is None else max(previous, reached)

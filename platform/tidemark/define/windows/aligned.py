@@ -1,4 +1,4 @@
-"""Windows at fixed places on the axis of time, the same for every key."""
+"""Windows with fixed boundaries on the time axis, the same for every key."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,20 +20,20 @@ _START, _END = helper("start"), helper("end")
 class Tumbling(Window):
     """Windows of one size that follow each other without gap or overlap: each event is in one.
 
-    Window N is [N * size + offset, (N + 1) * size + offset), N also negative, counted in UTC from
-    1970. That was a Thursday: weeks that begin on Mondays have the offset `"4 days"`, or are
-    those of a `Calendar`.
+    Window N is [N * size + offset, (N + 1) * size + offset), for negative N too, counted in UTC
+    from 1970. January 1, 1970 was a Thursday: for weeks that begin on Monday, use the offset `"4
+    days"` or a `Calendar`.
 
     Example:
         Tumbling("1 hour")
         Tumbling("1 day", offset="6 hours")  # from 06:00 to 06:00 in UTC
 
     Args:
-        size: how long each window is, a number and a unit from microseconds to weeks.
-        offset: by how much all of them are moved; it may be negative.
+        size: the length of each window, a number and a unit from microseconds to weeks.
+        offset: the amount by which all windows are shifted; it may be negative.
 
     Raises:
-        DefinitionError: a size that is not more than zero, or a text that is no length of time.
+        DefinitionError: the size is not greater than zero, or a text is not a length of time.
     """
 
     size: int
@@ -72,23 +72,23 @@ class Tumbling(Window):
 @checked_class
 @dataclass(frozen=True, init=False)
 class Sliding(Window):
-    """Windows of one size, begun every `slide`: an event is in size / slide of them.
+    """Windows of one size that start every `slide`: an event is in size / slide of them.
 
-    Window N is [N * slide + offset, N * slide + offset + size), N also negative, counted in UTC
-    from 1970. With a slide that is longer than the size there are gaps: what happens in one belongs
-    to no window, and is in the log alone. Each of its windows judges an event for itself, so it may
-    be on time for one and late for another.
+    Window N is [N * slide + offset, N * slide + offset + size), for negative N too, counted in UTC
+    from 1970. If the slide is longer than the size, there are gaps between windows: an event in a
+    gap belongs to no window, and is only in the event log. An event's lateness is classified for
+    each of its windows, so it may be on time for one and late for another.
 
     Example:
         Sliding("1 hour", "10 minutes")  # six windows for each event
 
     Args:
-        size: how long each window is, a number and a unit from microseconds to weeks.
-        slide: how far their starts are apart.
-        offset: by how much all of them are moved; it may be negative.
+        size: the length of each window, a number and a unit from microseconds to weeks.
+        slide: the distance between the starts of windows.
+        offset: the amount by which all windows are shifted; it may be negative.
 
     Raises:
-        DefinitionError: a size or a slide that is not more than zero, or a text that is no length
+        DefinitionError: the size or the slide is not greater than zero, or a text is not a length
             of time.
     """
 
@@ -135,39 +135,40 @@ class Sliding(Window):
 
     @property
     def slicing(self) -> Slicing | None:
-        # Worth it where each event is in two windows at least.
+        # Slices save work only if each event is in at least two windows.
         return self if self.size >= 2 * self.slide else None
 
     def slice_start(self, time: Column) -> Column:
-        """The start of the slice that holds an instant: where a window last began or ended."""
+        """Return the start of the slice of an instant: the last start or end of a window."""
         begun = floor_to(time, self.slide, self.offset)
         return F.greatest(begun, floor_to(time, self.slide, self.offset + self.size))
 
     def first_end(self, time: Column) -> Column:
-        """The end of the window that ends first, of those that hold an instant."""
+        """Return the end of the window that ends first among those that contain an instant."""
         return floor_to(time, self.slide, self.offset + self.size) + F.lit(self.slide)
 
 
 @checked_class
 @dataclass(frozen=True, init=False)
 class Cumulating(Window):
-    """Windows that grow from a fixed start by `step`, until they have their whole size.
+    """Windows that grow from a fixed start by `step` until they have their full size.
 
-    From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, the
-    last one [S, S + size); N is counted in UTC from 1970. So the windows of one start tell how a
-    total has grown.
+    From the start S = N * size + offset they are [S, S + step), [S, S + 2 * step) and so on, up to
+    [S, S + size); N is counted in UTC from 1970. The windows of one start show how a total has
+    grown.
 
     Example:
         Cumulating("1 day", "1 hour")  # 00:00 to 01:00, 00:00 to 02:00, … 00:00 to 24:00
 
     Args:
-        size: how long the last window is, a number and a unit from microseconds to weeks.
-        step: by how much each is longer than the one before; the size is a multiple of it.
-        offset: by how much all of them are moved; it may be negative.
+        size: the length of the last window, a number and a unit from microseconds to weeks.
+        step: the amount by which each window is longer than the one before; it must divide the
+            size.
+        offset: the amount by which all windows are shifted; it may be negative.
 
     Raises:
-        DefinitionError: a size or a step that is not more than zero, a size that is no multiple of
-            the step, or a text that is no length of time.
+        DefinitionError: the size or the step is not greater than zero, the size is not a multiple
+            of the step, or a text is not a length of time.
     """
 
     size: int
@@ -217,21 +218,21 @@ class Cumulating(Window):
         return self.step
 
     def slice_start(self, time: Column) -> Column:
-        """The start of the slice that holds an instant: where a window last ended."""
+        """Return the start of the slice of an instant: the last end of a window."""
         return floor_to(time, self.step, self.offset)
 
     def first_end(self, time: Column) -> Column:
-        """The end of the window that ends first, of those that hold an instant."""
+        """Return the end of the window that ends first among those that contain an instant."""
         return self.slice_start(time) + F.lit(self.step)
 
 
 @checked_class
 @dataclass(frozen=True)
 class Global(Window):
-    """One window that holds all of time; it closes when the stream ends.
+    """One window that contains all of time; it closes when the stream ends.
 
-    That is with `tidemark end SOURCE`, or with the last arrival of a feed that says so. Only an
-    early firing tells of it before.
+    The stream ends with `tidemark end SOURCE`, or with the last arrival of a feed that marks it as
+    the last. Before that, only early firings publish the window.
 
     Example:
         Global()

@@ -1,4 +1,4 @@
-"""Windows of the civil calendar: days, weeks, months and years as people of a place count them."""
+"""Windows of the civil calendar: days, weeks, months and years in the local time of a place."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -25,9 +25,9 @@ _OBSERVED = (datetime(1970, 1, 1, tzinfo=UTC), datetime(2040, 1, 1, tzinfo=UTC))
 class Calendar(Window):
     """A day, week (from Monday), month or year of a time zone.
 
-    A window is from local midnight to local midnight, so a day in which the clock is changed has
-    23 or 25 hours. Where a day has no midnight it begins with its first instant; where midnight
-    comes twice, with the first.
+    A window lasts from local midnight to local midnight, so a day on which the clock changes has 23
+    or 25 hours. If a day has no midnight, it begins with its first instant. If midnight occurs
+    twice, the day begins with the first.
 
     Example:
         Calendar("month", "America/New_York")
@@ -38,7 +38,7 @@ class Calendar(Window):
         timezone: a name of the IANA database, as in `Europe/Paris`.
 
     Raises:
-        DefinitionError: another unit, or a name that is no time zone's.
+        DefinitionError: the unit or the time zone does not exist.
     """
 
     unit: str
@@ -76,11 +76,11 @@ class Calendar(Window):
         zone = ZoneInfo(self.timezone)
         day = self._after(as_datetime(max(end - 1, BEGINNING + _DAY)).astimezone(zone).date())
         found = instant(datetime.combine(day, time(), zone))
-        # Where the clock goes back across midnight, the day before comes once more after it.
+        # If the clock goes back across midnight, the end of the previous day occurs again after it.
         return found if found >= end else instant(datetime.combine(self._after(day), time(), zone))
 
     def _after(self, day: date) -> date:
-        """The first day after the window that a day is in."""
+        """Return the first day after the window that contains a day."""
         match self.unit:
             case "day":
                 return day + timedelta(days=1)
@@ -100,7 +100,7 @@ class Calendar(Window):
         return all((-shift - inner.offset) % inner.size == 0 for shift in _shifts(self.timezone))
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        # The engine's session counts in UTC, so the shifted time reads as the local one.
+        # The engine's session time zone is UTC, so the shifted time reads as the local one.
         local = F.from_utc_timestamp(F.col(event_time), self.timezone)
         begin = F.date_trunc(self.unit, local)
         until = begin + F.expr(f"INTERVAL 1 {self.unit}")
@@ -112,7 +112,7 @@ class Calendar(Window):
 
 
 def _shifts(timezone: str) -> set[int]:
-    """How far, in microseconds, a time zone has been from UTC since 1970, and will be."""
+    """Return the distances from UTC, in microseconds, that a time zone has from 1970 to 2040."""
     zone, (moment, end) = ZoneInfo(timezone), _OBSERVED
     shifts: set[int] = set()
     while moment < end:

@@ -1,4 +1,4 @@
-"""What every kind of window tells of itself."""
+"""The base class of window kinds, and functions that they share."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
@@ -10,95 +10,101 @@ from tidemark.base.instants import BEGINNING, INFINITY
 
 
 class Window(ABC):
-    """A kind of window; what all of them tell of themselves. Lengths of time are in microseconds.
+    """A kind of window. Lengths of time are in microseconds.
 
     Windows are half-open, [start, end): an event at `start` is inside, one at `end` is not.
     """
 
     merges: ClassVar[bool] = False
-    """Whether windows of a key that overlap or touch are one."""
+    """True if windows of a key that overlap or touch are merged."""
 
     disjoint: ClassVar[bool] = False
-    """Whether no two windows hold the same instant, whatever the events."""
+    """True if no two windows contain the same instant, for any events."""
 
     @property
     @abstractmethod
     def reach(self) -> int:
-        """How far, in microseconds, an event may lie after the start of a window that holds it."""
+        """How far an event may lie after the start of a window that contains it (microseconds)."""
 
     @property
     def assigned_reach(self) -> int:
-        """The same of a window as it is assigned to an event, before any are merged."""
+        """The `reach` of a window as it is assigned to an event, before windows are merged."""
         return self.reach
 
     @property
     def joins(self) -> int:
-        """How far beyond its end, in microseconds, an event may lie that still joins a window."""
+        """How far beyond the end of a window an event may lie and still join it (microseconds)."""
         return 0
 
     @property
     def period(self) -> int | None:
-        """How far the starts of windows that follow each other are apart, in microseconds, the mean
-        of it where that differs; None where they do not follow each other."""
+        """The distance between the starts of consecutive windows, in microseconds.
+
+        If it varies it is the mean distance; it is None if windows are not consecutive.
+        """
         return None
 
     @property
     def closing_every(self) -> int | None:
-        """How far the ends of windows that follow each other are apart; otherwise as `period`."""
+        """The distance between the ends of consecutive windows; otherwise as `period`."""
         return self.period
 
     @property
     def slicing(self) -> "Slicing | None":
-        """How windows that overlap share their work; None where they do not."""
+        """The slices by which overlapping windows share work; None if they do not overlap."""
         return None
 
     @abstractmethod
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        """`rows` with `window_start` and `window_end`, one row for each window of each event.
+        """Return `rows` with `window_start` and `window_end`, one row per event and window.
 
-        A row without an event time stays, once, with a null window, and so does a row for each of
-        its windows that is out of range (`assigned`). `rows` have neither column.
+        An event without an event time has one row with a null window. A window out of range gives a
+        row with a null window too (`assigned`). `rows` must have neither column.
         """
 
     def closing(self, end: int) -> int:
-        """The watermark that has passed the end of every window that starts before `end`.
+        """Return the watermark that has passed the end of every window that starts before `end`.
 
-        A session that started before `end` may go on beyond any watermark: for sessions it is the
-        one that has passed those without an event after `end`.
+        A session that starts before `end` may continue beyond any watermark. For sessions it is the
+        watermark that has passed those without an event after `end`.
         """
         return min(end + self.reach, INFINITY)
 
     def holds(self, inner: "Window") -> bool:
-        """Whether each `inner` window lies whole in one of these."""
+        """Return whether each `inner` window lies completely inside one of these windows."""
         return False
 
 
 class Slicing(Protocol):
-    """Slices of overlapping windows: spans of time of which all instants are in the same ones."""
+    """Slices of overlapping windows: all instants of a slice are in the same windows."""
 
     def slice_start(self, time: Column) -> Column:
-        """The start of the slice that holds an instant, BIGINT microseconds."""
+        """Return the start of the slice that contains an instant, BIGINT microseconds."""
         ...
 
     def first_end(self, time: Column) -> Column:
-        """The end of the window that ends first, of those that hold an instant."""
+        """Return the end of the window that ends first among those that contain an instant."""
         ...
 
 
 def assigned(rows: DataFrame, start: Column, end: Column) -> DataFrame:
-    """Return `rows` with their window's bounds, given in microseconds: null if the window does not
-    lie within the years 1 to 9999, which are all that a TIMESTAMP can hold."""
+    """Return `rows` with the window's bounds, which are given in microseconds.
+
+    The bounds are null if the window does not lie within the years 1 to 9999, the range of a
+    TIMESTAMP.
+    """
     within = (start >= BEGINNING) & (end <= INFINITY)
     bounds = [F.when(within, F.timestamp_micros(bound)) for bound in (start, end)]
-    # The engine analyses all that is below a `withColumns` at once, and does so at each of them.
+    # A chain of `withColumns` would be slower: the engine analyzes everything below each of them
+    # again.
     return rows.select("*", bounds[0].alias("window_start"), bounds[1].alias("window_end"))
 
 
 def last_closing(end: int, step: int, size: int, offset: int) -> int:
-    """Where the last window ends that starts before `end`, of windows begun every `step`."""
+    """Return the end of the last window that starts before `end`; windows start every `step`."""
     return (end - 1 - offset) // step * step + offset + size
 
 
 def floor_to(micros: Column, step: int, offset: int) -> Column:
-    """The last multiple of `step`, counted from `offset`, that is not after `micros`."""
+    """Return the last multiple of `step`, counted from `offset`, that is not after `micros`."""
     return micros - F.pmod(micros - F.lit(offset), F.lit(step))

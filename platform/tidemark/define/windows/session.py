@@ -1,4 +1,4 @@
-"""Sessions: windows as long as events of a key follow each other within a gap."""
+"""Session windows, which last as long as events of a key follow each other within a gap."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,22 +15,22 @@ from tidemark.define.windows.kind import Window, assigned
 @checked_class
 @dataclass(frozen=True, init=False)
 class Session(Window):
-    """A time of activity: it ends where `gap` passes without an event.
+    """A time of activity, which ends after a `gap` without an event.
 
-    An event's own session is [t, t + gap). Sessions of a key that overlap or touch are one, so two
-    events exactly `gap` apart are in one session, as in Spark, Flink and Kafka Streams, and unlike
-    in Beam. A session of first event t1 and last event t2 is [t1, t2 + gap). A late event may join
-    two that were published: the one that they become is published in their place.
+    An event's own session is [t, t + gap). Sessions of a key that overlap or touch are merged. Two
+    events exactly `gap` apart are therefore in one session, as in Spark, Flink and Kafka Streams,
+    and unlike in Beam. A session with first event t1 and last event t2 is [t1, t2 + gap). A late
+    event may join two published sessions; the merged session is then published in their place.
 
     Example:
         Session("30 minutes")
 
     Args:
-        gap: how long nothing happens before a session ends, a number and a unit from microseconds
-            to weeks.
+        gap: the time without events after which a session ends, a number and a unit from
+            microseconds to weeks.
 
     Raises:
-        DefinitionError: a gap that is not more than zero, or a text that is no length of time.
+        DefinitionError: the gap is not greater than zero, or is not a length of time.
     """
 
     gap: int
@@ -47,7 +47,7 @@ class Session(Window):
 
     @property
     def reach(self) -> int:
-        # A session may be of any length.
+        # A session may have any length.
         return INFINITY
 
     @property
@@ -62,6 +62,6 @@ class Session(Window):
         return end + self.gap
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
-        """Each row with its own session, which merges with others where it is computed."""
+        """Return each row with its own session; sessions are merged when they are computed."""
         start = F.unix_micros(F.col(event_time))
         return assigned(rows, start, start + F.lit(self.gap))
