@@ -26,7 +26,7 @@ def claim(place: str) -> int | None:
 
     Returns:
         The handle; None if another process holds the claim, or if the folder can't be created or is
-            in an object store.
+        in an object store.
     """
     system, path = file_system(place)
     if not isinstance(system, pafs.LocalFileSystem):

@@ -1,8 +1,7 @@
 """Conditions on rows that allow data skipping: a column is in some ranges, or equals a text.
 
 Each file of a Delta table has the minimum and maximum of its columns in the transaction log. A
-condition renders the same values in three forms: for the engine, for Arrow, and for a table's list
-of files.
+condition is rendered from the same values for the engine, for Arrow, and for a table's file list.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Fence a table: of several writers of one application, only the newest can commit.
+"""Fence a table, so that only the newest of several writers of an application can commit.
 
 Each commit of a fenced writer carries the next number of its application. The warehouse skips a
 commit whose number is not higher than the last. Taking the fence is itself such a commit, so

@@ -1,22 +1,22 @@
-"""Integrity: whether the tables of a home belong together, checked without the engine.
+"""Check, without the engine, whether the tables of a home belong together.
 
-Tables are committed to in an order: event log and dead letters, timeline, state, the tables that a
-run publishes, ledger. Each commit says of the tables before it how far they were (`vouches`), as
-Delta application transactions. After a power cut, or in a copy that was made of a live home, a
-table may lack commits that a later table was built on. That is found here, by transaction logs and
-file sizes alone, before anything is committed on top of it.
+Tables are committed to in this order: event log and dead letters, timeline, state, the tables that
+a run publishes, ledger. Each commit records the versions of the tables before it (`vouches`), as
+Delta application transactions. After a power cut, or in a copy made of a live home, a table may
+lack commits that a later table depends on. The check finds this before anything is committed on top
+of such tables. It reads transaction logs, file sizes and a few columns.
 
-| a table | must |
+| table | requirement |
 | --- | --- |
-| any | have a newest commit that is whole, and every data file in its full size (on a local disk) |
-| event log, dead letters | be at the version that the timeline vouches for, and have all its rows |
-| timeline | have the arrivals that the states of assets have counted |
-| state | have every commit that the asset's other tables and the ledger have |
-| what a run publishes | be at the version that the ledger vouches for |
-| ledger | lack no commit of the state but the newest, which the next run publishes |
+| any | its newest commit is intact, and all data files have their full size (on a local disk) |
+| event log, dead letters | at the version that the timeline vouches for, with all its rows |
+| timeline | has the arrivals that the assets' states have counted |
+| state | has every commit that the asset's other tables and the ledger have |
+| published tables | at the version that the ledger vouches for |
+| ledger | lacks at most the newest commit of the state, which the next run publishes |
 
-Tables are read in the opposite order of their commits, so that a check in parallel with runs finds
-nothing that is not so; what it finds is looked at once more before it counts.
+Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
+findings. Each finding is checked a second time before it counts.
 """
 
 import time
@@ -52,23 +52,23 @@ if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
 
 STATE = "state"
-"""The application of a state's commits."""
+"""The application id of a state's commits."""
 
 _BY_DELTA_RS = '"engineInfo":"delta-rs'
 
 MOMENT = 0.3
-"""Seconds before what was found is looked at once more."""
+"""Seconds before findings are checked a second time."""
 
 _checked = set[tuple[str, str]]()
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A table that lacks something, in a sentence.
+    """A table that lacks data.
 
     Args:
         table: its name.
-        problem: what is wrong, with the version.
+        problem: the problem, with the table's version; completes "Table '…' …".
         asset: the asset whose tables don't belong together; None for those of a source or of
             Tidemark itself.
     """
@@ -82,7 +82,7 @@ class Damage:
 
 
 class DamageError(DataError):
-    """Tables don't belong together: nothing is read from them or committed to them."""
+    """Tables don't belong together: Tidemark does not read them or commit to them."""
 
     def __init__(self, damages: Iterable[Damage]) -> None:
         super().__init__(
@@ -95,18 +95,17 @@ class DamageError(DataError):
 
 
 def ingest_app(source: Source) -> str:
-    """Return the application in whose name a source's tables are written."""
+    """Return the application id of the commits to a source's tables."""
     return f"{source.name}_ingest"
 
 
 def arrivals_app(source: Source) -> str:
-    """Return the application by which a state vouches for arrivals of its source."""
+    """Return the application id by which a state vouches for arrivals of its source."""
     return f"arrivals of {source.name}"
 
 
 def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str, int]:
-    """Return what a commit says of the tables that were written before it: the versions that this
-    thread has seen of them.
+    """Return the versions of tables that this thread has seen, for a commit to vouch for.
 
     Args:
         app: the application that commits.
@@ -116,15 +115,15 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
 
 
 def versions(tables: "Tables", app: str, wanted: Iterable[str]) -> dict[str, int]:
-    """Return the same by the tables that are open."""
+    """Return the same for open tables."""
     return {_vouch(app, table): tables.version(table) for table in wanted}
 
 
 def demand(warehouse: "Warehouse", source: Source, definition: Definition | None = None) -> None:
-    """Refuse to work on tables that don't belong together; each is looked at once in a process.
+    """Raise an error if tables don't belong together; each is checked once in a process.
 
     Raises:
-        DamageError: the tables of the source, or of the asset, lack something.
+        DamageError: the tables of the source, or of the asset, are damaged.
     """
     folder = warehouse.path("").rstrip("/")
     wanted = [source.name] if definition is None else [source.name, f"asset {definition.name}"]
@@ -138,7 +137,7 @@ def demand(warehouse: "Warehouse", source: Source, definition: Definition | None
 def check(
     folder: str, sources: Iterable[Source], definitions: Iterable[Definition]
 ) -> list[Damage]:
-    """Return what is wrong with the tables of sources and assets, and Tidemark's own.
+    """Return the damages of Tidemark's own tables and those of the given sources and assets.
 
     Args:
         folder: the database's.
@@ -146,7 +145,7 @@ def check(
     wanted = [*sources], [*definitions]
     if not (found := [*_damages(folder, *wanted)]):
         return []
-    # A table may have been dropped, or committed to, while it was looked at.
+    # A table may have been dropped, or committed to, during the check.
     time.sleep(MOMENT)
     names = {damage.table for damage in found}
     return [damage for damage in _damages(folder, *wanted) if damage.table in names]
@@ -169,7 +168,7 @@ def _damages(
 class Tables:
     """The tables of a folder, each opened once.
 
-    `broken` has those that are not whole, by name.
+    `broken` has the damaged tables, by name.
     """
 
     def __init__(self, folder: str) -> None:
@@ -178,16 +177,16 @@ class Tables:
         self._opened: dict[str, DeltaTable | None] = {}
 
     def open(self, table: str, asset: str | None = None) -> DeltaTable | None:
-        """Open a table; None if there is none, or it is broken."""
+        """Open a table; None if it does not exist or is damaged."""
         if table not in self._opened:
             self._opened[table] = self._open(table, asset)
         return self._opened[table]
 
     def states(self) -> Iterator[TableName]:
-        """Open all states that are whole, and return their names."""
+        """Open all intact states, and yield their names."""
         system, path = file_system(self.folder)
         found = system.get_file_info(FileSelector(path, allow_not_found=True))
-        # The ending saves opening every table; what tells a state from others is its role.
+        # The suffix only avoids opening every table; the role identifies a state.
         for name in sorted(info.base_name for info in found if info.base_name.endswith("_state")):
             opened = self.open(name)
             own = opened and TableName.of(name, opened.metadata().configuration)
@@ -195,12 +194,12 @@ class Tables:
                 yield own
 
     def version(self, table: str) -> int:
-        """Return the version of a table that is open; -1 if there is none."""
+        """Return the version of an open table; -1 if it does not exist."""
         opened = self._opened.get(table)
         return -1 if opened is None else opened.version()
 
     def transaction(self, table: str, app: str) -> int | None:
-        """Return the version of an application in a table that is open; None if it has none."""
+        """Return the version of an application in an open table; None if it has none."""
         opened = self._opened.get(table)
         return None if opened is None else opened.transaction_version(app)
 
@@ -229,7 +228,7 @@ def entries(place: str) -> list[Path]:
 
 
 def broken_entry(place: str) -> str | None:
-    """Return what is wrong with the newest commit in a transaction log; None if it is whole."""
+    """Return the problem with the newest commit in a transaction log; None if it is intact."""
     if not (known := entries(place)):
         return None
     version = int(known[-1].stem)
@@ -247,7 +246,7 @@ def broken_entry(place: str) -> str | None:
 
 
 def _broken_file(place: str, opened: DeltaTable) -> str | None:
-    """Return what is wrong with the data files of a table; None if all are there in full size."""
+    """Return the problem with a table's data files; None if all exist in full size."""
     found = pa.table(opened.get_add_actions(flatten=True))
     for path, size in zip(*(found[c].to_pylist() for c in ("path", "size_bytes")), strict=True):
         try:
@@ -263,7 +262,7 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
 
 
 def source_damages(tables: Tables, source: Source) -> Iterator[Damage]:
-    """Return what the tables of a source lack."""
+    """Yield the damages of a source's tables."""
     yield from _uncounted(tables, source)
     name, app = source.timeline_table, ingest_app(source)
     timeline = tables.open(name)
@@ -294,7 +293,7 @@ def _rows_lacking(
 
 
 def expected(tables: Tables, source: Source, timeline: DeltaTable, table: str) -> dict[int, int]:
-    """Return how many rows each arrival has in the event log or the dead letters."""
+    """Return the number of rows of each arrival in the event log or the dead letters."""
     column = "rows" if table == source.log_table else "dead_letters"
     found = listed.load(timeline, (), ["arrival", column]).to_pydict()
     rows = {a: n or 0 for a, n in zip(found["arrival"], found[column], strict=True)}
@@ -305,7 +304,7 @@ def expected(tables: Tables, source: Source, timeline: DeltaTable, table: str) -
 
 
 def _erased(tables: Tables, source: Source) -> Mapping[int, int]:
-    """Return how many events of each arrival have left the event log."""
+    """Return the number of events of each arrival that have left the event log."""
     opened = tables.open(ERASURES)
     if opened is None:
         return {}
@@ -316,7 +315,7 @@ def _erased(tables: Tables, source: Source) -> Mapping[int, int]:
         if row["source"] == source.name
     }
     for erasure, events in by_erasure.items():
-        # Those that were begun and have not reached the log count for nothing.
+        # Erasures that have not reached the event log yet do not count.
         if tables.transaction(source.log_table, f"erasure/{erasure}") is not None:
             for each in events:
                 found[each["arrival"]] = found.get(each["arrival"], 0) + each["events"]
@@ -324,8 +323,10 @@ def _erased(tables: Tables, source: Source) -> Mapping[int, int]:
 
 
 def _rows_through(opened: DeltaTable, arrival: int) -> int:
-    """Return how many rows a table has of the arrivals up to one: what is beyond is of a writer
-    that died, or is at work."""
+    """Return the number of rows of the arrivals up to `arrival`.
+
+    Later rows belong to a writer that died or is still at work.
+    """
     total = sum(file["num_records"] for file in statistics.files(opened))
     beyond = Within("arrival", ((arrival + 1, 1 << 62),), instants=False)
     return total - listed.load(opened, (beyond,), ["arrival"]).num_rows
@@ -346,7 +347,7 @@ def _of_asset(
     tables.open(CHECKS)
     state = tables.open(state_table, own)
     if state is None:
-        # It was dropped, or its first run has not got so far: all of it is computed anew.
+        # It was dropped, or its first run is incomplete: the next run recomputes everything.
         return
     seq = state.transaction_version(STATE)
     seq, app = -1 if seq is None else seq, f"{own}/{state.metadata().id}"
@@ -372,8 +373,11 @@ def _of_asset(
 def _unpublished(
     tables: Tables, state: DeltaTable, app: str, seq: int, asset: str
 ) -> Iterator[Damage]:
-    """Each run publishes what the one before it has left, so only the newest commit may be waiting,
-    and one that computes all windows anew supersedes those before it."""
+    """Yield the damage if the ledger lacks more than the newest commit of a state.
+
+    Each run first publishes the commit that the run before it left unpublished, so only the newest
+    commit may be unpublished. A commit that recomputes all windows supersedes those before it.
+    """
     with suppress(TableNotFoundError, DeltaError):
         now = DeltaTable(f"{tables.folder}/{LEDGER}").transaction_version(app)
         bound = Within("seq", ((-1 if now is None else now, seq + 1),), instants=False)
@@ -395,8 +399,11 @@ def _unpublished(
 
 
 def _uncounted(tables: Tables, source: Source) -> Iterator[Damage]:
-    """Return the assets that have counted arrivals which the timeline lacks, whether a domain
-    defines them or not: an ingest would give the same numbers to other arrivals."""
+    """Yield a damage for each asset that has counted arrivals which the timeline lacks.
+
+    An ingest would give the same numbers to other arrivals. The asset need not be defined in a
+    domain.
+    """
     name, app = source.timeline_table, arrivals_app(source)
     counted = {
         state: through

@@ -178,8 +178,7 @@ class Log:
         return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
 
     def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
-        """Return the same as (arrival, watermark) pairs in memory; None if there are many
-        arrivals."""
+        """Return the same in memory as (arrival, watermark) pairs; None for many arrivals."""
         if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
             return None
         if (found := self._recent.reached(*self._span)) is not None:
@@ -209,8 +208,7 @@ class Log:
         )
 
     def recover(self) -> None:
-        """Become the log's writer, and delete the rows that another writer left beyond the
-        timeline.
+        """Become the log's writer, and delete another writer's rows beyond the timeline.
 
         Raises:
             ConflictError: other writers call it at the same time.

@@ -36,8 +36,7 @@ TARGET = 128 << 20
 """Target file size of compaction; files of at least a quarter of it stay as they are."""
 
 _SLACK = 600_000_000
-"""Vacuum rounds ages up to whole hours. The slack keeps the time until it does so from adding
-one."""
+"""Vacuum rounds ages up to whole hours; without this slack, an age would become an hour longer."""
 
 _LOG = 7 * DAY
 """How long transaction logs keep each commit, equal to the tables' property."""

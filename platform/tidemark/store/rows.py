@@ -107,8 +107,7 @@ def fetched(rows: Rows) -> pa.Table:
 
 
 def is_empty(rows: Rows) -> bool:
-    """Return whether the rows are known to be empty; False for a DataFrame, which is not
-    evaluated."""
+    """Return whether there are known to be 0 rows; False for a DataFrame."""
     return not isinstance(rows, DataFrame) and rows.num_rows == 0
 
 

@@ -1,7 +1,7 @@
-"""The warehouse: Delta tables in one database, each created, read and committed to by its name.
+"""Open the warehouse: Delta tables in one database, created, read and committed to by name.
 
-Who commits is decided once, by where the warehouse is (`committers`). A table is registered in the
-engine's catalog too, for SQL and dbt; Tidemark itself finds it by its location.
+The location of the warehouse determines its committer (`committers`). Tables are also registered in
+the engine's catalog, for SQL and dbt. Tidemark itself finds them by location.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,10 +36,10 @@ from tidemark.store.conditions import Condition
 from tidemark.store.rows import Rows
 
 FORMAT = 2
-"""The version of the tables' layout that this Tidemark writes."""
+"""The version of the table layout that this Tidemark writes."""
 
 SCRATCH = "_scratch"
-"""The folder of a database for files that go when the work that wrote them ends."""
+"""The folder of a database for temporary files, which the work that wrote them removes."""
 
 _THREADS = 4
 T = TypeVar("T")
@@ -47,7 +47,7 @@ _FEED = "delta.enableChangeDataFeed"
 
 
 class Place(NamedTuple):
-    """What a `Warehouse` takes beside its session."""
+    """The arguments of a `Warehouse` other than its session."""
 
     location: str
     database: str
@@ -58,16 +58,16 @@ class Place(NamedTuple):
 class Warehouse:
     """Tidemark's tables in one database.
 
-    To read them is for everybody; to write to them is for Tidemark. A session comes from
-    `tidemark.engine`, as in `Warehouse(engine.session(settings), settings.warehouse)`.
+    Anyone may read the tables, but only Tidemark may write to them. Get a session from
+    `tidemark.engine`: `Warehouse(engine.session(settings), settings.warehouse)`.
 
     Args:
         spark: a session of the engine.
         location: the folder (or bucket) that holds the tables, as the engine sees it.
         database: the catalog's database, and the folder below `location`.
-        registered: whether the tables are in the catalog too.
-        committer: `direct` or `engine`; by default what is right for the location. One warehouse
-            has one, always.
+        registered: true if the tables are also registered in the catalog.
+        committer: `direct` or `engine`; the default depends on the location. A warehouse must
+            always have the same one.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Warehouse:
         self._kind = committer
         direct = committer == "direct" or (committer is None and atomic(location))
         folder = f"{self.location}/{database}"
-        # Tables that were seen to be there, in a layout that is known.
+        # Tables known to exist, with a format and a committer that match.
         self._known: set[str] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._planner = Planner(spark)
@@ -94,11 +94,11 @@ class Warehouse:
 
     @property
     def place(self) -> Place:
-        """Where the tables are, to open them in another session."""
+        """The arguments with which another session can open the same warehouse."""
         return Place(self.location, self.database, self.registered, self._kind)
 
     def path(self, table: str) -> str:
-        """Where a table lies."""
+        """Return the location of a table."""
         return f"{self.location}/{self.database}/{table}"
 
     def create(
@@ -110,20 +110,19 @@ class Warehouse:
         feed: bool = False,
         told: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a table, unless it is there; whether it was not.
+        """Create a table. Return False if it exists already.
 
-        A table that has an owner and a role (`define.tables`) gets both as properties, and one that
-        exists must have the same.
+        A table with an owner and a role (`define.tables`) gets both as properties. An existing
+        table must have the same owner and role.
 
         Args:
             like: its columns, as DDL or as rows that have them.
-            feed: whether consumers may read its changes (Delta's change data feed): an append
-                costs nothing more, an update or deletion writes its rows once again.
-            told: what the table is to say of itself: more properties.
+            feed: enables Delta's change data feed, so that consumers can read the table's changes.
+                An append costs nothing more; an update or deletion writes its rows a second time.
+            told: more properties of the table.
 
         Raises:
-            DataError: the warehouse can't be written, or another Tidemark wrote the table, or has
-                another committer for it.
+            DataError: the warehouse can't be written, or the table has another format or committer.
             DefinitionError: the table belongs to another source or asset.
         """
         if (found := self.head(table)) is not None:
@@ -144,22 +143,23 @@ class Warehouse:
         return made
 
     def widen(self, table: str, schema: pa.Schema) -> None:
-        """Add those columns of `schema` to a table that it lacks; its rows have nulls there."""
+        """Add the columns of `schema` that a table lacks; they are null in its existing rows."""
         there = set(self.schema(table).names)
         lacking = [field for field in schema if field.name not in there]
         if lacking:
             self.committer.widen(table, pa.schema(lacking))
 
     def enter(self, *tables: str) -> None:
-        """Enter those of some tables that are there into the catalog, unless they are in it: who
-        created them may have been killed in between."""
+        """Register the given tables that exist in the catalog, if they are not registered yet.
+
+        The process that created them may have been killed before it registered them.
+        """
         for table in tables if self.registered else ():
             if self.exists(table):
                 self.catalog.enter(table)
 
     def restore(self) -> None:
-        """Enter all tables of the database, and those of its marts, into the catalog if it lacks
-        them."""
+        """Register all tables of the database and of its marts that the catalog lacks."""
         for place in (self, self.of_marts()):
             if place.registered and (there := place.committer.tables()):
                 place.catalog.restore(there)
@@ -170,11 +170,11 @@ class Warehouse:
         return Warehouse(self.spark, self.location, name, self.registered, self._kind)
 
     def head(self, table: str) -> Head | None:
-        """Where a table stands; None where there is none.
+        """Return a table's identity, version and properties; None if it does not exist.
 
         Raises:
-            DataError: another Tidemark wrote it, in a layout that this one does not know; or
-                another committer than this warehouse's commits to it.
+            DataError: the table has a format that this Tidemark does not know, or another committer
+                than this warehouse.
         """
         found = self.committer.head(table)
         if found is not None and found.format not in (0, FORMAT):
@@ -201,14 +201,14 @@ class Warehouse:
         return found
 
     def exists(self, table: str) -> bool:
-        """Whether the table is there."""
+        """Return whether the table exists."""
         return self.head(table) is not None
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
-        """The table's rows as they are now, for the engine; those within all of the bounds.
+        """Return the current rows that satisfy all bounds, as a DataFrame.
 
         Raises:
-            DataError: there is no such table, or another Tidemark wrote it.
+            DataError: the table does not exist, or has another format or committer.
         """
         self._demand(table)
         return self.committer.read(table, *bounds)
@@ -216,45 +216,50 @@ class Warehouse:
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The same in memory; some of the columns, or all."""
+        """Return the same rows in memory, with the given columns or all."""
         self._demand(table)
         return self.committer.take(table, *bounds, columns=columns)
 
     def table(self, table: str) -> DataFrame:
-        """The table as the engine's own reader has it."""
+        """Return the table as read by the engine's Delta reader."""
         self._demand(table)
         return self.spark.read.format("delta").load(self.path(table))
 
     def rows_at(self, table: str, version: int) -> Rows:
-        """The rows that a version of a table has."""
+        """Return the rows of a version of a table."""
         return self.committer.rows_at(table, version)
 
     def readable(self, table: str, version: int) -> bool:
-        """Whether a version of a table can still be read: its log tells of it, and its files are
-        there."""
+        """Return whether a version of a table can still be read.
+
+        Its commit must be in the transaction log, and all of its files must exist.
+        """
         return self.committer.readable(table, version)
 
     def schema(self, table: str) -> pa.Schema:
-        """The table's columns."""
+        """Return the table's columns."""
         self._demand(table)
         return self.committer.schema(table)
 
     def greatest(self, table: str, column: str) -> int | None:
-        """The greatest whole number in a column; None where there is none."""
+        """Return the greatest whole number in a column; None if there is none."""
         self._demand(table)
         return self.committer.greatest(table, column)
 
     def version(self, table: str) -> int:
-        """The number of the table's newest commit; -1 where there is no table."""
+        """Return the number of the table's newest commit; -1 if the table does not exist."""
         found = self.head(table)
         return -1 if found is None else found.version
 
     def changes(self, table: str, since: int) -> DataFrame:
-        """The change feed of a table that keeps one: what its commits after `since` changed."""
+        """Return the change data feed of the commits after `since`.
+
+        The table must have been created with `feed`.
+        """
         return self.committer.changes(table, since)
 
     def changed(self, table: str, since: int, through: int) -> pa.Table:
-        """The same in memory, of the commits (since, through].
+        """Return the changes of the commits (since, through] in memory.
 
         Raises:
             HistoryGone: the table's history does not go back so far.
@@ -262,37 +267,40 @@ class Warehouse:
         return self.committer.changed(table, since, through)
 
     def whole(self, table: str) -> tuple[Head, pa.Table]:
-        """Where a table stands, and all of its rows as of that commit."""
+        """Return a table's head, and all of its rows as of that commit."""
         self._demand(table)
         return self.committer.whole(table)
 
     def transaction(self, table: str, app: str) -> int:
-        """The newest version that an application has committed to a table; -1 before the first."""
+        """Return the newest version that an application has committed to a table; -1 before the
+        first."""
         return -1 if self.head(table) is None else self.committer.transaction(table, app)
 
     def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
-        """Write rows in memory, of one table or more, into a folder of the database, for the engine
-        to read."""
+        """Write in-memory tables into a folder of the database, and return them as one
+        DataFrame."""
         return self.committer.spill(self.path(folder), tables)
 
     def aside(self, rows: DataFrame, folder: str, most: int) -> Rows:
-        """Rows, computed once and in full into a folder of the database, for the engine to read
-        and for a commit to take over as they are; up to `most` of them come into memory."""
+        """Materialize rows: compute them once, in full, into a folder of the database.
+
+        A commit of these rows reuses the files. At most `most` rows are returned in memory; more
+        rows are returned as a DataFrame that reads the files.
+        """
         return self.committer.aside(self.path(folder), rows, most)
 
     def pick(self, rows: Rows, *columns: str) -> pa.Table:
-        """Some columns of rows that are held, in memory."""
+        """Return some columns of materialized rows, in memory."""
         if isinstance(rows, DataFrame):
             return self.committer.pick(rows, columns)
         return rows.select(list(columns))
 
     def count(self, rows: Rows) -> int:
-        """How many rows are held; of windows, which all have `events`."""
+        """Return the number of materialized window rows, which all have a column `events`."""
         return self.pick(rows, "events").num_rows
 
     def at_most(self, table: str, *bounds: Condition) -> int | None:
-        """How many rows at most are within all of the bounds; None where that is not told without
-        asking."""
+        """Return an upper bound of the rows that satisfy all bounds; None if it is unknown."""
         self._demand(table)
         return self.committer.at_most(table, *bounds)
 
@@ -306,12 +314,14 @@ class Warehouse:
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Add rows, once for each (app, version): how many, None where the table had this version
-        already. Without an app they are added whenever it is asked.
+        """Append rows, once for each (app, version). Return the number of rows.
+
+        Return None if the table already has this version of the application. Without an
+        application, every call appends.
 
         Args:
-            also: a few rows more, with the table's columns.
-            vouches: what the commit says of other tables (`store.integrity`).
+            also: a few additional rows with the table's columns.
+            vouches: the versions of other tables that the commit vouches for (`store.integrity`).
 
         Raises:
             ConflictError: another writer used this app and version at the same time.
@@ -330,24 +340,31 @@ class Warehouse:
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Put rows in the place of those of which `where` is true; otherwise as `append`. Where it
-        is `TRUE` the table has the columns of the rows from then on."""
+        """Replace the rows for which `where` is true. Otherwise like `append`.
+
+        If `where` is `TRUE`, the table takes over the columns of the new rows.
+        """
         place = (table, rows, where, app, version)
         return self.committer.replace(*place, also=also, vouches=vouches)
 
     def merge(
         self, rows: Rows, table: str, merge: Merge, app: str | None = None, version: int = 0
     ) -> int | None:
-        """Merge rows into a table: how many were written; otherwise as `append`."""
+        """Merge rows into a table, and return the number of rows written.
+
+        Otherwise like `append`.
+        """
         return self.committer.merge(table, rows, merge, app, version)
 
     def merge_if(self, rows: Callable[[], Rows], table: str, merge: Merge, app: str) -> int:
-        """Merge rows that are read after the table was looked at, where the application has
-        committed nothing to it in between; otherwise they are read again."""
+        """Merge rows that are read after the table was opened. Return the number of rows written.
+
+        If the application has committed to the table in between, the rows are read again.
+        """
         return self.committer.merge_if(table, rows, merge, app)
 
     def drop(self, table: str) -> bool:
-        """Remove a table, its files and its entry in the catalog; whether it was there.
+        """Remove a table, its files and its catalog entry. Return whether it existed.
 
         Raises:
             DefinitionError: the table belongs to another source or asset.
@@ -361,11 +378,11 @@ class Warehouse:
         if found is None:
             return False
         system, path = file_system(self.path(table))
-        # Who sweeps the scratch leaves it to this process.
+        # The claim keeps other processes from sweeping the folder.
         handle = claims.claim(self.path(table))
         try:
             if isinstance(system, LocalFileSystem):
-                # At once: a table of which some files are gone could still be opened.
+                # Move it in one step: a partly deleted table could still be opened.
                 away, _, name = path.rpartition("/")
                 path = f"{away}/{SCRATCH}/dropped-{uuid4().hex}-{name}"
                 system.create_dir(f"{away}/{SCRATCH}")
@@ -377,19 +394,19 @@ class Warehouse:
         return True
 
     def remove(self, folder: str) -> None:
-        """Remove a folder of the database, and all that is in it, if it is there."""
+        """Remove a folder of the database with its contents, if it exists."""
         system, path = file_system(self.path(folder))
         if system.get_file_info(path).type != pafs.FileType.NotFound:
             system.delete_dir(path)
 
     def beside(self, work: Callable[[], T]) -> Future[T]:
-        """Do work at the same time, in a thread: most of what a query takes is waiting for it."""
+        """Run a function in a background thread; a query mostly waits for the engine."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="warehouse")
         return self._threads.submit(work)
 
     def planning(self, planning: Planning) -> AbstractContextManager[None]:
-        """Let the engine plan its queries meanwhile as is best for so many rows."""
+        """Use the engine's planner settings for such queries within the context."""
         return self._planner.planning(planning)
 
     def _demand(self, table: str) -> None:
@@ -398,7 +415,7 @@ class Warehouse:
 
 
 def _check_owner(table: str, found: Head) -> None:
-    """Refuse a table that has another owner or role than its name says."""
+    """Raise an error if a table has another owner or role than its name says."""
     if not isinstance(table, TableName):
         return
     if found.name is None:

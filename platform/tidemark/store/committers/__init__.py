@@ -1,12 +1,13 @@
-"""Who commits to Tidemark's tables: decided once, by where the warehouse is.
+"""Commit to Tidemark's tables; the location of the warehouse determines the committer.
 
 | warehouse | committer |
 | --- | --- |
 | local files, and object stores that create a file atomically (`s3`, `abfss`, `gs`) | `direct` |
 | anything else | `engine` |
 
-Never two kinds on one table: the engine's log store for local files checks and then renames, which
-replaces, so a commit that another committer had reported may be gone without an error.
+A table must never have two committers. The engine's log store for local files checks that a
+commit's file does not exist, then renames over it. It could therefore silently replace a commit
+that another committer has reported as done.
 """
 
 from tidemark.store.committers.committer import (
@@ -38,6 +39,6 @@ _ATOMIC = ("s3", "s3a", "abfs", "abfss", "gs", "file")
 
 
 def atomic(location: str) -> bool:
-    """Whether a warehouse there is one that `Direct` commits to."""
+    """Return whether `Direct` is the committer of a warehouse at this location."""
     scheme, found, _ = location.partition(":/")
     return not found or scheme in _ATOMIC

@@ -1,4 +1,4 @@
-"""What is asked of a committer."""
+"""Define the interface of committers, and its arguments and results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,17 @@ from tidemark.store.rows import Rows
 
 
 class Head(NamedTuple):
-    """Where a table stands: its identity, which it has from its creation to its end, the number of
-    its newest commit, and what it says of itself: the format of Tidemark's that it has, 0 where it
-    says none, as the tables of others; who commits to it, None where it does not say; of what kind
-    its windows are (`store.kinds`), where it is a roll-up's; and its owner and role, None for a
-    table that has no owner."""
+    """A table's identity, newest version, and Tidemark properties.
+
+    Fields:
+
+    - `life`: its identity, from its creation until it is dropped.
+    - `version`: the number of its newest commit.
+    - `format`: its layout version; 0 for a table that Tidemark did not create.
+    - `committer`: the name of its committer; None if it does not record one.
+    - `kind`: for a roll-up, the kind of its windows (`store.kinds`).
+    - `name`: its owner and role; None for a table without an owner.
+    """
 
     life: str
     version: int
@@ -32,7 +38,7 @@ class Head(NamedTuple):
     def told(
         cls, table: str, life: str, version: int, properties: Mapping[str, str | None]
     ) -> "Head":
-        """By what a table's properties say."""
+        """Create a head from a table's properties."""
         form = int(properties.get("tidemark.format") or 0)
         kind = properties.get(kinds.PROPERTY) or ""
         committer = properties.get("tidemark.committer")
@@ -40,14 +46,14 @@ class Head(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """How many files a table had before a compaction, and has after it."""
+    """The number of a table's files before and after a compaction."""
 
     before: int
     after: int
 
 
 class Freed(NamedTuple):
-    """What a vacuum removed."""
+    """The files that a vacuum removed: their number, and their bytes."""
 
     files: int
     bytes: int
@@ -55,14 +61,16 @@ class Freed(NamedTuple):
 
 @dataclass(frozen=True)
 class Spared:
-    """What a vacuum leaves beside the files that a table has. Instants are microseconds.
+    """The files that a vacuum keeps in addition to the table's current ones.
+
+    Instants are microseconds.
 
     Args:
-        removed_since: a file that was taken out of the table since then.
-        written_since: a file that no version names and that was written since then.
-        versions: the files that these versions have.
-        fed_since: a file of the change feed that was written since then; by default as others that
-            no version names.
+        removed_since: keep files that were removed from the table since then.
+        written_since: keep files that no version refers to and that were written since then.
+        versions: keep the files of these versions.
+        fed_since: keep files of the change data feed that were written since then. The default is
+            `written_since`.
     """
 
     removed_since: int
@@ -73,15 +81,15 @@ class Spared:
 
 @dataclass(frozen=True)
 class Merge:
-    """What a merge does; conditions name the table `t` and the rows `s`.
+    """A merge; conditions refer to the table as `t` and to the new rows as `s`.
 
     Args:
-        on: columns in which a row and one of the table's agree; nulls agree too.
-        within: a condition on the table that lets files be passed over.
-        delete: deletes the table's row, where true.
-        update: otherwise puts the row in its place, where true; None never does.
-        insert: adds a row that agrees with none, where true; None never does.
-        only: the columns that an update changes, to SQL expressions; all of them by default.
+        on: the columns that must be equal for rows to match; nulls are equal.
+        within: a condition on the table that allows data skipping.
+        delete: condition under which a matched row is deleted.
+        update: condition under which another matched row is updated; None means never.
+        insert: condition under which an unmatched new row is inserted; None means never.
+        only: the columns that an update changes, with SQL expressions; None means all columns.
     """
 
     on: Sequence[str]
@@ -92,77 +100,87 @@ class Merge:
     only: dict[str, str] | None = None
 
     def matching(self) -> str:
-        """The condition on which rows agree, for both committers."""
+        """Return the match condition; the committers replace `{same}` by their null-safe
+        equality."""
         return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
 
 
 Vouches = Mapping[str, int]
-"""What a commit says of other tables, as more applications with their versions: `store.integrity`
-compares them with those tables."""
+"""Versions of other tables that a commit vouches for, as additional application transactions.
+
+`store.integrity` compares them with those tables.
+"""
 
 
 class Committer(Protocol):
-    """Creates tables and commits to them; reads no more of them than a commit needs.
+    """A committer: creates tables, commits to them and reads them.
 
-    A commit that names an application and a version takes effect once, whatever is repeated: it
-    is passed over where the table has that version of the application, or a later one.
+    A commit that names an application and a version takes effect once, however often it is
+    repeated. It is skipped if the table has that version of the application, or a later one.
     """
 
     name: ClassVar[str]
-    """What a table says of who commits to it."""
+    """The committer's name in a table's properties."""
 
     def create(
         self, table: str, schema: StructType | pa.Schema, comment: str, properties: dict[str, str]
     ) -> bool:
-        """Create a table; whether nobody else had."""
+        """Create a table. Return False if it exists already."""
         ...
 
     def widen(self, table: str, columns: pa.Schema) -> None:
-        """Add columns to a table, which are null in its rows."""
+        """Add columns to a table; they are null in its existing rows."""
         ...
 
     def tell(self, table: str, properties: dict[str, str]) -> None:
-        """Let a table say more of itself, or otherwise."""
+        """Set properties of a table."""
         ...
 
     def head(self, table: str) -> Head | None:
-        """Where a table stands; None where there is none."""
+        """Return a table's head; None if the table does not exist."""
         ...
 
     def version_at(self, path: str) -> int | None:
-        """The newest version of any Delta table, by its path; None where there is none."""
+        """Return the newest version of any Delta table, by its path; None if there is none."""
         ...
 
     def schema(self, table: str) -> pa.Schema:
-        """The table's columns."""
+        """Return the table's columns."""
         ...
 
     def greatest(self, table: str, column: str) -> int | None:
-        """The greatest whole number in a column; None where there is none."""
+        """Return the greatest whole number in a column; None if there is none."""
         ...
 
     def transaction(self, table: str, app: str) -> int:
-        """The newest version of an application in a table; -1 before the first."""
+        """Return the newest version of an application in a table; -1 before the first."""
         ...
 
     def known(self, table: str) -> int | None:
-        """Return the newest version of a table that this thread has seen, without a look at the
-        table; None if it has seen none."""
+        """Return the newest version of a table that this thread has seen; None if none.
+
+        Does not access the table.
+        """
         ...
 
     def spill(self, folder: str, tables: Iterable[pa.Table]) -> DataFrame:
-        """Write rows in memory into a folder, for the engine to read; of one table or more."""
+        """Write in-memory tables into a folder, and return them as one DataFrame."""
         ...
 
     def aside(self, folder: str, rows: DataFrame, most: int) -> Rows:
-        """Have the engine compute rows, once and in full, into a folder of their own; what reads
-        them from there, or up to `most` of them in memory, where that is told without asking.
-        A commit of just these takes the files as they are, where it can."""
+        """Have the engine compute rows, once and in full, into a folder of their own.
+
+        A commit of exactly these rows reuses the files if possible.
+
+        Returns:
+            The rows in memory, if they are known to be at most `most`; otherwise a DataFrame that
+            reads
+            the files.
+        """
         ...
 
     def at_most(self, table: str, *bounds: Condition) -> int | None:
-        """How many rows at most are within all of these bounds; None where that is not told without
-        asking."""
+        """Return an upper bound of the rows that satisfy all bounds; None if it is unknown."""
         ...
 
     def append(
@@ -175,8 +193,10 @@ class Committer(Protocol):
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Add rows, and `also` a few more of the table's columns: how many; None where the commit
-        was passed over."""
+        """Append rows, and `also` a few more. Return the number of rows.
+
+        Return None if the commit was skipped.
+        """
         ...
 
     def replace(
@@ -190,22 +210,24 @@ class Committer(Protocol):
         also: pa.Table | None = None,
         vouches: Vouches | None = None,
     ) -> int | None:
-        """Put rows in the place of those of which `where` is true; otherwise as `append`. Where it
-        is `TRUE` the table has the columns of the rows from then on."""
+        """Replace the rows for which `where` is true. Otherwise like `append`.
+
+        If `where` is `TRUE`, the table takes over the columns of the new rows.
+        """
         ...
 
     def merge(
         self, table: str, rows: Rows, merge: Merge, app: str | None, version: int
     ) -> int | None:
-        """Merge rows into the table: how many it added, changed or deleted."""
+        """Merge rows into the table. Return the number of rows inserted, updated or deleted."""
         ...
 
     def changes(self, table: str, since: int) -> DataFrame:
-        """The change feed of the commits after `since`."""
+        """Return the change data feed of the commits after `since`."""
         ...
 
     def changed(self, table: str, since: int, through: int) -> pa.Table:
-        """The same in memory, of the commits (since, through].
+        """Return the changes of the commits (since, through] in memory.
 
         Raises:
             HistoryGone: the table's history does not go back so far.
@@ -213,65 +235,66 @@ class Committer(Protocol):
         ...
 
     def whole(self, table: str) -> tuple[Head, pa.Table]:
-        """Where a table stands, and all of its rows as of that commit."""
+        """Return a table's head, and all of its rows as of that commit."""
         ...
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
-        """Merge rows that are read after the table was looked at, where the application has
-        committed nothing to it in between; otherwise they are read again."""
+        """Merge rows that are read after the table was opened. Return the number of rows written.
+
+        If the application has committed to the table in between, the rows are read again.
+        """
         ...
 
     def pick(self, rows: DataFrame, columns: Sequence[str]) -> pa.Table:
-        """Some columns, in memory, of rows that were computed aside."""
+        """Return some columns, in memory, of rows that `aside` computed."""
         ...
 
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """The rows within all of these bounds, in memory; some of their columns, or all."""
+        """Return the rows that satisfy all bounds in memory, with the given columns or all."""
         ...
 
     def read(self, table: str, *bounds: Condition) -> DataFrame:
-        """The same for the engine."""
+        """Return the rows that satisfy all bounds as a DataFrame."""
         ...
 
     def tables(self) -> list[str]:
-        """The Delta tables that are there, by name."""
+        """Return the names of the Delta tables that exist."""
         ...
 
     def properties(self, table: str) -> dict[str, str]:
-        """The properties of a table."""
+        """Return the properties of a table."""
         ...
 
     def committed_at(self, table: str, version: int) -> int | None:
-        """When a version was committed, in microseconds; None where the log has forgotten it."""
+        """Return when a version was committed, in microseconds; None if its entry was removed."""
         ...
 
     def rows_at(self, table: str, version: int) -> Rows:
-        """The rows that a version of a table has; few of them in memory, where it is told without
-        asking that they are."""
+        """Return the rows of a version of a table; in memory if they are known to be few."""
         ...
 
     def readable(self, table: str, version: int) -> bool:
-        """Whether the log tells of a version, and all of its files are there."""
+        """Return whether the transaction log has a version, and all of its files exist."""
         ...
 
     def compact(self, table: str, target: int, *, dry_run: bool = False) -> Folded:
-        """Write small files as few of about `target` bytes; large ones stay as they are.
+        """Rewrite small files into files of about `target` bytes; large files stay as they are.
 
         Raises:
-            ConflictError: others keep changing the table; nothing was changed.
+            ConflictError: other writers keep changing the table; nothing was changed.
         """
         ...
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
-        """Write the log's newest checkpoint and, with `forget`, remove what is long before it."""
+        """Write a checkpoint of the transaction log. With `forget`, also remove expired entries."""
         ...
 
     def shorten(self, table: str) -> bool:
-        """Let the log tell of the newest version alone; whether it does."""
+        """Reduce the transaction log to the newest version. Return False if it can't be done."""
         ...
 
     def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
-        """Remove the files that the table has no use for any more."""
+        """Remove the files that neither the table nor `spared` needs."""
         ...

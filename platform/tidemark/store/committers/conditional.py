@@ -1,10 +1,11 @@
-"""Conditional writes: an object store must refuse to create a key that exists.
+"""Verify conditional writes: an object store must refuse to create a key that exists.
 
-delta-rs creates each commit's key with `If-None-Match: *`, and takes a refusal for another writer's
-commit. A store that ignores the header overwrites commits that were reported as made. So before the
-first table of a database is created, some writers create the same one there at the same time. All
-of them see that there is none, and they have more and more to send: the store must refuse at least
-one of them. A store that ignores the header never refuses any.
+delta-rs creates each commit's key with `If-None-Match: *`, and treats a refusal as another writer's
+commit. A store that ignores the header overwrites commits that were reported as done.
+
+So before the first table of a database is created, several writers create the same table there at
+the same time. All of them see that it does not exist, and each sends more data than the one before.
+The store must refuse at least one of them. A store that ignores the header never refuses any.
 """
 
 import os
@@ -22,20 +23,23 @@ from tidemark.store.committers.staged import file_system
 from tidemark.store.refusals import conflicts
 
 DISABLED = "AWS_CONDITIONAL_PUT"
-"""The variable by which delta-rs's client is told to do without conditional writes."""
+"""The environment variable that turns off conditional writes in delta-rs's client."""
 
 ROUNDS = 10
-"""A writer may begin so late that it sees the other's table, or so early that the store has not
-looked yet: that says nothing of the store, so there are more rounds."""
+"""Number of rounds until a store without a refusal fails the check.
+
+A round proves nothing if a writer starts so late that it sees another's table, or so early that the
+store has not checked yet.
+"""
 
 _COMMENTS = ["x" * size for size in (0, 200_000, 400_000, 800_000)]
-"""What the writers send: a table's comment is a part of the key's content."""
+"""The data that the writers send: a table's comment is a part of the key's content."""
 
 _SCHEMA = pa.schema({"n": pa.int64()})
 
 
 def check_allowed(place: str) -> None:
-    """Refuse a warehouse whose client is told to do without conditional writes.
+    """Raise an error if the client's conditional writes are turned off.
 
     Raises:
         StoreError: the variable is set.
@@ -49,7 +53,7 @@ def check_allowed(place: str) -> None:
 
 
 def prove(place: str) -> None:
-    """Refuse a store that creates a key that exists.
+    """Raise an error if a store does not refuse to create a key that exists.
 
     Args:
         place: the folder of a database.

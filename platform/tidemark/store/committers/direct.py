@@ -1,10 +1,10 @@
-"""Commits by delta-rs: from memory, or of files that the engine's workers have written.
+"""Commit with delta-rs, from memory or with files that the engine's workers have written.
 
-A commit takes a hundredth of a second, and the table is named by nobody's session. Exactly once is
-the writer's business here: delta-rs neither skips nor refuses a transaction's version that is not
-higher than the last. So a commit opens the table, looks at the version of its application, and
-commits *from that same object*: then a commit of the same application that came in between is
-refused.
+A commit takes about 10 ms and does not depend on a Spark session. This module itself ensures that a
+transaction takes effect exactly once: delta-rs neither skips nor refuses a transaction version that
+is not higher than the last. So a commit opens the table, checks its application's version, and
+commits *with that same object*. A commit of the same application that came in between then causes a
+conflict.
 """
 
 import random
@@ -49,23 +49,23 @@ _FOLD_ATTEMPTS = 4
 _OWN = {
     # Opening a table reads the commits since the last checkpoint.
     "delta.checkpointInterval": "25",
-    # What the log may forget depends on who reads the table: maintenance knows.
+    # Only maintenance knows which commits readers still need.
     "delta.enableExpiredLogCleanup": "false",
-    # Whoever opens a table lists its log.
+    # Opening a table lists its transaction log.
     "delta.logRetentionDuration": "interval 7 days",
 }
 _FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
-"""After so many commits, more small files than these are folded in passing, to about this size."""
+"""Every 50 commits, a table with more than 50 small files is compacted, to files of this size."""
 T = TypeVar("T")
 
 
 class Direct:
-    """Commits to the tables below a folder.
+    """The committer that uses delta-rs, for the tables below a folder.
 
     Args:
-        spark: writes and reads what is too much for memory.
-        place: the folder or bucket that holds the tables; of an object store's client the
-            environment tells the rest, as in `AWS_ENDPOINT_URL`.
+        spark: writes and reads rows that do not fit in memory.
+        place: the folder or bucket that holds the tables. The object store's client takes its other
+            settings, such as `AWS_ENDPOINT_URL`, from the environment.
     """
 
     name: ClassVar[str] = "direct"
@@ -93,7 +93,7 @@ class Direct:
                     raise_if_key_not_exists=False,
                 )
             except (DeltaError, CommitFailedError):
-                # Another process created it at the same time, which is as good.
+                # Another process created it at the same time.
                 if self.head(table) is None:
                     raise
                 return False
@@ -224,9 +224,9 @@ class Direct:
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
         for n in range(_ATTEMPTS):
-            # Afresh: reading the rows may look at the table again.
+            # A separate object: reading the rows may update the shared one.
             opened = self._tables.afresh(table)
-            # Its version as it stands: another commit of the application makes this one fail.
+            # With the current version, a commit of the application in between is a conflict.
             standing = opened.transaction_version(app)
             transactions = None if standing is None else [Transaction(app, standing)]
             found = rows()
@@ -333,7 +333,7 @@ class Direct:
         with translated(f"write table '{table}'"):
             opened = self._tables.afresh(table)
             opened.create_checkpoint()
-            # What it replaces goes only once it is on the disk.
+            # Remove the old entries only after the checkpoint is on the disk.
             durable.sync_log(self._tables.path(table))
             shorten(opened)
         self._tables.forget(table)
@@ -351,10 +351,10 @@ class Direct:
     def _ready(
         self, table: str, rows: Rows, also: pa.Table | None, *, anew: bool = False
     ) -> pa.Table | Staged:
-        """Rows as they can be committed: their files are written, and their columns the table's.
+        """Return rows that can be committed: with the table's columns, and staged if many.
 
         Args:
-            anew: whether they are all that the table will have, so that their columns become its.
+            anew: true if they replace all rows of the table, so that it takes over their columns.
         """
         there = delta_schema(rows.schema) if anew else self._tables.now(table).schema()
         ready = fitted(rows, there, table)
@@ -375,11 +375,12 @@ class Direct:
         upon: bool = False,
         vouches: Vouches | None = None,
     ) -> T | None:
-        """What `write` gives, which is tried anew where another commit came first; None where the
-        table has this version of the application.
+        """Return the result of `write`, which is retried if another commit came first.
+
+        None if the table has this version of the application.
 
         Args:
-            upon: whether any other commit counts, and not just one that it can't stand beside.
+            upon: true if every other commit is a conflict, not only an incompatible one.
         """
         for n in range(_ATTEMPTS):
             opened = self._tables.now(table)
@@ -405,10 +406,10 @@ class Direct:
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
 
     def _fold_in_passing(self, table: str, version: int) -> None:
-        """Now and then, write many small files as few: what a reader opens stays little."""
+        """Compact many small files every `_FOLD_EVERY` commits, so that readers open few."""
         if version % _FOLD_EVERY:
             return
-        # What was committed stands, whatever becomes of this; `maintain` tells what is wrong.
+        # The commit is done, even if this fails. `maintain` reports the error.
         with suppress(Exception):
             opened = self._tables.afresh(table)
             fold(opened, _FOLD_TARGET, most=_FOLD_FILES)

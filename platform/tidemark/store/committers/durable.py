@@ -1,12 +1,13 @@
-"""Durability: a commit on a local disk is on the disk before anybody builds on it.
+"""Sync commits on a local disk before later commits depend on them.
 
 delta-rs (1.6.6) writes files and never calls fsync, so the operating system may write two commits
-to the disk in either order: after a power cut the later one may be there without the earlier one.
-Tables are committed to in an order that means something (event log, timeline, state, published,
-ledger), so each commit is synced before the next one begins: its data files, its entry in the
-transaction log, and their folders. Object stores are durable by themselves.
+to the disk in either order. After a power cut, the later one may exist without the earlier one. The
+commit order across tables matters (event log, timeline, state, published tables, ledger). Each
+commit is therefore synced before the next one begins: its data files, its entry in the transaction
+log, and their folders. Object stores are durable without this.
 
-A crash before the sync may leave an entry whose data files are cut off. `store.integrity` finds it.
+A crash before the sync may leave an entry whose data files are truncated. `store.integrity` finds
+it.
 """
 
 import json
@@ -27,7 +28,7 @@ LOG = "_delta_log"
 
 @cache
 def enabled() -> bool:
-    """Return whether commits are synced: the setting `durable`."""
+    """Return whether commits are synced (setting `durable`)."""
     try:
         return Settings().durable
     except DefinitionError:
@@ -35,7 +36,7 @@ def enabled() -> bool:
 
 
 def sync_commit(place: str, opened: DeltaTable) -> None:
-    """Sync the newest commit of an open table, if it lies on a local disk.
+    """Sync the newest commit of an open table on a local disk.
 
     Args:
         place: the table's folder.
@@ -54,7 +55,7 @@ def sync_commit(place: str, opened: DeltaTable) -> None:
 
 
 def sync_log(place: str) -> None:
-    """Sync a whole transaction log, and the folders that hold it."""
+    """Sync a whole transaction log, and the folders that contain it."""
     if "://" in place or not enabled():
         return
     log = Path(place, LOG)
@@ -62,7 +63,7 @@ def sync_log(place: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Sync the entries of a folder: what was moved, created or deleted in it."""
+    """Sync the entries of a folder after files in it were moved, created or deleted."""
     if enabled():
         _sync_one(Path(path))
 
@@ -74,7 +75,7 @@ def added(entry: str) -> list[str]:
         entry: its text in the transaction log.
 
     Raises:
-        ValueError: the text is cut off.
+        ValueError: the text is truncated.
     """
     found = list[str]()
     for line in entry.splitlines():
@@ -86,7 +87,7 @@ def added(entry: str) -> list[str]:
 
 
 def _sync(files: Iterable[Path]) -> None:
-    """Sync files, and after them the folders that they are in."""
+    """Sync files, then the folders that contain them."""
     known = list(files)
     for file in known:
         _sync_one(file)

@@ -1,7 +1,7 @@
-"""Commits by the engine, with the log store that is right where the warehouse is.
+"""Commit with the engine, which uses the right log store for the warehouse's location.
 
 An append or a replacement carries its transaction in its own options. A MERGE takes it from its
-session, so every merge is made in a session of its own that nothing else uses.
+session, so every merge gets a separate session.
 """
 
 import math
@@ -45,7 +45,7 @@ _ATTEMPTS = 8
 
 
 class Engine:
-    """Commits to the tables below a folder.
+    """The committer that uses Spark, for the tables below a folder.
 
     Args:
         spark: makes the commits.
@@ -73,7 +73,7 @@ class Engine:
                     f"COMMENT '{_quoted(comment)}' TBLPROPERTIES ({pairs})"
                 )
         except ConflictError:
-            # Another process created it at the same time, which is as good.
+            # Another process created it at the same time.
             if self.head(table) is None:
                 raise
             return False
@@ -119,7 +119,7 @@ class Engine:
         return self.read(table).agg(F.max(column)).collect()[0][0]
 
     def transaction(self, table: str, app: str) -> int:
-        # No statement tells it: the log's own files do, as the protocol lays them out.
+        # No SQL statement returns it, so read it from the transaction log's files.
         kind, log = "txn struct<appId: string, version: bigint>", f"{self._path(table)}/_delta_log"
         reader = self._spark.read.schema(kind)
         commits = reader.option("pathGlobFilter", "*.json").json(log)
@@ -192,15 +192,15 @@ class Engine:
 
     def merge_if(self, table: str, rows: Callable[[], Rows], merge: Merge, app: str) -> int:
         for _ in range(_ATTEMPTS):
-            # The merge does not carry it: Delta passes over a transaction that the table has, and
-            # would pass over the application's next commit for one that it has not.
+            # The merge does not carry the transaction. Delta would skip a merge with the current
+            # version, and with the next version it would skip the application's next commit.
             standing = self.transaction(table, app)
             found = rows()
             source = fetched(found)
             if self.transaction(table, app) != standing:
                 continue
-            # From its beginning on Delta refuses it where others change what it merges into; what
-            # they commit in the instant before that is not seen.
+            # Delta detects conflicting commits once the merge has begun. A commit between the check
+            # above and that instant is not detected.
             with suppress(ConflictError):
                 return self._merged(table, source, merge, None, 0) or 0
         raise ConflictError(f"Can't write table '{table}': others keep changing it.")
@@ -290,14 +290,15 @@ class Engine:
         return Folded(before, int(self._detail(table)["numFiles"]))
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
-        """Nothing: Delta's writer does both by itself, every ten commits."""
+        """Do nothing: Delta's writer checkpoints and trims the log itself, every ten commits."""
 
     def shorten(self, table: str) -> bool:
-        """Not: Delta's writer forgets by itself, when a commit is older than the log keeps it."""
+        """Return False: Delta's writer itself removes the entries older than the log retention."""
         return False
 
     def vacuum(self, table: str, spared: Spared, *, dry_run: bool = False) -> Freed:
-        # It knows one bound for all: what a spared version has was removed after its commit.
+        # VACUUM has a single retention. The files of a spared version were removed by the commit
+        # after it, or later.
         since = [at for v in spared.versions if (at := self.committed_at(table, v + 1)) is not None]
         bound = min([spared.removed_since, spared.written_since, *since])
         hours = math.ceil((time.time_ns() // 1000 - bound) / 3_600_000_000)
@@ -305,7 +306,7 @@ class Engine:
             {
                 "spark.databricks.delta.retentionDurationCheck.enabled": "false",
                 "spark.databricks.delta.vacuum.logging.enabled": "true",
-                # 10,000 tasks by default, whatever there is to list.
+                # The default is 10,000 tasks, however few files there are.
                 "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
             }
         )
@@ -323,7 +324,7 @@ class Engine:
         return self._spark.sql(f"DESCRIBE DETAIL delta.`{self._path(table)}`").collect()[0]
 
     def _own(self, settings: dict[str, str]) -> SparkSession:
-        """A session with settings that nobody else shares."""
+        """Return a new session with its own settings."""
         own: SparkSession = cast(Any, self._spark).cloneSession()
         for key, value in settings.items():
             own.conf.set(key, value)
@@ -332,9 +333,9 @@ class Engine:
     def _merged(
         self, table: str, rows: pa.Table, merge: Merge, app: str | None, version: int
     ) -> int | None:
-        """A merge that is tried once."""
+        """Merge once, without retries."""
         view = f"merge_{uuid4().hex}"
-        # A session of its own: nobody else sets, or finds, its transaction.
+        # A separate session, so that no other merge uses its transaction.
         own = self._own({})
         frame(own, rows).createTempView(view)
         if app is not None:
@@ -377,7 +378,7 @@ class Engine:
             options = options | {"txnAppId": app, "txnVersion": str(version)}
         with translated(f"write table '{table}'"):
             ready.write.format("delta").mode(mode).options(**options).save(self._path(table))
-        # A write that Delta passed over has observed nothing.
+        # A write that Delta skipped has not observed anything.
         found = seen.get
         return int(found["rows"]) if found else None
 

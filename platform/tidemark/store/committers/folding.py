@@ -1,10 +1,12 @@
-"""Compaction by delta-rs's commits: small files of a table are written as few; its rows stay.
+"""Compact tables with delta-rs: rewrite small files into a few; the rows stay the same.
 
-A compaction is committed upon the very version that it has read, or not at all: every commit that
-came in between voids it. delta-rs's own `optimize.compact` (1.6) is committed behind others too,
-and of two at once both take effect, which doubles every row. Merges and replacements of a part see
-what a compaction did meanwhile, and are tried again; one of the whole table does not, and is
-committed upon the version that it has read for that reason.
+A compaction is committed on top of exactly the version that it has read. Any commit in between
+voids it. delta-rs's own `optimize.compact` (1.6) also commits on top of later versions. If two run
+at once, both take effect, which doubles every row.
+
+Merges and partial replacements detect a concurrent compaction and are retried. A replacement of the
+whole table does not detect one, so it is also committed only on top of the version that it has
+read.
 """
 
 import time
@@ -26,21 +28,22 @@ from tidemark.store.committers.staged import File, file_system
 from tidemark.store.rows import arrow_schema
 
 SMALL = 4
-"""A file is small up to this part of the target: what has grown beyond is not written again."""
+"""A file is small if its size is below the target divided by this; others are not rewritten."""
 
 _GROUP = 50_000
-"""Rows in a group of a file, which a reader passes over by its statistics."""
+"""Rows in a row group of a Parquet file, which a reader can skip by its statistics."""
 
 
 def fold(opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = False) -> Folded:
-    """Write a table's small files as few of about a target size, in the order of their commits.
+    """Rewrite a table's small files into larger ones, in the order of their commits.
 
     Args:
-        most: so many small files are left as they are.
-        dry_run: only say what there is to do.
+        target: the approximate size of the new files, in bytes.
+        most: a table with at most this many small files is left as it is.
+        dry_run: only report what would be done.
 
     Raises:
-        CommitFailedError: another commit came meanwhile; nothing was changed.
+        CommitFailedError: another commit came first; nothing was changed.
     """
     listed = statistics.files(opened)
     small = sorted(
@@ -79,7 +82,7 @@ def fold(opened: DeltaTable, target: int, *, most: int = 1, dry_run: bool = Fals
 
 
 def _bins(files: Sequence[Mapping[str, Any]], target: int) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Neighbours that together have about the target size, two of them at least."""
+    """Yield groups of at least two consecutive files, each of about the target size."""
     together: list[Mapping[str, Any]] = []
     size = 0
     for file in files:
@@ -106,7 +109,7 @@ def _write(
 
 
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches put together until they are as many rows as a group has."""
+    """Yield groups of batches; each except the last has at least the rows of a row group."""
     group: list[pa.RecordBatch] = []
     for batch in batches:
         group.append(batch)

@@ -1,13 +1,14 @@
-"""Vacuum of tables that delta-rs commits to: which files in a table's folder are of no use.
+"""Vacuum tables that delta-rs commits to: find the files in a table's folder that are not needed.
 
-| a file that | goes |
+| file | removed |
 | --- | --- |
-| the table has, or a version that is spared | never |
-| a commit took out of the table | when that was before `removed_since` |
-| no version names | when it was written before `written_since` |
+| in the table, or in a spared version | never |
+| removed from the table by a commit | if that was before `removed_since` |
+| not in any version | if it was written before `written_since` |
 
-The last are files of the change feed, and those that a killed run had staged. delta-rs's own vacuum
-(1.6) takes what no commit names yet for what none will ever name, however young it is.
+Files that are not in any version are those of the change data feed, and those that a killed run
+staged. delta-rs's own vacuum (1.6) removes a file without a commit at any age, even if a run is
+about to commit it.
 """
 
 import math
@@ -32,17 +33,17 @@ _FEED = "_change_data"
 def vacuum(
     opened: DeltaTable, spared: Spared, at: Callable[[int], DeltaTable], *, dry_run: bool
 ) -> Freed:
-    """Remove what is of no use, or only count it.
+    """Remove the files that are not needed, or only count them.
 
     Args:
-        at: the table as of a version.
+        at: opens the table at a version.
     """
     system, folder = file_system(opened.table_uri)
     own = _paths(opened).union(*(_version(at, number) for number in spared.versions))
     listed = _listed(system, folder, pafs.FileType.File)
     found = list(_leftovers(opened, spared, own, listed))
     if not dry_run:
-        # Removing a file makes its folder look new.
+        # List old folders first: removing a file updates its folder's time.
         old = [
             info.path
             for path, info in _listed(system, folder, pafs.FileType.Directory)
@@ -59,8 +60,10 @@ def vacuum(
 
 
 def shorten(opened: DeltaTable) -> None:
-    """Remove what the table's log has of the versions before this one, of which it has a
-    checkpoint: each commit tells the least and greatest values of the files that it added."""
+    """Remove the entries of a table's transaction log before this version, which has a checkpoint.
+
+    Each entry contains minimum and maximum values of the files that the commit added.
+    """
     system, folder = file_system(opened.table_uri)
     for info in system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log")):
         number = info.base_name.partition(".")[0]
@@ -70,7 +73,7 @@ def shorten(opened: DeltaTable) -> None:
 
 
 def written(info: pafs.FileInfo) -> int:
-    """When a file was written, in microseconds; now, where nobody knows."""
+    """Return when a file was written, in microseconds; the current time if unknown."""
     at: datetime | None = info.mtime
     return time.time_ns() // 1000 if at is None else instant(at)
 
@@ -94,7 +97,7 @@ def _leftovers(
 
 
 def _removed(opened: DeltaTable, hours: int) -> set[str]:
-    """The files that commits took out of the table so long ago."""
+    """Return the files that commits removed from the table at least so long ago."""
     return set(opened.vacuum(hours, dry_run=True, enforce_retention_duration=False))
 
 
@@ -103,7 +106,7 @@ def _paths(opened: DeltaTable) -> set[str]:
 
 
 def _version(at: Callable[[int], DeltaTable], number: int) -> set[str]:
-    """The files of a version; none where the log does not go back so far, so nobody can read it."""
+    """Return the files of a version; none if the transaction log does not have it any more."""
     try:
         return _paths(at(number))
     except DeltaError:
@@ -113,7 +116,7 @@ def _version(at: Callable[[int], DeltaTable], number: int) -> set[str]:
 def _listed(
     system: pafs.FileSystem, folder: str, kind: pafs.FileType
 ) -> list[tuple[str, pafs.FileInfo]]:
-    """What lies below a table's folder, but for its log, by its path there."""
+    """Return all files (or folders) below a table's folder by relative path, without its log."""
     found: list[tuple[str, pafs.FileInfo]] = []
     for top in system.get_file_info(pafs.FileSelector(folder)):
         if top.base_name == "_delta_log":

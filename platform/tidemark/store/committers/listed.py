@@ -1,7 +1,7 @@
-"""Reading a table by the files that its log lists, with their statistics.
+"""Read a table through the file list and the statistics in its transaction log.
 
-A table of few rows is read from memory, a larger one by the engine, which is given the names of
-its files; what the files' statistics tell is not asked of their rows.
+A table with few rows is read into memory. The engine reads a larger one, and gets the names of its
+files. Values that the statistics contain are not read from the rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +19,20 @@ from tidemark.store.conditions import Condition
 from tidemark.store.rows import SENT, arrow_schema, frame, spark_schema
 
 _MANY_FILES = 400
-"""Files up to which the engine is given their names, and need not read the table's log."""
+"""Maximum number of file names to pass to the engine; they save it reading the transaction log."""
 _CHANGE = pa.schema({"_change_type": pa.string(), "_commit_version": pa.int64()})
-"""What a change feed tells of each row."""
+"""The columns of a change data feed that describe each change."""
 _File = Mapping[str, Any]
-"""A file as the table's log lists it, with its statistics."""
+"""A file in the table's transaction log, with its statistics."""
 
 
 def at_most(opened: DeltaTable, bounds: Sequence[Condition]) -> int:
-    """How many rows at most are within the bounds."""
+    """Return an upper bound of the rows within the bounds."""
     return sum(file["num_records"] for file in _files(opened, bounds))
 
 
 def greatest(opened: DeltaTable, column: str) -> int | None:
-    """The greatest value of a column; None where there is none."""
+    """Return the greatest value of a column; None if there is none."""
     files = _files(opened, ())
     told = [file.get(f"max.{column}") for file in files]
     silent = [f for f, most in zip(files, told, strict=True) if most is None]
@@ -45,14 +45,18 @@ def greatest(opened: DeltaTable, column: str) -> int | None:
 def load(
     opened: DeltaTable, bounds: Sequence[Condition], columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """The rows within the bounds, in memory; of all columns by default."""
+    """Return the rows within the bounds in memory, with the given columns or all."""
     return _load(opened, _files(opened, bounds), bounds, columns)
 
 
 def frame_of(
     spark: SparkSession, path: str, opened: DeltaTable, bounds: Sequence[Condition]
 ) -> DataFrame:
-    """The rows within the bounds, for the engine, which sees the table at a path."""
+    """Return the rows within the bounds as a DataFrame.
+
+    Args:
+        path: the table's location, as the engine sees it.
+    """
     files = _files(opened, bounds)
     if sum(file["num_records"] for file in files) <= SENT:
         return frame(spark, _load(opened, files, bounds))
@@ -62,24 +66,24 @@ def frame_of(
         schema = spark_schema(opened.schema())
         found = spark.read.schema(schema).parquet(*(f"{path}/{f['path']}" for f in files))
     for bound in bounds:
-        # Each condition with other numbers is compiled anew, which takes longer than to read
-        # the arrivals of a run.
+        # Leave out a condition that all rows satisfy. The engine compiles each new number, which
+        # takes longer than reading a run's arrivals.
         if not all(bound.holds(file) for file in files):
             found = found.where(bound.sql())
     return found
 
 
 def changes(opened: DeltaTable, since: int, through: int | None = None) -> pa.Table:
-    """What the commits after a version changed, as the table's change feed has it.
+    """Return the changes of the commits after a version, from the table's change data feed.
 
     Args:
-        through: the last commit to tell of; the newest by default.
+        through: the last commit to include; None means the newest.
     """
     columns = arrow_schema(opened.schema())
     schema = pa.schema([*columns, *_CHANGE])
     if opened.version() <= since:
         return schema.empty_table()
-    # Its reader is of another Arrow library.
+    # delta-rs returns a reader of another Arrow library.
     feed: Any = opened.load_cdf(since + 1, through)
     rows = pa.RecordBatchReader.from_stream(feed).read_all()
     return rows.select(schema.names).cast(schema)
@@ -104,6 +108,6 @@ def _load(
 
 
 def _files(opened: DeltaTable, bounds: Sequence[Condition]) -> list[_File]:
-    """The table's files that may hold rows within the bounds."""
+    """Return the table's files that may contain rows within the bounds."""
     listed = statistics.files(opened)
     return [file for file in listed if all(bound.may_hold(file) for bound in bounds)]

@@ -1,4 +1,4 @@
-"""Merging by delta-rs, whose conditions are those of another library than the engine's."""
+"""Merge with delta-rs, whose conditions use DataFusion's SQL instead of Spark's."""
 
 import re
 from typing import Any
@@ -13,14 +13,14 @@ _INSTANT = re.compile(r"timestamp_micros\((-?\d+)\)")
 
 
 def merged(opened: DeltaTable, source: pa.Table, merge: Merge, properties: CommitProperties) -> int:
-    """Merge rows into a table: how many were written."""
+    """Merge rows into a table, and return the number of rows written."""
     values = {f'"{name}"': f's."{name}"' for name in arrow_schema(opened.schema()).names}
     work = opened.merge(
         source=source,
         predicate=for_datafusion(merge.matching().format(same="IS NOT DISTINCT FROM")),
         source_alias="s",
         target_alias="t",
-        # What is merged is in memory: its least and greatest values pass over files.
+        # The source is in memory, so its minimum and maximum values allow data skipping.
         streamed_exec=False,
         commit_properties=properties,
     )
@@ -35,7 +35,7 @@ def merged(opened: DeltaTable, source: pa.Table, merge: Merge, properties: Commi
 
 
 def for_datafusion(condition: str) -> str:
-    """A condition of the engine's SQL, in the words of the library that merges for delta-rs."""
+    """Translate a condition from Spark SQL to DataFusion SQL."""
     typed = "arrow_cast(\\1, 'Timestamp(Microsecond, Some(\"UTC\"))')"
     return _INSTANT.sub(typed, condition).replace("`", '"')
 

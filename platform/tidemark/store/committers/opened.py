@@ -1,8 +1,8 @@
-"""Tables that stay open: looked at again, they read only what was committed since.
+"""Keep tables open, so that each access reads only the commits since the last one.
 
-Opening a table reads its newest checkpoint and the commits after it, ten milliseconds of a run's
-second each time; looking whether there is a newer commit takes one. A run looks at its tables some
-forty times.
+Opening a table reads its newest checkpoint and the commits after it. That takes ten milliseconds of
+a run that takes a second. Checking for a newer commit takes one millisecond. A run accesses its
+tables about forty times.
 """
 
 import os
@@ -17,10 +17,11 @@ from deltalake.exceptions import DeltaError
 
 @dataclass(frozen=True)
 class _Open:
-    """A table that is open.
+    """An open table.
 
     Args:
-        log: the folder of its log, held open: as long as it is, no other folder is taken for it.
+        log: a file descriptor of its transaction log's folder. While it is open, the operating
+            system can't give the folder's identity to another folder.
     """
 
     table: DeltaTable
@@ -28,32 +29,32 @@ class _Open:
 
 
 class OpenTables:
-    """The tables below a folder, each open once in a thread."""
+    """The tables below a folder, each opened once per thread."""
 
     def __init__(self, place: str) -> None:
         self._place = place
         self._own = threading.local()
 
     def path(self, table: str) -> str:
-        """Where a table lies."""
+        """Return the location of a table."""
         return f"{self._place}/{table}"
 
     def afresh(self, table: str) -> DeltaTable:
-        """A table as it is now, which no other look at it moves on.
+        """Return a table at its newest version, as an object that later calls do not update.
 
         Raises:
-            TableNotFoundError: there is none.
+            TableNotFoundError: it does not exist.
         """
         return DeltaTable(self.path(table))
 
     def now(self, table: str) -> DeltaTable:
-        """A table as it is now; the next look at it moves it on.
+        """Return a table at its newest version. The next call updates the returned object.
 
         Raises:
-            TableNotFoundError: there is none.
+            TableNotFoundError: it does not exist.
         """
         if "://" in self._place:
-            # What lies at a path may be another table by now, which a store does not tell.
+            # An object store does not show whether the table at a path was recreated.
             return self.afresh(table)
         there: dict[str, _Open] = self._own.__dict__
         known = there.get(table)
@@ -61,7 +62,7 @@ class OpenTables:
             try:
                 known.table.update_incremental()
             except DeltaError:
-                # It was put back as it was before, or is as bad when it is opened anew.
+                # The table was restored to an earlier version, or opening it raises the same error.
                 pass
             else:
                 return known.table
@@ -85,11 +86,12 @@ class OpenTables:
         return None if open_ is None else open_.table.version()
 
     def forget(self, table: str) -> None:
-        """Open a table anew at the next look: it may have been changed by half."""
+        """Close a table that a failed commit may have changed in part; the next access reopens
+        it."""
         self._own.__dict__.pop(table, None)
 
     def _stands(self, table: str, known: _Open) -> bool:
-        """Whether what is open is what lies there: a table can be dropped and made anew."""
+        """Return whether the open table is still the one at its path, not a recreated one."""
         try:
             return os.path.samestat(Path(self._log(table)).stat(), os.fstat(known.log))
         except OSError:

@@ -1,6 +1,7 @@
-"""Files that the engine's workers have written into a table's folder, to be committed as they are.
+"""Stage files that the engine's workers have written, and commit them as they are.
 
-A file that no commit names is no part of the table: what a killed run leaves is removed by vacuum.
+A file that no commit refers to does not belong to the table. Vacuum removes the files of a killed
+run.
 """
 
 import json
@@ -27,7 +28,7 @@ _MICROS = "spark.sql.parquet.outputTimestampType"
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file in a table's folder, its path relative to that; written when, milliseconds."""
+    """A Parquet file in a table's folder, by its relative path; `modified` is in milliseconds."""
 
     path: str
     size: int
@@ -36,25 +37,29 @@ class File:
 
     @classmethod
     def there(cls, system: pafs.FileSystem, folder: str, path: str) -> "File":
-        """A file that has been written."""
+        """Return the description of a file that was written."""
         info = system.get_file_info(f"{folder}/{path}")
         modified = int((info.mtime or datetime.now(UTC)).timestamp() * 1000)
         return cls(path, info.size, modified, pq.read_metadata(info.path, filesystem=system))
 
     def added(self, *, changes: bool = True) -> AddAction:
-        """The action that makes it part of the table; whether that changes the table's rows."""
+        """Return the action that adds it to the table.
+
+        Args:
+            changes: true if the action changes the table's rows; false for a compaction.
+        """
         told = json.dumps(statistics.of(self.footer))
         return AddAction(self.path, self.size, {}, self.modified, changes, told)
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Parquet files that can be committed to a table once they lie in its folder.
+    """Parquet files that can be committed to a table once they are in its folder.
 
     Args:
-        table: the table's folder, or another.
-        name: the folder in it that has the files.
-        files: those with rows, their paths relative to `table`.
+        table: the table's folder, or another one.
+        name: the subfolder that contains the files.
+        files: those with rows, with their paths relative to `table`.
     """
 
     table: str
@@ -63,16 +68,19 @@ class Staged:
 
     @property
     def folder(self) -> str:
-        """Where the files are."""
+        """The folder that contains the files."""
         return f"{self.table}/{self.name}"
 
     @property
     def rows(self) -> int:
-        """How many rows they hold."""
+        """The number of rows in all files."""
         return sum(file.footer.num_rows for file in self.files)
 
     def within(self, table: str) -> "Staged":
-        """The same files in a table's folder too; they stay where they are, for who reads them."""
+        """Return the same files, linked or copied into a table's folder.
+
+        The originals stay for their readers.
+        """
         system, place = file_system(table)
         _, here = file_system(self.table)
         name = _named()
@@ -87,7 +95,7 @@ class Staged:
         return Staged(table, name, moved)
 
     def and_also(self, rows: pa.Table) -> "Staged":
-        """These and a file of a few rows more."""
+        """Return these files and a new one with a few more rows."""
         system, place = file_system(self.table)
         path = f"{self.name}/also-{uuid4().hex}.parquet"
         pq.write_table(rows, f"{place}/{path}", filesystem=system)
@@ -100,15 +108,17 @@ class Staged:
         properties: CommitProperties,
         schema: Schema | None = None,
     ) -> None:
-        """Make them part of the table; with `overwrite`, all that there is of it, with the columns
-        of `schema`."""
+        """Add the files to the table.
+
+        With `overwrite`, they replace all of its rows, and `schema` replaces its columns.
+        """
         actions: list[AddAction | RemoveAction] = [f.added() for f in self.files]
         opened.create_write_transaction(
             actions, mode, schema or opened.schema(), commit_properties=properties
         )
 
     def reader(self, schema: pa.Schema) -> pa.RecordBatchReader:
-        """Their rows, one batch after the other, with these columns."""
+        """Return a reader of their rows, with these columns."""
         system, folder = file_system(self.table)
         paths = [f"{folder}/{file.path}" for file in self.files]
         found = ds.dataset(paths, schema=schema, format="parquet", filesystem=system)
@@ -116,13 +126,13 @@ class Staged:
 
 
 def stage(rows: DataFrame, table: str) -> Staged:
-    """Have the engine write rows into a folder below a table's own.
+    """Have the engine write rows into a new subfolder of a folder.
 
     Args:
         rows: computed here, once and in full.
-        table: the table's folder, or another.
+        table: the table's folder, or another one.
     """
-    # As nanoseconds, its default, they would have no time zone.
+    # With nanoseconds, the default, they would not have a time zone.
     rows.sparkSession.conf.set(_MICROS, "TIMESTAMP_MICROS")
     name = _named()
     rows.write.parquet(f"{table}/{name}")
@@ -134,13 +144,13 @@ def stage(rows: DataFrame, table: str) -> Staged:
 
 
 def spill(tables: Iterable[pa.Table], table: str) -> tuple[str, pa.Schema]:
-    """Write rows in memory into a folder below a table's own.
+    """Write in-memory tables into a new subfolder of a folder.
 
     Args:
-        tables: one or more, of the same columns.
+        tables: one or more, with the same columns.
 
     Returns:
-        The folder, and the columns.
+        The subfolder, and the columns.
     """
     system, folder = file_system(table)
     name, rest = _named(), iter(tables)
@@ -157,7 +167,7 @@ def _named() -> str:
 
 
 def file_system(place: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a path or an address, and the path in it."""
+    """Return the file system of a path or URL, and the path in it."""
     if "://" not in place:
         return pafs.LocalFileSystem(), place.rstrip("/")
     system, path = pafs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))

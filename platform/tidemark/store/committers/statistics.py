@@ -1,7 +1,7 @@
-"""What a table's log tells of its files: the extremes of their columns, written and read.
+"""Read and write the statistics of files in a table's transaction log.
 
-Python holds instants and dates of the years 1 to 9999, and Parquet others too: of those nothing is
-told, so that a reader passes over no file by them.
+Python's instants and dates cover the years 1 to 9999; Parquet's cover more. A file with values
+outside of that range gets no statistics for the column, so readers do not skip it.
 """
 
 from datetime import UTC, datetime
@@ -15,13 +15,15 @@ from tidemark.store.rows import BEYOND, held
 
 
 def files(opened: DeltaTable) -> list[dict[str, Any]]:
-    """A table's files as its log lists them, with their statistics."""
+    """Return a table's files from its transaction log, with their statistics."""
     return held(pa.table(opened.get_add_actions(flatten=True)))
 
 
 def of(footer: pq.FileMetaData) -> dict[str, Any]:
-    """The least and greatest whole numbers and instants of a file, and how many nulls it has: what
-    a reader passes over files by."""
+    """Return the statistics of a file that allow data skipping.
+
+    The minimum and maximum of its columns of whole numbers and instants, and the number of nulls.
+    """
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -52,5 +54,5 @@ def of(footer: pq.FileMetaData) -> dict[str, Any]:
 
 
 def _instant(value: datetime) -> str:
-    # As `strftime` has it, a year has fewer digits than four where they are enough.
+    # `strftime` writes years before 1000 with fewer than four digits.
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
