@@ -1,6 +1,6 @@
-"""A domain to begin with: a small project that runs as it is, under names of one's own.
+"""Templates for a new domain: a small project that runs as it is, with the user's own names.
 
-`project` is what each has; `files` and `kafka` what it has for its kind of source. They are a
-project as it is written for the names of `choices.TEMPLATE`, not a language of templates: its code
-is checked with all other code, and `write` puts other names in their place.
+`project` has the files of every project; `files` and `kafka` have those for one kind of source. The
+templates are a valid project with the names of `choices.TEMPLATE`, not a template language: their
+code is checked like all other code, and `write` replaces the names.
 """

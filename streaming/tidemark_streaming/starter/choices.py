@@ -1,4 +1,4 @@
-"""What a new project is asked: its names, and where its events come from."""
+"""The choices for a new project: its names, and the kind of its source."""
 
 import re
 import sys
@@ -23,11 +23,12 @@ TEMPLATE = {
 }
 """The names for which the template is written."""
 FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
-"""What a package beside them can't be called; `marts` is a code location of Dagster."""
+"""Names that the project's package can't have, because files next to it have them. `marts` is a
+code location in Dagster."""
 TAKEN = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
-"""What the project's modules have for names already."""
+"""Names that the project's modules already use."""
 COLUMNS = ("counted", "day", "highest", "mean", "total", *RESERVED, *RUN_COLUMNS)
-"""What the project's tables have for columns already."""
+"""Names of columns that the project's tables already have."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,79}")
 
@@ -38,17 +39,17 @@ class Choices:
 
     Args:
         domain: the project, its folder and its package.
-        events: what the events are called: the source, and the beginning of its assets' names.
-        time: the column that says when an event happened.
-        key: the column of text by which windows are computed.
-        value: the column of numbers of which sum, mean and maximum are computed.
-        kind: where events come from.
-        columns: all of them with their types, in their order; by default these three.
-        rename: fields of the data that have another name as a column.
+        events: the name of the source, and the prefix of the names of its assets.
+        time: the column with the event time.
+        key: the text column by which windows are computed.
+        value: the numeric column whose sum, mean and maximum are computed.
+        kind: the kind of the source.
+        columns: the types of all columns, in order; by default just these three.
+        rename: fields of the data whose columns have another name.
         begins: the day of the first partition in Dagster, as `2026-01-31`.
 
     Raises:
-        DefinitionError: a name that can't be what it is for, or a column that is given twice.
+        DefinitionError: a name is not valid for its purpose, or a column is given twice.
     """
 
     domain: str
@@ -72,15 +73,15 @@ class Choices:
 
     @property
     def names(self) -> dict[str, str]:
-        """The template's names, and what stands in their place."""
+        """The template's names, with their replacements."""
         return {old: getattr(self, name) for name, old in TEMPLATE.items()}
 
 
 def check_domain(name: str) -> None:
-    """Refuse a name that no package can have here.
+    """Refuse a name that a package can't have here.
 
     Raises:
-        DefinitionError: why not.
+        DefinitionError: the reason.
     """
     _check_name("project", name)
     if name in FOLDERS:
@@ -90,10 +91,10 @@ def check_domain(name: str) -> None:
 
 
 def check_events(name: str) -> None:
-    """Refuse a name that no source can have, or that the project's code has for something else.
+    """Refuse a name that a source can't have, or that the project's code uses for something else.
 
     Raises:
-        DefinitionError: why not.
+        DefinitionError: the reason.
     """
     _check_name("source of events", name)
     if name in TAKEN:
@@ -101,10 +102,10 @@ def check_events(name: str) -> None:
 
 
 def check_column(name: str) -> None:
-    """Refuse a name that no column can have, or that a column of the project's tables has.
+    """Refuse a name that a column can't have, or that a column of the project's tables has.
 
     Raises:
-        DefinitionError: why not.
+        DefinitionError: the reason.
     """
     reason = why_unfit(name)
     if reason is not None:
@@ -112,7 +113,7 @@ def check_column(name: str) -> None:
 
 
 def why_unfit(column: str) -> str | None:
-    """Why a column can't be one of the three that are chosen; nothing where it can."""
+    """Return why a column can't be one of the three chosen ones, or None if it can."""
     if not _COLUMN.fullmatch(column):
         return "use letters, digits and '_', no digit first"
     if column.lower() in COLUMNS:

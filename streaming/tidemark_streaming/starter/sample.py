@@ -1,4 +1,4 @@
-"""A user's own file, as the first events of a new project: its columns, and their kinds."""
+"""Infer the columns of a new project, and their types, from the user's own CSV file."""
 
 import re
 from collections.abc import Callable
@@ -15,23 +15,24 @@ from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
 from tidemark_streaming.starter.choices import why_unfit
 
 MOSTLY = 0.9
-"""The share of a column's values that make its type; the others are mistakes in the file."""
+"""The share of a column's values that determines its type; the others count as errors in the
+file."""
 
 _ID = re.compile(r"(?i:(.*[_\W])?(id|uuid|guid|key|no|nr|number))|.*[a-z0-9]I[dD]")
-"""A column that probably tells one event, or one thing, from another."""
+"""Names of columns that probably contain identifiers."""
 
 
 class Sample(NamedTuple):
-    """What a file of CSV says of itself.
+    """The content of a CSV file.
 
     Args:
-        columns: their types, as a source has them, in their order.
-        time: the columns that can say when an event happened, first that which does it probably.
-        key: those by which windows can be computed, in that order too.
-        value: those of numbers, likewise.
-        table: all of it, without what does not fit.
-        rename: the columns whose names in the header are those of Tidemark's own columns.
-        misfits: what does not fit, in plain words; the ingest makes dead letters of it.
+        columns: the types of the columns for a source, in order.
+        time: candidates for the event time, the most likely first.
+        key: candidates for the key of windows, in the same order.
+        value: candidates for the numeric column, in the same order.
+        table: all rows, with nulls for values that do not fit their column.
+        rename: new names for columns whose names are those of Tidemark's own columns.
+        misfits: descriptions of rows that do not fit; the ingest writes them to the dead letters.
     """
 
     columns: dict[str, str]
@@ -43,16 +44,16 @@ class Sample(NamedTuple):
     misfits: list[str]
 
     def first_day(self, column: str) -> str:
-        """The day of the oldest event, as `2026-01-31`."""
+        """Return the day of the oldest event, as `2026-01-31`."""
         return min(filter(None, self.table[column].to_pylist())).date().isoformat()
 
 
 def look(path: Path) -> Sample:
-    """Read a file of CSV with a header.
+    """Read a CSV file with a header.
 
     Raises:
-        DataError: it can't be read, has a column that no source can have, or has none of time, of
-            text or of numbers.
+        DataError: the file can't be read, a source can't have one of its columns, or it lacks a
+            usable column of times, text or numbers.
     """
     odd_lines: list[int | None] = []
 
@@ -91,14 +92,15 @@ def look(path: Path) -> Sample:
                 f"'{path}' has a column of {what}, '{there[0]}', whose name the project can't "
                 f"use ({why_unfit(there[0])}): rename it in the header."
             )
-        # What an id comes to says nothing, and windows by it have an event each.
+        # The sum of an identifier is meaningless, and windows by an identifier have one event each,
+        # so these columns come last.
         return sorted(fit, key=lambda name: _ID.fullmatch(name) is not None)
 
     return Sample(
         kinds,
         choice("times", "2026-01-31T09:30:00Z", "TIMESTAMP"),
         choice("texts", "york", "STRING"),
-        # Whole numbers are numbers of something more often than amounts of it.
+        # Integers are more often counts or codes than amounts, so doubles come first.
         choice("numbers", "12.5", "DOUBLE", "BIGINT"),
         table,
         rename,
@@ -107,8 +109,8 @@ def look(path: Path) -> Sample:
 
 
 def _mostly(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray | pa.Array, int]:
-    """Return a column of texts as what most of them are, with nulls for the others, and how many
-    these are; a column of anything else as it is."""
+    """Return a text column converted to the type of most of its values, with nulls for the others,
+    and the number of these. Return any other column unchanged."""
     if not pa.types.is_string(column.type):
         return column, 0
     texts = [text for text in column.to_pylist() if text]
@@ -139,7 +141,7 @@ _READS: tuple[tuple[Callable[[str], object], pa.DataType], ...] = (
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
-    """Refuse columns that no source can have."""
+    """Refuse columns that a source can't have."""
     lower = [name.lower() for name in names]
     for name in names:
         if not name.strip():
@@ -159,7 +161,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 
 def _renamed(names: list[str]) -> dict[str, str]:
-    """Return other names for the columns that are called as Tidemark's own."""
+    """Return new names for columns whose names are those of Tidemark's own columns."""
     found, lower = dict[str, str](), {name.lower() for name in names}
     for name in names:
         if name.lower() in (*ARRIVAL_COLUMNS, *RUN_COLUMNS):

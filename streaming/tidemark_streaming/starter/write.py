@@ -1,4 +1,4 @@
-"""A project is written: the template's files, under the names that were chosen."""
+"""Write a new project: the template's files with the chosen names."""
 
 import json
 import re
@@ -16,17 +16,17 @@ _UNWANTED = ("__pycache__", ".ruff_cache")
 
 
 def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
-    """Write a project, whole or not at all.
+    """Write a project as a whole or not at all.
 
     Args:
-        folder: where the project's own folder is made.
-        sample: a file of events, in place of those that come along.
+        folder: the parent of the project's folder.
+        sample: a file of events that replaces the template's own.
 
     Returns:
         The project's folder.
 
     Raises:
-        DataError: it is there already, or can't be written.
+        DataError: the folder already exists, or can't be written.
     """
     place = folder / choices.domain
     if place.exists() or place.is_symlink():
@@ -59,13 +59,13 @@ def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
     if sample is not None:
         to = place / "landing" / choices.events
         to.mkdir(parents=True)
-        # Files whose names begin with these are no arrivals.
+        # The connector ignores files whose names begin with these characters.
         shutil.copyfile(sample, to / (sample.name.lstrip("._") or "1.csv"))
 
 
 def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
-    """The template's files, each with its name in a project, in the order of their names: those
-    that land arrive in that order."""
+    """Yield the template's files with their paths in a project, sorted by path. Sample files arrive
+    in that order."""
     for root in (_FILES / "project", _FILES / kind):
         for path in sorted(p for p in root.rglob("*") if p.is_file()):
             if not set(_UNWANTED) & set(path.parts):
@@ -73,8 +73,8 @@ def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
 
 
 def renamed(text: str, choices: Choices) -> str:
-    """A text with the chosen names in place of the template's, also where these begin or end
-    longer ones, as in `orders_hourly`."""
+    """Return a text with the chosen names instead of the template's. Parts of longer names are
+    replaced too, as in `orders_hourly`."""
     names = choices.names
     return re.sub(
         rf"(?<![A-Za-z])({'|'.join(names)})(?![A-Za-z])", lambda found: names[found[0]], text
@@ -82,11 +82,12 @@ def renamed(text: str, choices: Choices) -> str:
 
 
 def _completed(name: Path, text: str, choices: Choices) -> str:
-    """The text of a file with what is no name: the columns, and the first day."""
+    """Return the text of a file with the choices that are not names: the columns and the first
+    day."""
     if name.name == "sources.py" and choices.columns is not None:
-        # A value that happens to be whole in the first file need not be so in the next.
+        # A value that happens to be an integer in the first file may be fractional in the next.
         kinds = {**choices.columns, choices.value: "DOUBLE"}
-        # The header's own words, which become text of Python and nothing else.
+        # The header's own names, escaped so that they are only string literals.
         columns, rename = _entries(kinds), _entries(choices.rename)
         also = f"    rename={{\n{rename}    }},\n" if rename else ""
         return re.sub(
@@ -101,6 +102,6 @@ def _completed(name: Path, text: str, choices: Choices) -> str:
 
 
 def _entries(named: Mapping[str, str]) -> str:
-    """Return lines of a dict in Python."""
+    """Return the entries of a dict as lines of Python code."""
     pairs = ((json.dumps(n, ensure_ascii=False), json.dumps(v)) for n, v in named.items())
     return "".join(f"        {name}: {value},\n" for name, value in pairs)

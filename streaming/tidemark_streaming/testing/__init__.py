@@ -1,8 +1,9 @@
-"""Tests of users' transforms: a small engine, given arrivals, and what comes out in any cut.
+"""Test support for transforms: run them over given arrivals with a small engine, in any division
+into runs.
 
-`Trials` is what the fixture `tidemark_scenario` gives, `Trial` one run of it: names for the types
-of tests. `plugin` has the fixtures and is all that needs pytest; a project that uses none of them
-pays nothing for it.
+The fixture `tidemark_scenario` returns `Trials`, and a call of it a `Trial`. Tests use these names
+as types. `plugin` has the fixtures and is the only module that needs pytest, so a project that does
+not use them has no cost.
 """
 
 from typing import TYPE_CHECKING
@@ -14,8 +15,8 @@ __all__ = ["Trial", "Trials"]
 
 
 def __getattr__(name: str) -> object:
-    # pytest loads the plugin, and with it this package, wherever Tidemark is installed: what the
-    # names stand for is imported by who asks for them.
+    # pytest loads the plugin, and with it this package, in every environment with Tidemark
+    # installed. The classes are therefore imported on first use.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tidemark_streaming.testing import trial

@@ -1,16 +1,17 @@
-"""Ways to cut arrivals into runs."""
+"""Ways to divide arrivals into runs."""
 
 from itertools import pairwise
 from random import Random
 
 
 def cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
-    """One by one, and as many others by chance, each as the numbers of arrivals of its runs.
+    """Return divisions, each as the numbers of arrivals of its runs: one arrival per run, and
+    random others.
 
     Args:
-        arrivals: how many there are to cut.
-        seed: of chance; the same gives the same cuts.
-        count: how many others, or all that there are where these are fewer.
+        arrivals: the number of arrivals.
+        seed: the seed of the random numbers; the same seed gives the same divisions.
+        count: the number of random divisions; fewer if there are not that many.
     """
     found: list[tuple[int, ...]] = [(1,) * arrivals]
     others = 2 ** max(arrivals - 1, 0) - 1

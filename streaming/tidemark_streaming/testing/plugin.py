@@ -1,7 +1,7 @@
-"""pytest's fixtures for who tests a transform.
+"""pytest fixtures for tests of transforms.
 
-pytest loads this module wherever Tidemark is installed, so it imports nothing before a test asks
-for a fixture.
+pytest loads this module in every environment with Tidemark installed, so it imports nothing before
+a test requests a fixture.
 """
 
 import os
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Settings]":
-    """The settings of a small engine that the tests of this process share.
+    """Yield the settings of a small engine that the tests of this process share.
 
-    It has a home and a port of its own, starts with the first test that asks, and ends with the
-    last. With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`),
-    started where it does not run and kept afterwards.
+    It has its own home and port, starts when the first test requests it, and stops after the last.
+    With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`). That
+    engine is started if it does not run, and kept running afterwards.
     """
     from tidemark import engine
     from tidemark_streaming.testing.small_engine import kept_or_new
 
     settings, kept = kept_or_new(tmp_path_factory.getbasetemp() / "tidemark")
     with pytest.MonkeyPatch.context() as patch:
-        # Its Python workers import what transforms import, from where the tests do.
+        # The engine's Python workers import the transforms' dependencies from the same paths as the
+        # tests.
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
         engine.ensure(settings)
     yield settings
@@ -41,7 +42,7 @@ def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Setti
 
 @pytest.fixture(scope="session")
 def tidemark_warehouse(tidemark_engine: "Settings") -> "Iterator[Warehouse]":
-    """An empty warehouse on that engine, by a session of its own."""
+    """Yield an empty warehouse on that engine, in its own session."""
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
 
@@ -52,9 +53,10 @@ def tidemark_warehouse(tidemark_engine: "Settings") -> "Iterator[Warehouse]":
 
 @pytest.fixture
 def tidemark_scenario(tidemark_warehouse: "Warehouse", tmp_path: Path) -> "Trials":
-    """Runs transforms over given arrivals: `tidemark_scenario(transform, arrivals)` is a `Trial`.
+    """Return a function that runs transforms over given arrivals: `tidemark_scenario(transform,
+    arrivals)` is a `Trial`.
 
-    Its scenario, and what is drawn where it fails, are in the test's `tmp_path`.
+    The test's `tmp_path` has its scenario, and a picture if it fails.
     """
     from tidemark_streaming.testing.trial import Trials
 

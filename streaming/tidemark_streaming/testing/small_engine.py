@@ -7,7 +7,8 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 
 TEST_HOME = "TIDEMARK_TEST_HOME"
-"""A variable: the home of an engine that is kept, for who runs a few tests again and again."""
+"""The environment variable with the home of an engine that is kept running, for repeated runs of a
+few tests."""
 
 INTERPRETING = (
     "-XX:+UseParallelGC "
@@ -15,21 +16,21 @@ INTERPRETING = (
     "-XX:Tier4CompileThreshold=75000 -XX:Tier4BackEdgeThreshold=200000 "
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 )
-"""Java options of an engine for few rows: their plans are interpreted, which takes half the time.
+"""Java options of an engine for few rows, whose plans are interpreted: that takes half the time.
 
-Both of the JVM's compilers are left on: after ten minutes a run takes three quarters of the time
-that it takes with the quick one alone. The thorough one is asked for code that runs five times as
-often as by default, as it takes half of the processor in the first minutes. Many events, for which
-the engine generates code, would pay for that.
+Both JIT compilers of the JVM stay on: after ten minutes, a run takes three quarters of its time
+with the quick one (C1) alone. The thorough one (C2) compiles only code that runs five times as
+often as by default, because it uses half of the processor in the first minutes. Runs over many
+events, for which the engine would otherwise generate code, are slower with these options.
 """
 
 
 def kept_or_new(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
-    """The engine's settings, and whether it is one that is kept.
+    """Return the engine's settings, and whether the engine is one that is kept running.
 
     Args:
-        home: that of a new one.
-        memory: of a new one.
+        home: the home of a new engine.
+        memory: the memory of a new engine.
     """
     if kept := os.environ.get(TEST_HOME):
         return Settings(home=Path(kept), engine_java_options=INTERPRETING), True

@@ -1,7 +1,7 @@
-"""A transform over given arrivals, and what a test says of it.
+"""Run a transform over given arrivals, and assert its results.
 
-A trial is a scenario: it is written beside the test's other files, so that `tidemark simulate`
-takes what failed, and it is run by the code that runs every scenario.
+A trial is a scenario: it is written to a file in the test's folder, so that `tidemark simulate` can
+run a failed one. It runs through the same code as every scenario.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Trials:
-    """Runs transforms over given arrivals; what the fixture `tidemark_scenario` gives.
+    """Runs transforms over given arrivals; the fixture `tidemark_scenario` returns it.
 
     Args:
-        folder: for the scenarios, and for pictures of those that fail.
+        folder: the folder for scenarios, and for pictures of failed ones.
     """
 
     warehouse: Warehouse
@@ -53,20 +53,20 @@ class Trials:
         clock_start: datetime | str | None = None,
         references: Mapping[str, Row] | None = None,
     ) -> "Trial":
-        """A trial of a transform; nothing runs before it is asked what comes out.
+        """Return a trial of a transform; nothing runs before its results are requested.
 
         Args:
-            transform: what `windowed_asset` defined.
-            arrivals: in their order; each is a list of rows, or an item of a scenario's `arrivals`
-                such as `{"clock": "10 minutes"}`. A column that a row does not name is null; times
-                without a zone are UTC.
-            ends: whether the stream ends after the last of them, which closes every window.
+            transform: a transform defined by `windowed_asset`.
+            arrivals: the arrivals in order. Each is a list of rows, or an item of a scenario's
+                `arrivals` such as `{"clock": "10 minutes"}`. A column that a row does not name is
+                null; times without a zone are in UTC.
+            ends: whether the source ends after the last arrival, which closes every window.
             clock_start: the processing clock at the beginning; 1970 by default.
-            references: the tables that the source is joined with, each as `columns`, their types by
-                name, and `rows`.
+            references: the lookup tables of the source by name, each with `columns` (types by name)
+                and `rows`.
 
         Raises:
-            ScenarioError: something is not lawful, in one sentence.
+            ScenarioError: the arrivals, the clock or the lookup tables are not valid.
         """
         told: dict[str, Any] = {
             "name": transform.name,
@@ -82,7 +82,8 @@ class Trials:
 
 
 class Trial:
-    """A transform over given arrivals. What is asserted of it gives it back, for the next one."""
+    """A transform over given arrivals. Its assertions return the trial itself, so they can be
+    chained."""
 
     def __init__(self, warehouse: Warehouse, transform: Definition, path: Path, told: Row) -> None:
         self._warehouse = warehouse
@@ -93,17 +94,17 @@ class Trial:
 
     @property
     def windows(self) -> list[dict[str, Any]]:
-        """The published rows as `tidemark simulate --json` has them, times and decimals as text."""
+        """The published rows as in `tidemark simulate --json`, with times and decimals as text."""
         return self._batch["windows"]
 
     @property
     def panes(self) -> list[dict[str, Any]]:
-        """The panes, of a transform that has an accumulation."""
+        """The panes, if the transform has an accumulation."""
         return self._batch["panes"]
 
     @property
     def late(self) -> list[dict[str, Any]]:
-        """The events that came too late, with the window that each has missed."""
+        """The too-late events, each with the window that it missed."""
         return self._batch["late"]
 
     def expect(
@@ -113,12 +114,12 @@ class Trial:
         panes: Sequence[Row] | None = None,
         late: Sequence[Row] | None = None,
     ) -> "Trial":
-        """Assert what comes out: these rows and no others, in any order; the columns that a row
-        names are compared.
+        """Assert that the result has these rows and no others, in any order. Only the columns that
+        a row names are compared.
 
         Raises:
-            AssertionError: something else does; it is told, and drawn.
-            ScenarioError: a column that there is not.
+            AssertionError: the result differs; the message has the differences and a picture.
+            ScenarioError: a row names a column that does not exist.
         """
         __tracebackhide__ = True
         given = {"windows": windows, "panes": panes, "late": late}
@@ -131,15 +132,16 @@ class Trial:
         return self
 
     def same_in_any_cut(self, seed: int = 0, others: int = 3) -> "Trial":
-        """Assert that windows, panes and late events do not depend on how the arrivals are cut into
-        runs: all at once, one by one, and cut by chance.
+        """Assert that windows, panes and late events do not depend on the division of the arrivals
+        into runs: all at once, one by one, and random divisions.
 
         Args:
-            seed: of chance; the same cuts each time, others with another.
-            others: how many cuts by chance.
+            seed: the seed of the random divisions; the same seed gives the same divisions.
+            others: the number of random divisions.
 
         Raises:
-            AssertionError: a cut comes out otherwise; it is told which, how, and drawn.
+            AssertionError: the result of a division differs; the message has the division, the
+                differences and a picture.
         """
         __tracebackhide__ = True
         ways = cuts(len(self._scenario.arrivals), seed, others)
@@ -167,7 +169,8 @@ class Trial:
         result: Result,
         sides: tuple[str, str] = ("expected", "came"),
     ) -> str:
-        """What is not right, as a table and a picture, and where both can be looked at again."""
+        """Return a failure's message: a table of differences, a picture, and the paths of picture
+        and scenario."""
         table = StringIO()
         Console(file=table, width=_WIDTH).print(explain(found, sides=sides))
         picture = self._path.with_suffix(".svg")

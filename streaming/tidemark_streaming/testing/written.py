@@ -1,4 +1,4 @@
-"""A test's arrivals and expectations as the scenario that they are, in a file."""
+"""Write a test's arrivals and expectations to a file as a scenario."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 def write(path: Path, told: Row) -> None:
-    """Write a scenario, whose values are Python's."""
+    """Write a scenario that is given as Python values."""
     path.write_text(
         yaml.safe_dump(_plain(told), sort_keys=False, allow_unicode=True, width=1000),
         encoding="utf-8",
@@ -22,7 +22,7 @@ def write(path: Path, told: Row) -> None:
 
 
 def items(arrivals: Sequence[Sequence[Row] | Row]) -> list[Row]:
-    """The items of a scenario's `arrivals`: rows of one arrival are a list of them."""
+    """Return the items of a scenario's `arrivals`: a list of rows becomes one arrival."""
     return [a if isinstance(a, Mapping) else {"rows": list(a)} for a in arrivals]
 
 

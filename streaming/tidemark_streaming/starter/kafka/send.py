@@ -1,4 +1,4 @@
-"""Send lines of JSON to the topic `orders`: `python send.py sample/orders.jsonl`."""
+"""Send JSON lines to the topic `orders`: `python send.py sample/orders.jsonl`."""
 
 import sys
 from pathlib import Path

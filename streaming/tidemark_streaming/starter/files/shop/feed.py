@@ -1,4 +1,4 @@
-"""How the events come in: as files of CSV in `landing/orders`, each of which is one arrival."""
+"""The connector: it reads CSV files in `landing/orders`, each of which is one arrival."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How the events come in: as objects of JSON, from the Kafka topic `orders`."""
+"""The connector: it reads JSON objects from the Kafka topic `orders`."""
 
 from pathlib import Path
 

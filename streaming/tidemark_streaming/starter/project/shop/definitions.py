@@ -1,4 +1,4 @@
-"""How shop appears in Dagster: a code location of its own, with a partition for each day."""
+"""The Dagster code location of shop, with a partition for each day."""
 
 import dagster as dg
 from tidemark_assets.build import Presentation

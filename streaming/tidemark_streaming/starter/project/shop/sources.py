@@ -1,4 +1,4 @@
-"""The events: what they look like, when they happened, and how late they may come."""
+"""The source of the events: their columns, event time and watermark."""
 
 from tidemark.source import Source
 from tidemark.watermark import BoundedOutOfOrderness
@@ -11,10 +11,10 @@ orders = Source(
         "amount": "DOUBLE",
     },
     event_time="ordered_at",
-    # Time has come as far as the newest event says, less ten minutes: windows that ended before
-    # are published, and an event of such a window is late.
+    # The watermark is ten minutes behind the newest event time. Windows that end before it are
+    # published, and an event of such a window is late.
     watermark=BoundedOutOfOrderness("10 minutes"),
-    # An event dated more than an hour after its arrival is a mistake: it goes to the late tables,
-    # and does not move the watermark.
+    # An event more than an hour ahead of its arrival is an error: it goes to the late tables and
+    # does not advance the watermark.
     max_future_skew="1 hour",
 )

@@ -1,4 +1,4 @@
-"""What is computed from the events."""
+"""The windows that are computed from the events."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,14 +14,14 @@ from shop.sources import orders
     source=orders,
     keys=["city"],
     window=Tumbling("1 hour"),
-    # A window that is published still counts late events until the watermark is so far past it.
+    # A published window still counts late events until the watermark is this far past its end.
     allowed_lateness="1 hour",
     aggregates={
         "total": agg.sum("amount"),
         "mean": agg.mean("amount"),
         "highest": agg.max("amount"),
     },
-    # A window that fails one of these is withheld, with the reason; a warning only says so.
+    # A window that fails an expectation is quarantined with the reason; a warning is only reported.
     expectations=[
         complete(),
         not_null("city"),

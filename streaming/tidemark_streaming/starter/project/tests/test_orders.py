@@ -1,4 +1,4 @@
-"""What comes out of given arrivals: late ones, ones that are too late, in any cut into runs."""
+"""Test the windows of given arrivals: late and too-late events, in any division into runs."""
 
 from tidemark_streaming.testing import Trials
 
@@ -6,7 +6,7 @@ from shop.transforms import orders_hourly
 
 
 def order(at: str, amount: float) -> dict[str, object]:
-    """An event on the first day of 2026."""
+    """Return an event on the first day of 2026."""
     return {"ordered_at": f"2026-01-01 {at}", "city": "york", "amount": amount}
 
 
