@@ -1,1 +1,1 @@
-"""Pictures of arrivals and windows."""
+"""Draw charts of arrivals, windows and checks."""

@@ -1,6 +1,6 @@
-"""Small charts that stand beside figures: what a run brought, as a person would rather see it.
+"""Draw small charts to show next to the figures of a run.
 
-Each is a picture of a few hundred marks, small enough to be part of a page. Times are UTC.
+Each has a few hundred marks, small enough to be part of a page. Times are UTC.
 """
 
 import io
@@ -21,9 +21,10 @@ _UTC = alt.Scale(type="utc")
 
 
 def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
-    """Event time against processing time: what each arrival brought, and the watermark after it.
+    """Return a chart of event time against processing time: each arrival, and the watermark after
+    it.
 
-    None where there is too little to draw. Of many arrivals the newest are drawn.
+    It shows the newest arrivals. Return None if there are fewer than two.
     """
     rows = [
         {
@@ -55,9 +56,9 @@ def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
 
 
 def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
-    """How many events arrive more than so far behind, with the source's bound.
+    """Return a chart of the share of events that arrive further behind than each bound.
 
-    None where no event was behind.
+    The source's own bound is highlighted. Return None if no event was behind.
     """
     rows = [
         {"bound": describe(c.bound), "share": c.share, "label": f"{c.share:.2%}"}
@@ -88,11 +89,11 @@ def lateness(observed: Lateness, bound: int | None) -> alt.LayerChart | None:
 
 
 def heat(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
-    """Windows by key and time: how many events each has.
+    """Return a heat map of the number of events in windows, by key and time.
 
     Args:
         windows: one row for each cell: `start` (microseconds), `key`, `events`.
-        unit: what a cell holds the windows of: `hour` or `day`.
+        unit: time span of a cell: `hour` or `day`.
     """
     if windows.empty:
         return None
@@ -121,7 +122,7 @@ def heat(windows: pd.DataFrame, unit: str) -> alt.LayerChart | None:
 
 
 def svg(chart: alt.LayerChart | alt.FacetChart) -> str:
-    """The chart as an SVG: sharp at any size, and a third of a PNG's bytes."""
+    """Return the chart as an SVG: sharp at any size, and a third of a PNG's bytes."""
     text = io.StringIO()
     chart.save(text, format="svg")
     return text.getvalue()
@@ -134,7 +135,7 @@ def _dressed(chart: alt.LayerChart, height: int, title: str, subtitle: str) -> a
     return (
         chart.properties(width=_WIDTH, height=height, title=words, padding=12, background="white")
         .configure_view(strokeWidth=0)
-        # A browser's font may be wider than the one by which labels were measured.
+        # A browser's font may be wider than the one used to measure the labels.
         .configure_axis(gridColor="#E5E7EB", labelColor=INK, titleColor=MUTED, titlePadding=12)
     )
 

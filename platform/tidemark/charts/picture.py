@@ -1,8 +1,9 @@
-"""Pictures: what lateness looks like, drawn from the log and from the published tables.
+"""Draw lateness from the log and the published tables.
 
-Two charts, each saved as a PNG and as one HTML file that needs no network: event time against
-processing time with the watermark between them, and late loss by day. Times are UTC. The colours
-are Okabe and Ito's, which people of any colour vision tell apart.
+There are two charts, each saved as a PNG and as one HTML file that needs no network. One shows
+event time against processing time, with the watermark between them. The other shows late loss by
+day. Times are UTC. The colors are those of Okabe and Ito, which readers with any color vision can
+distinguish.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ _FONT = "DejaVu Sans, Verdana, sans-serif"
 
 @dataclass(frozen=True)
 class Picture:
-    """A saved chart: for a page or a talk, and to look at closely in a browser."""
+    """A saved chart: a PNG for pages and talks, and HTML for a closer look in a browser."""
 
     png: Path
     html: Path
@@ -36,17 +37,17 @@ class Picture:
 def arrivals(
     events: pd.DataFrame, timeline: Sequence[Arrival], *, title: str, allowed_lateness: int
 ) -> alt.LayerChart:
-    """Event time against processing time, and the watermark that separates on time from late.
+    """Return a chart of event time against processing time, with the watermark as a line.
 
     Args:
         events: one row for each event: `arrival`, `position`, `event_time` (microseconds),
             `verdict` (one of `VERDICTS`).
         timeline: the arrivals of these events, in order.
-        title: what the chart shows, in a sentence.
+        title: title of the chart.
         allowed_lateness: microseconds; draws the line below which an event is too late.
 
     Raises:
-        DataError: there is nothing to draw.
+        DataError: there are no events to draw.
     """
     if events.empty or not timeline:
         raise DataError("There is no arrival to draw in that range.")
@@ -88,7 +89,7 @@ def arrivals(
 
 
 def _placed(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
-    """The events with `at`, spread over the time since the arrival before by their position."""
+    """Return the events with `at`, spread by position over the time since the previous arrival."""
     begins = _begins(timeline)
     facts = pd.DataFrame(
         {
@@ -112,7 +113,7 @@ def _placed(events: pd.DataFrame, timeline: Sequence[Arrival]) -> pd.DataFrame:
 
 def _begins(timeline: Sequence[Arrival]) -> list[int]:
     at = [a.arrived_at for a in timeline]
-    # What came before the first is not known here: give it the time between the next two.
+    # The time before the first arrival is unknown here, so use the time between the first two.
     usual = at[1] - at[0] if len(at) > 1 else 0
     return [at[0] - usual, *at[:-1]]
 
@@ -133,16 +134,16 @@ def _too_late(allowed_lateness: int) -> str:
 
 
 def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:
-    """What came late, by day of the window: admitted, too late, and the share that was lost.
+    """Return a chart of late events by day of the window: admitted, too late, and the share lost.
 
     Args:
-        days: one row for each day: `day` (microseconds), `events` (those counted), `late` (of
-            them, those that came late) and `too_late` (not counted).
-        title: what the chart shows, in a sentence.
+        days: one row for each day: `day` (microseconds), `events` (those counted), `late` (the late
+            ones among them) and `too_late` (not counted).
+        title: title of the chart.
         allowed_lateness: microseconds, named in the subtitle.
 
     Raises:
-        DataError: there is nothing to draw.
+        DataError: there are no published days to draw.
     """
     if days.empty:
         raise DataError("There is no published day to draw.")
@@ -208,7 +209,7 @@ def save(
 
 
 def dressed(chart: _Chart, title: str, subtitle: list[str]) -> _Chart:
-    """A chart with its words, in the colours and sizes of them all."""
+    """Return a chart with its title, in the common colors and sizes."""
     words = alt.TitleParams(
         title,
         subtitle=subtitle,

@@ -1,4 +1,4 @@
-"""The history of expectations as a picture: when each was judged, and what share of rows failed."""
+"""Draw the history of expectations: when each was validated, and the share of rows that failed."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,16 @@ _ROW = 64
 
 
 def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
-    """One strip for each expectation: a mark for each run that judged it, as high as the share of
-    rows that failed.
+    """Return a chart with one strip per expectation, and in it one bar per run.
+
+    The height of the bar is the share of the rows that failed.
 
     Args:
-        results: of one asset, in any order.
-        title: what the chart shows, in a sentence.
+        results: results of one asset, in any order.
+        title: title of the chart.
 
     Raises:
-        DataError: nothing was judged yet.
+        DataError: there are no results yet.
     """
     if not results:
         raise DataError("There is no result of an expectation to draw.")
@@ -48,7 +49,7 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
     )
     tooltip = ["expectation:N", "outcome:N", "failed:Q", "judged:Q", "observed:N", "at:T"]
     bars = base.mark_bar(width={"band": 0.8}).encode(y=share, tooltip=tooltip)
-    # A run in which nothing failed has a bar without height: a dot says that it was there.
+    # A run without failures has a bar without height; a dot shows that it ran.
     dots = base.mark_circle(size=22, opacity=1).encode(y=alt.YDatum(0), tooltip=tooltip)
     strips = (
         alt.layer(bars, dots)

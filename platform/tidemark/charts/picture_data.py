@@ -1,7 +1,7 @@
-"""What the pictures are drawn from, read from the warehouse.
+"""Read the data for the charts from the warehouse.
 
-A picture shows at most `MOST` ordinary events, picked by a hash of their correlation id so that
-the same log always gives the same picture; of late ones it shows every one.
+A chart shows about `MOST` on-time events. They are selected by a hash of their correlation id, so
+that the same log always gives the same chart. All late events are shown.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ _DAY = duration("1 day")
 def events(
     warehouse: Warehouse, transform: WindowedTransform, timeline: Sequence[Arrival]
 ) -> pd.DataFrame:
-    """The events of these arrivals, for `picture.arrivals`.
+    """Return the events of these arrivals, for `picture.arrivals`.
 
-    An event that belongs to several windows has the verdict of the one that it is best on time for.
+    An event that belongs to several windows has the best verdict that it has in any of them.
     """
     if not timeline:
         return pd.DataFrame(columns=["arrival", "position", "event_time", "verdict"])
@@ -49,7 +49,7 @@ def events(
 
 
 def days(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:
-    """Events by day of their window and how they came, for `picture.late_loss`."""
+    """Return the number of events by day of their window and lateness, for `picture.late_loss`."""
     counted = _by_day(
         warehouse.read(transform.table),
         F.sum("events").alias("events"),

@@ -1,10 +1,10 @@
-"""Quality gates: what is expected of the rows that a run is about to publish.
+"""Quality gates: validate the rows that a run is about to publish.
 
-Expectations are declared with a transform and judged in backfills, incremental and continuous runs
-alike, on the rows about to be published. A row that fails one of level `error` goes to quarantine
-instead; every other row is published. Every judgement is a row of the table `checks`.
+Expectations are declared with a transform. Backfills, incremental and continuous runs alike
+validate the rows that they are about to publish. A row that fails an expectation of level `error`
+goes to quarantine; every other row is published. Every result is a row of the table `checks`.
 
-A run's part of it is `gate`; `quarantine` has what a person does about a row that is withheld.
+`gate` is the part that a run calls. `quarantine` has the commands for quarantined rows.
 """
 
 from tidemark.define.expectations.expectation import ERROR, WARNING, Expectation

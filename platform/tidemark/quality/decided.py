@@ -1,9 +1,9 @@
-"""The decision on record: a retry publishes what the first attempt decided.
+"""Repeat recorded decisions, so that a retry publishes the same rows as the first attempt.
 
-A run that was killed while it published a commit has perhaps written some of the tables already.
-The next run publishes the commit again, and by then the expectations may have changed. If each
-attempt decided for itself, a window could end in both the published table and the quarantine, or in
-neither. So a retry does not validate rows again: its expectations answer from what is on record.
+A run that was killed while it published a commit may have written some of the tables. The next run
+publishes the commit again, and the expectations may have changed by then. If each attempt decided
+independently, a window could end up in both the published table and the quarantine, or in neither.
+So a retry does not validate rows again: its expectations answer from the records.
 
 | on record | the retry |
 | --- | --- |
@@ -43,7 +43,7 @@ _AT, _KEYS, _OBSERVED = "_decided_at", "_decided_keys", "_decided_observed"
 
 @dataclass
 class _Recorded:
-    """What is on record of one expectation.
+    """The recorded result of one expectation.
 
     Args:
         failing: the rows that fail, each with the observed value.
@@ -75,8 +75,10 @@ class _Recorded:
 
 
 def as_decided(asset: Asset, marker: Marker) -> Asset:
-    """Return the asset with expectations that answer what an earlier attempt at this commit has
-    decided; the asset itself if nothing is on record."""
+    """Return the asset with expectations that repeat an earlier attempt's decisions on this commit.
+
+    Return the asset itself if nothing is on record.
+    """
     transform, store = asset.transform, asset.warehouse
 
     def has(table: str) -> bool:
@@ -113,7 +115,8 @@ def _of_results(asset: Asset, marker: Marker) -> dict[str, _Recorded]:
 
 
 def _add_quarantined(asset: Asset, marker: Marker, known: dict[str, _Recorded]) -> None:
-    """Add the failures of quarantined rows, which are complete; a result lists the first ones."""
+    """Add the failures of quarantined rows, which are complete; a result lists only the first
+    ones."""
     table, keys = asset.transform.quarantine_table, named(asset.transform.keys)
     rows = asset.warehouse.read(table).where(F.col("seq") == marker.seq)
     for start, text, failed in rows.select(F.unix_micros("window_start"), keys, "failed").collect():
@@ -125,8 +128,10 @@ def _add_quarantined(asset: Asset, marker: Marker, known: dict[str, _Recorded]) 
 def _undecided(
     expectations: Iterable[Expectation], known: dict[str, _Recorded]
 ) -> Iterator[Expectation]:
-    """Return the present expectations of which nothing is on record. Those that would quarantine
-    rows let all pass: the rows that fail are in the quarantine already."""
+    """Return the present expectations without a recorded result.
+
+    Those of level `error` let all rows pass, because the rows that fail are already in quarantine.
+    """
     for expectation in expectations:
         if expectation.name in known:
             continue

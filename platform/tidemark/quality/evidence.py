@@ -1,4 +1,4 @@
-"""What rows are judged by: what stood there before, and what the log has."""
+"""Collect the evidence for validating rows: earlier rows of their windows, and the event log."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -31,17 +31,17 @@ from tidemark.store.rows import Rows, frame
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one commit: where they come from, and what stood there before.
+    """The rows of one commit, with the evidence for validating them.
 
     Args:
-        scratch: where what is computed for judging is held.
-        few: whether that is little.
+        scratch: place for the rows that are computed for validation.
+        few: whether these rows are few.
         few_events: whether the log's events are few.
-        planning: how the engine goes about those.
-        counting: the count of the log's events, where it has begun.
-        guarded: whether the rows are to be validated at all.
-        overflowed: whether some value of theirs is more than its type holds.
-        rows: the rows themselves, while they are judged in the engine.
+        planning: the engine's planning mode for these events.
+        counting: the count of the log's events, if it has started.
+        guarded: whether the rows must be validated at all.
+        overflowed: whether a value of a row exceeds its type.
+        rows: the rows themselves, during validation in the engine.
     """
 
     asset: Asset
@@ -61,8 +61,7 @@ class Batch:
 
     @property
     def expectations(self) -> Sequence[Expectation]:
-        """What the rows are validated by: what the transform declares, and that their values are
-        those of the events."""
+        """The transform's expectations, and those that check for values that exceed their type."""
         declared = self.transform.expectations
         if not self.overflowed and declared:
             return declared
@@ -90,8 +89,11 @@ class Batch:
 
     @contextmanager
     def ahead(self) -> Iterator["Batch"]:
-        """The same, made ready for judging while the rows are computed: where they are judged by
-        the log's events, these are counted anew, and Great Expectations is imported."""
+        """Yield the batch, prepared for validation while the rows are computed.
+
+        If an expectation compares rows with the log's events, these are recounted. If one needs
+        Great Expectations, the library is imported.
+        """
         if any(isinstance(e, General) for e in self.transform.expectations):
             self.asset.warehouse.beside(gx.prepare)
         asked = any(isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations)
@@ -99,7 +101,7 @@ class Batch:
             yield self
             return
         if not self.few:
-            # Of many, both would need all of the engine.
+            # With many rows, the recount and the run would both need the whole engine.
             yield self.afresh()
             return
         counting = self.asset.warehouse.beside(self._recount)
@@ -109,7 +111,7 @@ class Batch:
             wait([counting])
 
     def afresh(self) -> "Batch":
-        """The same, counted once more by a query of its own."""
+        """Return the batch with a new, independent count of the log's events."""
         counted = Future[Rows]()
         counted.set_result(self._recount())
         return replace(self, counting=counted)
@@ -125,14 +127,15 @@ class Batch:
 
     def _recountable(self) -> DataFrame:
         transform, marker, asset = self.transform, self.marker, self.asset
-        # Any aggregate will do: the events are what is counted.
+        # Any aggregate works, because only the events are counted.
         name = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={name: agg.count()}, expectations=())
         through, ranges = marker.after, self.ranges()
         complete = marker.answer == "complete" and not marker.merges
         partials = rollups.counted(asset.warehouse, counting, through, ranges, complete=complete)
         if not marker.mode.replaces or marker.merges:
-            # What an earlier backfill of the complete answer admitted is no fault.
+            # Too-late events that an earlier backfill or correction with the complete answer
+            # admitted are correct.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:
                 state = asset.state.read(rollups.held(transform, ranges)).where(waited)
@@ -141,7 +144,7 @@ class Batch:
         partials = rollups.placed(asset.warehouse, counting, partials, through)
         found = pane.finished(partials, counting, asset.log, pane.as_of(through))
         if transform.window.merges and ranges:
-            # A session that began before, and can't have changed, was counted in part.
+            # A session that began earlier and can't have changed was counted only in part.
             end = settled(transform, marker.before)
             found = found.where(f"window_end > timestamp_micros({end})")
         return found.select(*transform.by_window, "events")
@@ -150,7 +153,7 @@ class Batch:
         return same_window(self.transform, left, right)
 
     def ranges(self, back: int = 0) -> Ranges:
-        """The window starts among which the commit's windows are, and `back` microseconds more."""
+        """Return the possible window starts of the commit, extended back by `back` microseconds."""
         ranges = changing(self.transform, self.marker)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
@@ -160,7 +163,8 @@ class Batch:
 
 
 def fits(column: str, aggregate: str) -> Windowed:
-    """The type of an aggregate holds its value, which is null otherwise."""
+    """Return an expectation that an aggregate's value fits its type; otherwise the value is
+    null."""
 
     def judge(rows: DataFrame, _: Evidence) -> Verdict:
         return Verdict(rows, F.array_contains(OVERFLOWED, column), F.lit("more than it holds"))

@@ -1,16 +1,16 @@
-"""Values as Great Expectations compares them: each one exact, whatever the others are.
+"""Convert values for Great Expectations so that it compares each one exactly.
 
-In the library's usual columns a BIGINT next to a null becomes a float, NaN is null, and 0.1 is
+In the library's usual columns, a BIGINT next to a null becomes a float, NaN is null, and 0.1 is
 greater than the decimal 0.10. So the columns of expectations about single rows hold Python's own
 values, which compare exactly across types:
 
 | column | values | a bound or an allowed value |
 | --- | --- | --- |
-| integers, booleans | `int`, `bool` | as it is |
+| integers, booleans | `int`, `bool` | unchanged |
 | DECIMAL | `Decimal` | the decimal that it is written as: 0.1 is 0.1 |
 | FLOAT, DOUBLE | `float`; NaN is `NAN`, which is not null | the nearest one of the column's type |
-| TIMESTAMP | instants in UTC, without a time zone | the same; UTC where it has no time zone |
-| texts, dates, others | Python's own | as it is |
+| TIMESTAMP | instants in UTC, without a time zone | the same; UTC if it has no time zone |
+| strings, dates, others | Python's own | unchanged |
 
 Null is None, or the library's own null instant.
 """
@@ -31,9 +31,9 @@ from tidemark.store.rows import compute as pc
 
 
 class NotANumber:
-    """NaN as a value: equal to itself alone, neither less nor greater than any.
+    """NaN as a value: equal only to itself, neither less nor greater than any value.
 
-    The library would take a float for null.
+    The library would treat a float NaN as null.
     """
 
     def __lt__(self, other: object) -> bool:
@@ -60,8 +60,10 @@ class NotANumber:
 
 
 class Exactly(SerializableDictDot):
-    """A bound, or an allowed value, that the library can't write down: it would make a float of a
-    decimal, and take two of them for one."""
+    """A bound or allowed value that the library can't serialize.
+
+    The library would convert a decimal to a float, and could merge two decimals into one.
+    """
 
     def __init__(self, value: Decimal | NotANumber) -> None:
         self.value = value
@@ -99,17 +101,19 @@ NAN = NotANumber()
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _DATES = (dt.date.min.toordinal() - _EPOCH, dt.date.max.toordinal() - _EPOCH)
-"""The dates that Python can hold, as days since 1970."""
+"""The range of dates that Python can hold, as days since 1970."""
 
 
 def frame(rows: pa.Table) -> pd.DataFrame:
-    """Rows whose values compare exactly."""
+    """Return rows whose values compare exactly."""
     return pd.DataFrame({name: _column(rows[name]) for name in rows.column_names})
 
 
 def plain(rows: pa.Table) -> pd.DataFrame:
-    """Rows as statistics need them: columns of numbers that keep integers and decimals exact, and
-    null apart from NaN."""
+    """Return rows for statistics.
+
+    Numeric columns keep integers and decimals exact, and distinguish null from NaN.
+    """
     kept = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     instants = {n: _instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
@@ -120,7 +124,7 @@ def plain(rows: pa.Table) -> pd.DataFrame:
 
 
 def bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str, Any]:
-    """Those arguments that are compared with a column's values, as values of its type."""
+    """Return the arguments that are compared with a column's values, converted to its type."""
     ends = {n: _value(arguments[n], kind) for n in ("min_value", "max_value") if n in arguments}
     if arguments.get("value_set") is not None:
         ends["value_set"] = [_value(each, kind) for each in arguments["value_set"]]
@@ -143,7 +147,7 @@ def _is_instant(values: pa.ChunkedArray) -> bool:
 
 
 def _instants(values: pa.ChunkedArray) -> "np.ndarray[Any, Any]":
-    """Instants as the library takes them, none of which is beyond those that Python can hold."""
+    """Return instants as the library expects them, limited to the range that Python can hold."""
     micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
     return _within(micros, BEGINNING, INFINITY).cast(pa.timestamp("us")).to_numpy()
 
@@ -154,7 +158,7 @@ def _within(values: pa.ChunkedArray, least: int, most: int) -> pa.ChunkedArray:
 
 
 def _value(given: object, kind: pa.DataType) -> object:
-    """A value of an expectation's arguments as one of a column's type."""
+    """Return a value of an expectation's arguments, converted to a column's type."""
     if isinstance(given, bool):
         return given
     if pa.types.is_decimal(kind) and isinstance(given, int | float | Decimal):
@@ -171,6 +175,6 @@ def _floating(given: "float | Decimal", kind: pa.DataType) -> object:
     nearest = float(given)
     if math.isnan(nearest):
         return Exactly(NAN)
-    # As a float, an integer that is between two of them would be another one.
+    # An integer between two floats would change its value as a float.
     exact = given if isinstance(given, int) else nearest
     return float(np.float32(nearest)) if pa.types.is_float32(kind) else exact

@@ -1,7 +1,7 @@
-"""The gate: the rows that a commit is about to publish are judged, and those that fail held back.
+"""The gate: validate the rows that a commit is about to publish, and quarantine those that fail.
 
-Nothing is written here: what is to be published, what goes to quarantine and what was found are
-told to who commits.
+Nothing is written here. The caller gets the rows to publish, the changes of the quarantine and the
+results, and commits them.
 """
 
 from collections import defaultdict
@@ -25,22 +25,22 @@ from tidemark.store.rows import Rows, frame, staying
 
 PASSED, WARNED = "passed", "warned"
 MARKS = (ROW, "_keys", OVERFLOWED, SLACK)
-"""The columns of rows that are validated, beside those that are published."""
+"""The columns of rows to be validated that are not published."""
 
 _Failed = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
 class Passed:
-    """What the gate lets through.
+    """Result of the gate.
 
     Args:
-        rows: to publish, each with its `quality`, and `gone` where it is to leave.
-        count: how many of them are new; the others stay as they had been published, in the place
-            of withheld ones.
-        held: what changes in the quarantine; None where nothing does.
-        quarantined: rows withheld.
-        warned: rows published with a warning.
+        rows: rows to publish, each with its `quality`, and with `gone` if the row is deleted.
+        count: number of new rows among them. The others keep their published values in place of
+            quarantined ones.
+        held: changes of the quarantine; None if there are none.
+        quarantined: number of quarantined rows.
+        warned: number of rows published with a warning.
         found: the results.
     """
 
@@ -53,10 +53,10 @@ class Passed:
 
 
 def gate(batch: Batch, rows: Rows) -> Passed:
-    """Judge the rows of a commit, and part those that may be published from those that may not.
+    """Validate the rows of a commit, and separate those to publish from those to quarantine.
 
     Args:
-        rows: as they would be published, computed in full; where `gone`, a row that is to leave.
+        rows: computed rows as they would be published; `gone` marks a row that is deleted.
     """
     if not batch.guarded:
         return Passed(rows, batch.asset.warehouse.count(rows))
@@ -79,17 +79,17 @@ def gate(batch: Batch, rows: Rows) -> Passed:
 
 
 def _planned(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
-    """The engine plans as is best for judging; where it is not asked, it is told nothing."""
+    """Set the best planning mode for validation; change nothing if the engine is not queried."""
     in_memory = not isinstance(rows, DataFrame)
     if in_memory and not any(isinstance(e, Windowed) for e in batch.expectations):
         return nullcontext()
-    # Rows that came into memory are few enough to be interpreted.
+    # Rows that fit into memory are few enough for an interpreted plan.
     planning = batch.planning if batch.few_events else Planning.of(in_memory)
     return batch.asset.warehouse.planning(planning)
 
 
 def _graded(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
-    """Rows of which none is withheld, each with its quality."""
+    """Return rows, none of which is quarantined, each with its quality."""
     if isinstance(rows, DataFrame):
         marked = (
             F.lit(True) if everything else F.col(ROW).isin([*warned]) if warned else F.lit(False)
@@ -114,7 +114,7 @@ def _split(
     together: list[_Failed],
     total: int,
 ) -> Passed:
-    """Withhold the rows that fail, and let the others through."""
+    """Quarantine the rows that fail, and pass the others."""
     marked = _marked(rows, failed, together)
     settled = quarantine.settle(batch, marked)
     stands = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
@@ -141,7 +141,8 @@ def _split(
 def _marked(
     rows: DataFrame, failed: Mapping[int, list[_Failed]], together: list[_Failed]
 ) -> DataFrame:
-    """`rows` with `failed`, what each one fails, and `_bad`, whether it is to be withheld."""
+    """Return `rows` with `failed`, the failures of each row, and `_bad`, whether to quarantine
+    it."""
     none = F.array().cast(quarantine.FAILED)
     every = F.array(*[_literal(f) for f in together]).cast(quarantine.FAILED) if together else none
     if failed:

@@ -1,4 +1,4 @@
-"""Great Expectations: it validates the rows of windows, in memory and in chunks."""
+"""Validate the rows of windows with Great Expectations, in memory and in chunks."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation as Expected
 
 ROW = "_row"
-"""The column that tells one judged row from another."""
+"""The column with the number of a validated row."""
 
 _ALONE = Lock()
-"""Held by who uses the library, or imports it: what it judges is kept with what is shared by all of
-a process, so that two threads at once would each judge the other's rows."""
+"""Lock for using or importing the library. It keeps rows in process-wide state, so two concurrent
+threads would each validate the other's rows."""
 
 _SHAPE = {
     "result_format": "COMPLETE",
@@ -50,21 +50,21 @@ _BY_ROW = {
     *("ExpectMulticolumnSumToEqual", "ExpectMulticolumnValuesToBeEqual"),
     "ExpectSelectColumnValuesToBeUniqueWithinRecord",
 }
-"""The library's expectations that look at one row at a time, whatever the others are. They are
-given many rows in chunks; every other one is given all rows of a run together."""
+"""The library's expectations that validate each row independently. They process many rows in
+chunks; every other expectation gets all rows of a run together."""
 
 Chunks = Callable[[Sequence[str] | None], Iterable[pa.Table]]
-"""The rows, some of their columns or all, in chunks that fit into memory."""
+"""A function that yields the rows in chunks that fit into memory, with all columns or some."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What Great Expectations found.
+    """Result of Great Expectations.
 
     Args:
         success: whether the expectation holds.
-        rows: the failing rows' `ROW` and value; None where all rows fail together.
-        observed: the value observed of all rows, where it is one.
+        rows: the failing rows' `ROW` and value; None if all rows fail together.
+        observed: the value observed for all rows together, if there is one.
     """
 
     success: bool
@@ -73,13 +73,14 @@ class Finding:
 
 
 def prepare() -> None:
-    """Import Great Expectations, which takes seconds: for who waits for the engine anyway."""
+    """Import Great Expectations, which takes seconds, while the caller waits for the engine
+    anyway."""
     with _ALONE:
         _batches()
 
 
 def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
-    """Validate rows; return a finding for each expectation, in their order.
+    """Validate rows, and return a finding for each expectation, in order.
 
     The library always validates in memory, so that an expectation means the same for few rows and
     for many. Whether a row passes an expectation about single rows does not depend on the others.
@@ -88,7 +89,7 @@ def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
         chunks: the rows, with the column `ROW`.
 
     Raises:
-        DefinitionError: an expectation can't be judged on these rows.
+        DefinitionError: an expectation can't be validated on these rows.
     """
     numbered = dict(enumerate(expectations))
     alone = {n: e for n, e in numbered.items() if _is_by_row(e)}
@@ -119,7 +120,7 @@ def _is_by_row(expectation: General) -> bool:
 
 
 def _looked_at(expectations: Iterable[General]) -> list[str] | None:
-    """The columns that expectations look at; None for all, as a condition may name any."""
+    """Return the columns that expectations need; None for all, because a condition may name any."""
     if any("row_condition" in e.arguments for e in expectations):
         return None
     return [ROW, *dict.fromkeys(c for e in expectations for c in e.columns)]
@@ -128,7 +129,7 @@ def _looked_at(expectations: Iterable[General]) -> list[str] | None:
 def _validated(
     rows: pd.DataFrame, expectations: Mapping[int, General], schema: pa.Schema
 ) -> "dict[int, ExpectationValidationResult]":
-    """What the library says of rows, by the expectations' numbers."""
+    """Return the library's results for rows, by the expectations' numbers."""
     made = [_made(e, schema).copy(update={"meta": {"place": n}}) for n, e in expectations.items()]
     suite = _library().ExpectationSuite(name="rows", expectations=made)
     with warnings.catch_warnings():
@@ -141,7 +142,7 @@ def _validated(
 
 
 class _Tally:
-    """What an expectation about single rows found in the chunks so far."""
+    """Result of an expectation about single rows for the chunks so far."""
 
     def __init__(self, expectation: General) -> None:
         self._mostly = float(expectation.arguments.get("mostly", 1.0))
@@ -163,7 +164,7 @@ class _Tally:
 @cache
 def _library() -> ModuleType:
     with warnings.catch_warnings():
-        # Its imports warn of what other packages deprecate.
+        # Its imports emit deprecation warnings about other packages.
         warnings.simplefilter("ignore")
         import_module("great_expectations.expectations")
         return import_module("great_expectations")
@@ -201,8 +202,10 @@ def _made(expectation: General, schema: pa.Schema) -> "Expected":
 
 @cache
 def _exactly_between() -> "type[Expected]":
-    """The library's own expectation, but for the types of its bounds: it would make floats of all
-    numbers."""
+    """Return the library's own expectation with other types of bounds.
+
+    The library would convert all numbers to floats.
+    """
     base = getattr(_library().expectations, _BETWEEN)
     fields = {"__annotations__": dict.fromkeys(("min_value", "max_value"), Any)}
     fields |= {"min_value": None, "max_value": None, "__module__": __name__}
@@ -218,7 +221,7 @@ def _refuse_error(expectation: General, result: "ExpectationValidationResult") -
 
 
 def _finding(result: "ExpectationValidationResult") -> Finding:
-    """What an expectation about all rows together found."""
+    """Return the finding of an expectation about all rows together."""
     detail = result.result
     if "unexpected_count" not in detail:
         return Finding(bool(result.success), None, str(detail.get("observed_value")))

@@ -1,7 +1,7 @@
-"""Judging: from the rows that a commit is about to publish to the result of each expectation.
+"""Validate the rows that a commit is about to publish, with one result for each expectation.
 
-The engine validates what only it knows (the log, earlier windows) in one pass over the rows, as two
-columns for each expectation. Great Expectations validates everything else in memory: few rows in
+Expectations that need the log or earlier windows are validated by the engine, in one pass over the
+rows, as two columns per expectation. Great Expectations validates all others in memory: few rows in
 one piece, many in chunks.
 """
 
@@ -28,24 +28,24 @@ from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, columns, frame
 
 FEW = 100_000
-"""Rows up to which they are held in memory, and rows in a chunk of more."""
+"""Maximum number of rows that are held in memory, and number of rows in a chunk of more."""
 
 _BOUNDS = ("window_start", "window_end")
 _OWN = ("_keys", OVERFLOWED, SLACK)
-"""What the platform's own expectations need of rows, beside what is published."""
+"""Unpublished columns of the rows that Tidemark's own expectations need."""
 Place = tuple[int, str]
-"""Where a row is: its window's start, microseconds, and its keys as JSON."""
+"""Identity of a row: its window's start, microseconds, and its keys as JSON."""
 
 
 @dataclass(frozen=True)
 class _Look:
-    """Rows as they are judged.
+    """Rows during their validation.
 
     Args:
         rows: the rows themselves: in memory, or in the engine.
-        told: what the engine told of the rows: of all, or of those that fail.
-        judged: for each expectation of rows, how many it judged.
-        count: how many rows there are.
+        told: the engine's answers: for all rows, or for those that fail.
+        judged: for each windowed expectation, the number of rows that it validated.
+        count: number of rows.
         span: the first window start and the last window end, microseconds.
     """
 
@@ -57,16 +57,18 @@ class _Look:
 
 
 def row_number() -> Column:
-    """A number of its own for each row. The rows must be computed once, in full, before anything
-    refers to it."""
+    """Return a unique number for each row.
+
+    The rows must be computed once and completely before anything refers to it.
+    """
     return F.monotonically_increasing_id()
 
 
 def judge(rows: Rows, batch: Batch) -> list[Result]:
-    """Judge rows by all of their expectations; no result where there are no rows.
+    """Validate rows with all their expectations; return no results if there are no rows.
 
     Args:
-        rows: computed in full, with their `ROW` and `_keys`.
+        rows: completely computed rows, with their `ROW` and `_keys`.
     """
     expectations = batch.expectations
     windowed = [e for e in expectations if isinstance(e, Windowed)]
@@ -85,8 +87,11 @@ def judge(rows: Rows, batch: Batch) -> list[Result]:
 
 
 def _confirmed(result: Result, rows: Rows, batch: Batch) -> Result:
-    """A result that says of Tidemark itself that it lost or doubled an event is looked at once
-    more, by queries of its own, before anything is withheld for it."""
+    """Return the result, or that of a second validation if it reports a fault of Tidemark itself.
+
+    Such a result says that an event was lost or duplicated. New, independent queries check it
+    before any row is quarantined for it.
+    """
     expectation = result.expectation
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
         return result
@@ -103,7 +108,7 @@ def _look(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look:
 
 
 def _chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
-    """Rows, or some of their columns, in chunks that fit into memory."""
+    """Return rows, or some of their columns, in chunks that fit into memory."""
     if not isinstance(rows, DataFrame):
         return [rows if names is None else rows.select([*names])]
     some = rows.drop(*_OWN) if names is None else rows.select(*(f"`{name}`" for name in names))
@@ -113,7 +118,7 @@ def _chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
 def _told(
     rows: DataFrame, names: Sequence[str], windowed: Sequence[Windowed], batch: Batch
 ) -> DataFrame:
-    """`rows`, which have the columns `names`, with, for each expectation, `_fails_<n>` and
+    """Return `rows` (with the columns `names`), and for each expectation `_fails_<n>` and
     `_seen_<n>`."""
     names, batch = [*names], replace(batch, rows=rows)
     for n, expectation in enumerate(windowed):
@@ -127,7 +132,7 @@ def _told(
 
 
 def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look | None:
-    """Rows as they are judged in memory; None where they are too many."""
+    """Return rows for validation in memory, or None if there are too many."""
     if isinstance(rows, DataFrame):
         found = fetch(_told(rows, rows.columns, windowed, batch).limit(FEW + 1))
     else:
@@ -152,7 +157,10 @@ def _in_memory(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _Look 
 
 
 def _answered(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
-    """`rows` with what `_told` adds: the engine tells this alone, without the rows."""
+    """Return `rows` with the columns that `_told` adds.
+
+    The engine returns only these columns, without the rows.
+    """
     if not any(e.judge for e in windowed):
         return rows
     place = pa.array(range(rows.num_rows), pa.int64())
@@ -167,7 +175,7 @@ def _answered(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.
 
 
 def _sent(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
-    """The columns of rows in memory that expectations look at."""
+    """Return the columns of rows in memory that expectations need."""
     looked = {
         *FACTS,
         "seq",
@@ -192,8 +200,11 @@ def _in_engine(rows: DataFrame, windowed: Sequence[Windowed], batch: Batch) -> _
 
 
 def _fetched(rows: pa.Table) -> pd.DataFrame:
-    """What the engine found of rows, with their places; instants in microseconds, without a time
-    zone, as UTC: they may lie beyond what nanoseconds can tell."""
+    """Return the engine's answers about rows, with their places.
+
+    Timestamps are UTC in microseconds without a time zone, because they may exceed the range of
+    nanoseconds.
+    """
     own = (ROW, *_BOUNDS, "_keys", "_fails_", "_seen_")
     rows = rows.select([c for c in rows.column_names if c.startswith(own)])
     plain = pa.schema(
@@ -210,8 +221,10 @@ def _micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.d
 
 
 def _absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[], list[Failure]]:
-    """What tells of the windows that an expectation misses; where the rows are few, it is asked
-    already."""
+    """Return a function that gets the windows without a row that an expectation finds missing.
+
+    If there are few rows, the query starts immediately.
+    """
     ask = expectation.absent
     if ask is None:
         return list
@@ -252,7 +265,7 @@ def _general(
 
 
 def _places(look: _Look, numbers: Sequence[int]) -> dict[int, Place]:
-    """Where rows are, by their number."""
+    """Return the places of rows, by their number."""
     told = look.told
     if isinstance(look.rows, DataFrame) and numbers:
         rows = look.rows

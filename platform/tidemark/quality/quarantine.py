@@ -1,12 +1,12 @@
-"""Quarantine: rows that failed an expectation of level `error`, instead of being published.
+"""Quarantine: the rows that failed an expectation of level `error` and are not published.
 
-Table `<asset>_quarantine` has one row for each window and keys that is withheld: the row as it
-would have been published, every expectation that it fails with what was observed, and whether it
-is `held` or was `discarded`. A window that had been published before keeps its last good row.
+The table `<asset>_quarantine` has one row for each quarantined window and key. It is the row as it
+would have been published, with every expectation that it fails and the observed value. Its status
+is `held` or `discarded`. A window that had been published before keeps its last good row.
 
-A withheld window is judged again when it changes, and leaves when it passes. A person may `release`
-it, which publishes it as it is, or `discard` it, which leaves it out; either holds until the
-window's values change.
+A quarantined window is validated again when it changes, and leaves the quarantine when it passes.
+The user may `release` it, which publishes it unchanged, or `discard` it, which leaves it
+unpublished. Either decision holds until the window's values change.
 """
 
 from collections import Counter
@@ -40,14 +40,15 @@ FAILED = "array<struct<expectation: string, level: string, observed: string, exp
 
 @dataclass(frozen=True)
 class Settled:
-    """What became of the rows that fail.
+    """Result of applying the quarantine to a commit's failing rows.
 
     Args:
-        withheld: how many are in quarantine.
-        released: the numbers of those that a person had released as they are now.
-        kept: the published rows that stay in the place of withheld ones, where a backfill would
-            replace them; None otherwise.
-        changes: the rows that come and, of an increment with `gone`, leave.
+        withheld: number of quarantined rows.
+        released: numbers of the rows that the user had released with the same values.
+        kept: the published rows that stay in place of quarantined ones when a backfill replaces
+            rows; None otherwise.
+        changes: the rows that enter the quarantine and, with `gone` in an increment, those that
+            leave.
     """
 
     withheld: int = 0
@@ -58,10 +59,10 @@ class Settled:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which withheld windows: those that start in [start, end), of these keys.
+    """A selection of quarantined windows: those that start in [start, end) and have these keys.
 
     Args:
-        start, end: microseconds; None is no bound.
+        start, end: microseconds; None means no bound.
         keys: key to value, as text.
     """
 
@@ -70,10 +71,10 @@ class Choice:
     keys: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def check(self, transform: Definition) -> None:
-        """Refuse keys that a transform has not.
+        """Raise an error if a transform does not have these keys.
 
         Raises:
-            DefinitionError: a key that is none of its.
+            DefinitionError: a key is not one of the transform's.
         """
         for key in self.keys:
             if key not in transform.keys:
@@ -84,10 +85,10 @@ class Choice:
 
 
 def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
-    """Create the table of a transform, unless it is there.
+    """Create the quarantine table of a transform if it does not exist.
 
     Args:
-        rows: as they are judged.
+        rows: the rows as they are validated.
     """
     if warehouse.exists(transform.quarantine_table):
         return
@@ -107,16 +108,16 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
 
 
 def is_empty(batch: Batch) -> bool:
-    """Whether nothing is withheld of the windows that a commit can change."""
+    """Return whether no window that a commit can change is quarantined."""
     bound = Within("window_start", batch.ranges())
     return not batch.asset.warehouse.take(batch.transform.quarantine_table, bound).num_rows
 
 
 def settle(batch: Batch, marked: DataFrame) -> Settled:
-    """What changes in the quarantine with the judged rows of a commit.
+    """Return the changes of the quarantine that a commit's validated rows cause.
 
     Args:
-        marked: with `ROW`, `failed`, and whether they are `_bad` or `gone`.
+        marked: the rows, with `ROW`, `failed`, and whether they are `_bad` or `gone`.
     """
     transform, marker = batch.transform, batch.marker
     held, few = batch.withheld(), batch.few
@@ -159,7 +160,7 @@ def settle(batch: Batch, marked: DataFrame) -> Settled:
 
 
 def commit(asset: Asset, marker: Marker, changes: Rows) -> None:
-    """Bring the quarantine up to date, once for each commit."""
+    """Update the quarantine table, once for each commit."""
     table, store = asset.transform.quarantine_table, asset.warehouse
     if marker.replaces_windows:
         store.replace(changes, table, within(marker.ranges), asset.app, marker.seq)
@@ -170,11 +171,11 @@ def commit(asset: Asset, marker: Marker, changes: Rows) -> None:
 
 
 def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
-    """The withheld windows.
+    """Return the quarantined windows.
 
     Raises:
-        DefinitionError: a key that the asset has not.
-        DataError: nothing was ever withheld.
+        DefinitionError: the asset does not have a chosen key.
+        DataError: no row was ever quarantined.
     """
     chosen = choice or Choice()
     chosen.check(transform)
@@ -191,17 +192,18 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
 
 
 def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
-    """Publish withheld windows as they are, marked `released`; the start of each, microseconds.
+    """Publish quarantined windows unchanged, marked `released`; return their starts in
+    microseconds.
 
-    A window that a run changed meanwhile stays as that run left it: what is released is read after
-    the published table was looked at, and a run that publishes in between makes it be read again.
-    What a run has withheld and not yet published to its end is not released: that run may take it
-    from the published table again.
+    A window that a run changes in the meantime stays as that run left it. The quarantined rows are
+    read after the version of the published table, and are read again if a run publishes in between.
+    Rows of a run that has not completely published its commit are refused, because that run might
+    delete them from the published table again.
 
     Raises:
-        DefinitionError: a key that the asset has not.
-        DataError: no such window is withheld.
-        ConflictError: a run changes them at the same time, or was killed as it did.
+        DefinitionError: the asset does not have a chosen key.
+        DataError: no such window is quarantined.
+        ConflictError: a run is changing these windows, or was killed while it did.
     """
     asset, names = Asset(warehouse, transform), warehouse.schema(transform.table).names
     rows, starts = _chosen(warehouse, transform, choice)
@@ -221,7 +223,11 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 
 def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
-    """Leave withheld windows out for good, unless they change; otherwise as `release`."""
+    """Keep quarantined windows unpublished until their values change; return their starts.
+
+    Raises:
+        DefinitionError, DataError: as in `release`.
+    """
     rows, starts = _chosen(warehouse, transform, choice)
     marking = Merge(
         on=transform.by_window,
@@ -234,7 +240,8 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 
 def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
-    """The rows as they were computed, published or withheld, of windows that start in a range."""
+    """Return the rows as they were computed, published or quarantined, of windows that start in a
+    range."""
     bound = Within("window_start", ranges)
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):
@@ -246,7 +253,8 @@ def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> Dat
 
 
 def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> dict[str, int]:
-    """How many windows that start in a range are withheld, by each expectation that they fail."""
+    """Return how many windows that start in a range are quarantined, by the expectation that they
+    fail."""
     if not warehouse.exists(transform.quarantine_table):
         return {}
     rows = warehouse.take(transform.quarantine_table, Within("window_start", ranges))
@@ -259,7 +267,7 @@ def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) ->
 def _chosen(
     warehouse: Warehouse, transform: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
-    """The rows that are held, and their window starts."""
+    """Return the rows with status `held`, and their window starts."""
     rows = fetch(read(warehouse, transform, choice).where(F.col("status") == HELD))
     if not rows.num_rows:
         raise DataError(
@@ -270,8 +278,8 @@ def _chosen(
 
 
 def _check_published(asset: Asset, rows: pa.Table) -> None:
-    """Refuse rows of a commit that is not published to its end."""
-    # Only now: what was published when the rows were read still is.
+    """Raise an error if a row's commit is not completely published."""
+    # Check after reading the rows: commits that were published by then still are.
     through = asset.published()
     waiting = sum(seq > through for seq in rows["seq"].to_pylist())
     if waiting:

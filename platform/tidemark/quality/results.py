@@ -1,4 +1,4 @@
-"""Results: every judgement of every expectation, as a row of the table `checks`."""
+"""Store every result of every expectation as a row of the table `checks`."""
 
 import json
 import time
@@ -22,11 +22,11 @@ from tidemark.store.warehouse import Warehouse
 
 TABLE = tables.CHECKS
 MOST = 1000
-"""How many failures a result lists; it counts all of them."""
+"""Maximum number of failures that a result lists; it counts all of them."""
 _OBSERVED = 5
 
 SILENT = "not told any more, as events of that time were erased"
-"""What a result says of its observations after an erasure."""
+"""Text that replaces a result's observations after an erasure."""
 
 _FAILURE = {"window_start": INSTANT, "keys": pa.string(), "observed": pa.string()}
 _SCHEMA = pa.schema(
@@ -46,13 +46,13 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, order=True)
 class Failure:
-    """A row, or a key without one, that failed an expectation.
+    """A row, or a key without a row, that failed an expectation.
 
     Args:
-        window_start: of the window, microseconds.
+        window_start: start of the window, microseconds.
         keys: as JSON.
-        observed: what was found.
-        row: the row's number; None where there is no row to withhold.
+        observed: the observed value.
+        row: the row's number; None if there is no row to quarantine.
     """
 
     window_start: int
@@ -63,15 +63,15 @@ class Failure:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of an expectation in a run.
+    """Result of an expectation in a run.
 
     Args:
         success: whether it holds.
-        count: rows there were to judge.
-        judged: of them, those that it could judge.
-        span: the first window start and the last window end that were judged, microseconds.
+        count: number of rows in the run.
+        judged: number of rows that it could validate.
+        span: the first window start and the last window end that were validated, microseconds.
         failures: the rows and keys that fail.
-        observed: where all rows fail, or hold, together: the value observed of them.
+        observed: the observed value, if all rows fail or hold together.
     """
 
     expectation: Expectation
@@ -88,7 +88,7 @@ class Result:
         return not self.success and not self.failures
 
     def text(self) -> str:
-        """What was observed, in a few words."""
+        """Return the observation in a few words."""
         if self.observed is not None:
             return self.observed
         if not self.failures:
@@ -105,13 +105,13 @@ class CheckResult:
     Args:
         side_of: for a rebuild or a replay, the asset that its tables belong to.
         life: the asset's identity, as in the ledger.
-        window_from, window_to: the first window start and the last window end that were judged.
-        rows_judged, rows_failed: how many rows it judged, and how many of them fail.
+        window_from, window_to: the first window start and the last window end that were validated.
+        rows_judged, rows_failed: number of rows validated, and number of those that fail.
         observed, expected: in a few words.
-        failures: those that fail, a thousand at most (`listed`): `window_start`, `keys` (JSON),
+        failures: the failures, at most a thousand (`listed`): `window_start`, `keys` (JSON),
             `observed`.
         run, mode, through_arrival, seq: the run, as in the ledger.
-        at: when it was judged.
+        at: when it was validated.
     """
 
     asset: str
@@ -135,7 +135,7 @@ class CheckResult:
 
 
 def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
-    """Record the results of a commit, once; nothing where nothing was judged."""
+    """Record the results of a commit, once; record nothing if nothing was validated."""
     if not results:
         return
     at = time.time_ns() // 1000
@@ -171,8 +171,11 @@ def append(asset: Asset, marker: Marker, results: Sequence[Result]) -> None:
 
 
 def listed(failures: Sequence[Failure]) -> list[Failure]:
-    """Those that a result lists: where there are too many, of each window first one, so that who
-    asks for a part of the time finds whether it fails."""
+    """Return the failures that a result lists.
+
+    If there are too many, the first of each window takes precedence. So a reader of any time range
+    finds whether it fails.
+    """
     seen, first, more = set[int](), list[Failure](), list[Failure]()
     for failure in failures:
         (more if failure.window_start in seen else first).append(failure)
@@ -181,15 +184,15 @@ def listed(failures: Sequence[Failure]) -> list[Failure]:
 
 
 def silence(asset: Asset, ranges: Ranges, through: int) -> int:
-    """Let earlier results tell no value of windows whose events were erased: how many there were;
-    those too of tables that a rebuild or a replay made beside, though they may be gone by now.
+    """Delete the values in earlier results about windows whose events were erased.
 
-    What was judged of the same time counts as of these windows: their numbers stay, and which rows
-    failed and what was observed go.
+    Return the number of results that changed. They include results of separate rebuild or replay
+    tables, which may have been deleted since. A result that covers any of these windows loses its
+    observation and its failing rows; its counts stay.
 
     Args:
-        ranges: where the windows start; no range is everywhere.
-        through: the commit that judged them anew, whose results stay.
+        ranges: window starts; without any range, all windows.
+        through: the commit that validated the windows again; its results stay.
     """
     warehouse = asset.warehouse
     if not warehouse.exists(TABLE):
@@ -221,7 +224,7 @@ def silence(asset: Asset, ranges: Ranges, through: int) -> int:
 def of_commit(
     warehouse: Warehouse, asset: str, seq: int, life: str | None = None
 ) -> list[CheckResult]:
-    """The results of one commit of an asset's state, as `since`."""
+    """Return the results of one commit of an asset's state, as `since` does."""
     return since(warehouse, asset, seq - 1, seq, life)
 
 
@@ -232,10 +235,10 @@ def since(
     through: int | None = None,
     life: str | None = None,
 ) -> list[CheckResult]:
-    """The results of the commits `after` < number <= `through`, in their order.
+    """Return the results of the commits with `after` < number <= `through`, in order.
 
     Args:
-        life: of which of the asset's lives; of the newest by default.
+        life: the life of the asset; the newest by default.
     """
     seq, rows = F.col("seq"), warehouse.read(TABLE).where(F.col("asset") == asset)
     if life is None:

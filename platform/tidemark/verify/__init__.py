@@ -1,1 +1,1 @@
-"""Is what was published what it should be?"""
+"""Verify published windows by recomputation, and explain their content."""

@@ -1,12 +1,13 @@
-"""How far behind do a source's events arrive? The figures behind the choice of a bound.
+"""Measure how far behind a source's events arrive, to choose an out-of-orderness bound.
 
-An event's lag is how far its event time lies behind the newest event time that had arrived
-*before* its own arrival; what came in the same arrival does not count, because an arrival is
-judged as a whole by the watermark before it. An event that is not behind has the lag zero.
+An event's lag is the distance of its event time from the newest event time that had arrived
+*before* its own arrival. Events of the same arrival do not count, because the lateness of a whole
+arrival is classified by the watermark before it. An event that is not behind has a lag of zero.
 
 With `BoundedOutOfOrderness(bound)`, the events whose lag exceeds the bound are exactly those that
-arrive behind the watermark. They are the most that a transform without allowed lateness can lose:
-a window that ends after the watermark still takes them, and allowed lateness takes more.
+arrive behind the watermark. A transform without allowed lateness loses at most these events. It can
+lose fewer, because a window that ends after the watermark still accepts them. Allowed lateness
+accepts more.
 """
 
 from collections.abc import Sequence
@@ -51,13 +52,13 @@ class Lateness:
     """The lags observed in a source's log, in microseconds.
 
     Args:
-        source: its name.
-        events: how many have an event time.
-        no_event_time: how many have none, and are not counted.
-        percentiles: percentile to lag; the maximum is 100.
-        candidates: common bounds, ascending, to the first that loses nothing.
-        target: the share of events that may be lost.
-        recommended: the least candidate that loses no more; `None` if even a year loses more.
+        source: name of the source.
+        events: number of events with an event time.
+        no_event_time: number of events without one, which are not measured.
+        percentiles: lag by percentile; the maximum is 100.
+        candidates: common bounds in ascending order, up to the first that loses nothing.
+        target: share of events that may be lost.
+        recommended: the smallest candidate within the target; `None` if even a year loses more.
     """
 
     source: str
@@ -70,14 +71,14 @@ class Lateness:
 
 
 def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Lateness:
-    """Measure the lags in a source's log, in one pass over it, and recommend a bound.
+    """Measure the lags in a source's log in one pass, and recommend a bound.
 
     Args:
-        target: the share of events that may arrive behind the watermark.
+        target: share of events that may arrive behind the watermark.
 
     Raises:
-        DataError: nothing with an event time has arrived yet.
-        DefinitionError: the target is no such share.
+        DataError: no event with an event time has arrived yet.
+        DefinitionError: the target is not a valid share.
     """
     check_target(target)
     log, name = Log(warehouse, source), source.name
@@ -106,10 +107,10 @@ def observe(warehouse: Warehouse, source: Source, target: float = 0.001) -> Late
 
 
 def check_target(target: float) -> None:
-    """Refuse what is no share of events that may be lost.
+    """Raise an error if the target is not a valid share of events.
 
     Raises:
-        DefinitionError: it is below 0, or 1 or more.
+        DefinitionError: the target is below 0, or 1 or more.
     """
     if not 0 <= target < 1:
         raise DefinitionError(f"A target loss is a share from 0 to below 1, not {target}.")
@@ -119,7 +120,7 @@ _NEWEST = "arrival BIGINT, newest BIGINT"
 
 
 def _newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
-    """For each arrival, the newest event time of all arrivals before it."""
+    """Return for each arrival the newest event time of all arrivals before it."""
     newest = accumulate((None, *(a.max_event_time for a in timeline)), _later)
     return [(a.arrival, before) for a, before in zip(timeline, newest, strict=False)]
 

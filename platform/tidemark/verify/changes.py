@@ -1,9 +1,9 @@
-"""Changes: what differs between the definition in the code and the one an asset's tables were made
-by, and which windows it would change.
+"""Compare the definition in the code with the one that made an asset's tables.
 
-What differs is told by what the tables' commits keep of their definition. Which windows it would
-change is computed: the log is counted by the new definition, in one bounded pass, as of the arrival
-through which the published table is complete, and both are compared row by row. Nothing is written.
+The tables' commits record the parts of their definition, which shows the differences. The windows
+that would change are computed: the log is counted with the new definition in one bounded pass. It
+counts the arrivals through which the published table is complete. Both results are compared row by
+row. Nothing is written.
 """
 
 import json
@@ -42,7 +42,7 @@ MEANING = {
     Effect.REBUILD: "no run goes on with the tables that are there, until `tidemark rebuild "
     "{asset}` makes them anew",
 }
-"""What changes mean for an asset's runs, in plain words."""
+"""Effect of changes on an asset's runs, in plain words."""
 
 NEW, GONE, CHANGED = "new", "gone", "changed"
 _KINDS = {"missing": NEW, "extra": GONE, "value": CHANGED}
@@ -56,10 +56,10 @@ class Value:
     """One value that would change.
 
     Args:
-        kind: `changed`, or `new` or `gone`, of a whole row.
+        kind: `changed`, or `new` or `gone` for a whole row.
         window_start: ISO 8601, UTC.
         keys: the window's keys, by its own definition.
-        column: the column that changes; None of a whole row.
+        column: the column that changes; None for a whole row.
         before, after: its values, as text.
     """
 
@@ -73,20 +73,21 @@ class Value:
 
 @dataclass(frozen=True)
 class Changes:
-    """What `changes` found.
+    """Result of `changes`.
 
     Args:
         asset: the asset's name.
         differences: the parts in which the definitions differ.
-        effect: what they mean for runs.
-        earlier_through: where an earlier definition counted what is still there, through which
-            arrival; None where all was counted by the newest.
+        effect: their effect on runs.
+        earlier_through: the arrival through which an earlier definition counted windows that still
+            exist; None if the newest definition counted all of them.
         as_of: the arrival through which both were compared.
-        windows: rows compared, of both; 0 where there was no need to.
-        rows: how many of them would come, go or change, by kind.
-        columns: how many values would change, by column; of a column that comes or goes, None.
+        windows: number of rows compared, of both definitions; 0 if no comparison was needed.
+        rows: number of rows that would appear, disappear or change, by kind.
+        columns: number of values that would change, by column; None for a column that is added or
+            removed.
         earliest, latest: the first and the last window start among the rows that would differ.
-        examples: the first of them.
+        examples: the first of the values that would change.
     """
 
     asset: str
@@ -103,7 +104,7 @@ class Changes:
 
     @property
     def same(self) -> bool:
-        """Whether the tables are what the definition in the code gives."""
+        """Whether the tables are already those that the definition in the code produces."""
         return not self.differences and self.earlier_through is None
 
 
@@ -115,15 +116,16 @@ def changes(
     *,
     most: int = 20,
 ) -> Changes:
-    """What the definition would change, of the windows that start in [start, end); all by default.
+    """Return the changes that the definition would make to windows that start in [start, end).
 
     Args:
-        most: how many values to list.
+        most: maximum number of values to list.
 
     Raises:
-        DefinitionError: a roll-up, which is made of its base; or a definition that can't run.
-        DataError: the asset has not run yet, or an earlier Tidemark made it, which kept nothing of
-            its definition.
+        DefinitionError: the asset is a roll-up, which is made from its base; or the definition
+            can't run.
+        DataError: the asset has not run yet, or an earlier Tidemark made its tables and recorded no
+            definition.
     """
     asset = _counting(warehouse, transform)
     ranges, few = between(start, end), asset.few()
@@ -137,17 +139,17 @@ def changes(
 
 
 def differences(warehouse: Warehouse, transform: Definition) -> Changes:
-    """What the definition would change, without the windows: nothing is computed.
+    """Return the differences between the definitions, without computing any window.
 
     Raises:
-        DefinitionError, DataError: as `changes`.
+        DefinitionError, DataError: as in `changes`.
     """
     asset = _counting(warehouse, transform)
     return _differing(asset, asset.state.at(asset.published()))
 
 
 def _counting(warehouse: Warehouse, transform: Definition) -> Asset:
-    """The asset, which has run and counts events itself."""
+    """Return the asset, if it has run and counts events itself; otherwise raise an error."""
     asset = Asset(warehouse, transform)
     if asset.rolls_up:
         raise DefinitionError(
@@ -177,7 +179,8 @@ def _differing(asset: Asset, commit: Marker) -> Changes:
 
 
 def _earlier(asset: Asset, commit: Marker) -> int | None:
-    """Through which arrival an earlier definition counted what is still there; None: nothing is."""
+    """Return the arrival through which an earlier definition counted windows that still exist, or
+    None."""
     first = asset.state.at(commit.defined)
     if first.seq <= 0 or first.renews:
         return None
@@ -189,8 +192,10 @@ def _earlier(asset: Asset, commit: Marker) -> int | None:
 def _settled(
     asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
 ) -> tuple[DataFrame, Marker]:
-    """The rows that an asset has computed, published or withheld, with their keys as JSON, and the
-    commit that they are of. Their columns are those of the definition that made them."""
+    """Return the rows that an asset has computed, published or quarantined, and their commit.
+
+    They have their keys as JSON, and the columns of the definition that made them.
+    """
     warehouse, transform = asset.warehouse, asset.transform
     tables = (transform.table, transform.quarantine_table)
     bound = Within("window_start", ranges)
@@ -214,8 +219,11 @@ def _settled(
 
 
 def _keys(asset: Asset, commit: Marker, columns: Sequence[str]) -> list[str]:
-    """The keys of a published table with these columns: what is neither a window's own nor an
-    aggregate of the definition that made it."""
+    """Return the keys of a published table with these columns.
+
+    These are the columns that are neither a window's facts nor an aggregate of the definition that
+    made the table.
+    """
     told = {} if commit.defined < 0 else asset.state.at(commit.defined).parts or {}
     mine = columns[columns.index("window_end") + 1 : columns.index("events")]
     aggregates = {name.removeprefix(AGGREGATE) for name in told if name.startswith(AGGREGATE)}
@@ -233,9 +241,9 @@ def _counted(
     *,
     few: bool,
 ) -> Changes:
-    """What was found, with the windows that would change."""
+    """Return the differences `told`, with the windows that would change."""
     transform, coverage = asset.transform, commit.after
-    # A session may reach across any bound.
+    # A session may cross any bound.
     bounds = () if transform.window.merges else ranges
     counted = rolling.counted(asset.warehouse, transform, coverage, bounds)
     stored = place.keep(counted, few=few)

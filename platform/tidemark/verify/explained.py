@@ -1,15 +1,16 @@
-"""Do the data explain that a window is withheld?
+"""Determine whether the data explain that a window is quarantined.
 
-A withheld row says itself what it failed. Whether its values were computed rightly is for `parity`
-to say; here its expectations are judged once more, in plain Python, from these values alone:
+A quarantined row records the expectations that it failed. `parity` verifies whether its values were
+computed correctly. This module validates its expectations again in plain Python, from these values
+alone:
 
-| what it failed | explained |
+| failed expectation | explained |
 | --- | --- |
-| `complete()`, `unique()` | never: they are about Tidemark itself |
-| `between`, `not_null`, `one_of`, `greater` | where its values do fail it |
-| anything else, which is not judged by one row alone | as the gate has it |
+| `complete()`, `unique()` | never: they check Tidemark itself |
+| `between`, `not_null`, `one_of`, `greater` | if the row's values do fail it |
+| any other, which does not depend on one row alone | always: the gate's result is accepted |
 
-A window that fails several is explained where each of them is.
+A window that fails several expectations is explained if each of them is.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +25,8 @@ Row = Mapping[str, Any]
 
 
 def unexplained(transform: Definition, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
-    """The withheld rows that the data do not explain, each with the expectation that it is for.
+    """Return the quarantined rows that the data do not explain, each with the unexplained
+    expectation.
 
     Args:
         withheld: rows of the asset's quarantine.
@@ -46,13 +48,13 @@ def _explains(expectation: object, name: str, row: Row) -> bool:
         return True
     fails = _JUDGES.get(expectation.kind)
     given = expectation.arguments
-    # An argument that is not known here may change the meaning.
+    # An argument that is unknown here may change the meaning.
     if fails is None or not given.keys() <= _ARGUMENTS:
         return True
     try:
         return fails(row, given)
     except TypeError:
-        # A bound that is compared after a conversion, as that of an instant given as text.
+        # The bound needs a conversion, such as an instant given as text.
         return True
 
 
@@ -60,7 +62,7 @@ def _outside(row: Row, given: Row) -> bool:
     value, least, most = row[given["column"]], given.get("min_value"), given.get("max_value")
     if value is None:
         return False
-    # NaN is within no bounds.
+    # NaN is outside all bounds.
     return not ((least is None or value >= least) and (most is None or value <= most))
 
 

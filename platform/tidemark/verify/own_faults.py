@@ -1,8 +1,7 @@
-"""Faults of Tidemark itself: expectations whose failure no data explain.
+"""Expectations that check Tidemark itself: no data can explain their failure.
 
-Whatever a source sends, a window holds the events of the log, and there is one row of it. Where
-`complete()` or `unique()` fails, Tidemark lost or doubled something, or somebody else wrote to its
-tables.
+For any input data, a window holds exactly the events of the log, and has one row. If `complete()`
+or `unique()` fails, Tidemark lost or duplicated something, or another program wrote to its tables.
 """
 
 from tidemark.define.definition import Definition
@@ -15,7 +14,7 @@ VERDICT = "a fault of Tidemark, not of the data"
 
 
 def remedy(transform: Definition) -> str:
-    """What to do about windows of an asset that fail one of them, in a sentence."""
+    """Return an instruction for windows of an asset that fail one of these expectations."""
     name = transform.name
     anew = f"`tidemark backfill {name}` computes them anew from the log"
     if transform.follows is not None:

@@ -1,8 +1,8 @@
-"""Parity: is what a stream published what a bounded computation gives?
+"""Parity: compare the windows of a stream with a bounded recomputation.
 
-Batch is a stream that ends. To verify it, a range of windows is computed anew from the log, in one
-bounded pass that knows nothing of the stored panes, as of the arrival through which the published
-table says that it is complete; then both are compared row by row.
+A range of windows is recomputed from the log in one bounded pass, independent of the stored panes.
+It counts the arrivals through which the published table is complete. Both results are then compared
+row by row.
 """
 
 import json
@@ -37,8 +37,8 @@ class Difference:
     """One difference between the published table and the bounded computation.
 
     Args:
-        kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (what
-            is published is the complete answer, which a stream could not know) or `value`.
+        kind: `missing` (not published), `extra` (published, but not computed), `late_loss` (the
+            published value includes too-late events, which a stream could not know) or `value`.
         window_start: ISO 8601, UTC.
         keys: the window's keys.
         column: the column that differs, for `late_loss` and `value`.
@@ -55,16 +55,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """What `parity` found.
+    """Result of `parity`.
 
     Args:
         asset: the transform's name.
         as_of: the arrival through which the windows outside backfilled ranges are complete.
-        windows: rows compared.
-        lost: events that came too late for their window, in the range.
-        total: how many differences there are; `differences` lists the first of them.
-        kinds: how many differences there are of each kind.
-        quarantined: how many of the rows are not published, but in quarantine.
+        windows: number of rows compared.
+        lost: number of events in the range that were too late for their window.
+        total: number of differences; `differences` lists the first of them.
+        kinds: number of differences by kind.
+        quarantined: number of compared rows that are quarantined instead of published.
         withheld: the same by the expectation that they fail; a row may fail several.
     """
 
@@ -84,7 +84,7 @@ class ParityReport:
 
     @property
     def wrong(self) -> int:
-        """Differences that no late event explains."""
+        """Number of differences that are not explained by late events."""
         return self.total - self.kinds.get(LATE_LOSS, 0)
 
 
@@ -103,12 +103,12 @@ def parity(
     """
     ranges = between(start, end)
     asset = Asset(warehouse, transform)
-    # What was never ingested is told below.
+    # A source that was never ingested raises its error below.
     few = warehouse.exists(transform.source.timeline_table) and asset.few()
     with scratch(warehouse) as place, warehouse.planning(Planning.of(few)):
         published, held, commit = _settled(asset, ranges, place, few=few)
         coverage = rolling.covered_by(transform, commit)
-        # A session may reach across any bound.
+        # A session may cross any bound.
         bounds = () if transform.window.merges else ranges
         counted = rolling.counted(warehouse, transform, coverage, bounds)
         stored = place.keep(counted, few=few)
@@ -147,7 +147,7 @@ def parity(
 
 
 class _Held(NamedTuple):
-    """How many rows are in quarantine, all of them and by each expectation that they fail."""
+    """Number of quarantined rows, in total and by each expectation that they fail."""
 
     rows: int
     by_expectation: dict[str, int]
@@ -156,13 +156,16 @@ class _Held(NamedTuple):
 def _settled(
     asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
 ) -> tuple[DataFrame, _Held, Marker]:
-    """The rows as they were computed, how many of them are withheld, and the commit that they are
-    of: a stream may publish meanwhile, so they are read until nothing moved."""
+    """Return the rows as computed, the quarantined ones among them, and the commit that they are
+    of.
+
+    A stream may publish in the meantime, so the rows are read again until no table has changed.
+    """
     warehouse, transform = asset.warehouse, asset.transform
     tables = (transform.table, transform.quarantine_table)
     while True:
         versions = [warehouse.version(table) for table in tables]
-        # A withheld row is what it should be as well: its values are at fault, not its computation.
+        # A quarantined row takes part, too: its values are at fault, not their computation.
         rows = place.keep(quarantine.computed(warehouse, transform, ranges), few=few)
         held = _Held(
             _count(warehouse, transform, ranges), quarantine.reasons(warehouse, transform, ranges)
@@ -186,15 +189,14 @@ def compared(
     columns: Sequence[str],
     keys: Column,
 ) -> DataFrame:
-    """One row for each difference, and one with a null `kind` for each row that agrees.
+    """Return one row for each difference, and one with a null `kind` for each row that agrees.
 
     Args:
-        published: what there is.
-        streamed, complete: what there should be, as streamed and with all that came too late, as
-            `finished` gives them.
-        by: the columns that tell one row from another.
-        columns: those that are compared.
-        keys: what is told of the struct `key`, which has the columns of `by`, beside its time.
+        published: the existing rows.
+        streamed, complete: the expected rows from `finished`, without and with too-late events.
+        by: the columns that identify a row.
+        columns: the compared columns.
+        keys: expression over the struct `key` (with the columns of `by`), shown as the row's keys.
     """
     types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
 

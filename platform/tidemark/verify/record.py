@@ -1,8 +1,8 @@
-"""The record of comparisons: what `parity` found, for those who did not see it.
+"""Record the results of `parity` comparisons, for readers who did not see the command's output.
 
-Table `parities` has a row for each comparison that was asked for on the command line, numbered from
-0 without a gap, in the order of their commits. So who tells of them elsewhere has to remember one
-number alone.
+The table `parities` has a row for each comparison that was requested on the command line. The rows
+are numbered from 0 without gaps, in the order of their commits. A process that reports comparisons
+elsewhere therefore needs to remember only one number.
 """
 
 import json
@@ -24,7 +24,7 @@ from tidemark.verify.parity import Difference, ParityReport
 
 TABLE = tables.PARITIES
 MOST = 20
-"""How many differences a row lists; it counts all of them."""
+"""Maximum number of differences that a row lists; it counts all of them."""
 
 _APP = "parities"
 _ATTEMPTS = 20
@@ -45,12 +45,12 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison on record.
+    """One recorded comparison.
 
     Args:
-        number: from 0, without a gap.
-        start, end: of which window starts, microseconds; None is no bound.
-        report: what it found, with the first of the differences.
+        number: from 0, without gaps.
+        start, end: range of the compared window starts, microseconds; None means no bound.
+        report: the result, with the first of the differences.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Comparison:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Comparison":
-        """A row of the table, as Arrow gives it."""
+        """Return the comparison in a row of the table, as Arrow returns it."""
         plain: dict[str, Any] = {f.name: row[f.name] for f in fields(ParityReport)}
         plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "withheld")}
         plain["differences"] = [
@@ -78,10 +78,10 @@ class Comparison:
 def append(
     warehouse: Warehouse, report: ParityReport, start: int | None = None, end: int | None = None
 ) -> int:
-    """Put what a comparison of the windows that start in [start, end) found on record; its number.
+    """Record the comparison of the windows that start in [start, end); return its number.
 
     Raises:
-        ConflictError: others recorded theirs at the same time, time and again.
+        ConflictError: other comparisons were recorded at the same time during every attempt.
     """
     warehouse.create(TABLE, _SCHEMA.empty_table(), "Every comparison asked for by command")
     plain = asdict(report)
@@ -104,7 +104,7 @@ def append(
 
 
 def silence(warehouse: Warehouse, asset: str) -> None:
-    """Let the comparisons of an asset list no difference any more: they count them still."""
+    """Delete the listed differences of an asset's comparisons; the counts stay."""
     if not warehouse.exists(TABLE):
         return
     rows = warehouse.take(TABLE, Is("asset", asset))

@@ -1,8 +1,8 @@
-"""Tap: the rows on an edge of a run, as they passed there.
+"""Tap: show the rows that passed one step of a run.
 
-Nothing is hooked into a run. What it read, prepared, judged and added up is a function of the log
-and of what its commit says of itself, so it is computed anew, by the same functions; what it wrote
-bears the commit's number.
+No hook in the run is needed. The rows that it read, prepared, classified and aggregated are a
+function of the log and of its commit, so the same functions recompute them. The rows that it wrote
+carry the commit's number.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,12 +36,13 @@ _ORDER = ("arrival", "position", *_BY_WINDOW)
 
 @dataclass(frozen=True)
 class Step:
-    """An edge of a run.
+    """A step of a run whose rows can be shown.
 
     Args:
-        meaning: which rows pass there.
-        again: computes those of a commit from the log; None of what a run writes.
-        table: the attribute of a definition that names the table to which it writes them.
+        meaning: description of the rows.
+        again: recomputes a commit's rows from the log; None for rows that a run writes.
+        table: the attribute of a definition with the name of the table that the rows are written
+            to.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Tapped:
-    """Rows that passed; whether there were `more`."""
+    """The rows that passed a step, and whether there were `more`."""
 
     rows: Sequence[dict[str, Any]]
     more: bool
@@ -101,7 +102,7 @@ STEPS = (
 
 
 def steps(transform: Definition) -> list[Step]:
-    """The edges that runs of an asset have, in their order."""
+    """Return the steps that an asset's runs have, in order."""
     away = set[str]()
     if transform.follows is not None:
         away |= {step.name for step in STEPS if step.again is not None}
@@ -113,10 +114,10 @@ def steps(transform: Definition) -> list[Step]:
 
 
 def step_of(transform: Definition, name: str) -> Step:
-    """The edge of that name.
+    """Return the step with that name.
 
     Raises:
-        DefinitionError: the asset's runs have none of that name.
+        DefinitionError: the asset's runs have no such step.
     """
     known = {step.name: step for step in steps(transform)}
     if name not in known:
@@ -127,14 +128,14 @@ def step_of(transform: Definition, name: str) -> Step:
 
 
 def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit: int) -> Tapped:
-    """The rows that passed an edge in the run of a number.
+    """Return the rows that passed a step in one run.
 
     Args:
-        seq: of the run's commit, as the ledger has it.
-        limit: how many rows to tell at most, the first by arrival or window.
+        seq: number of the run's commit, as in the ledger.
+        limit: maximum number of rows, the first by arrival or window.
 
     Raises:
-        DataError: the state has no commit of that number.
+        DataError: the state has no commit with that number.
     """
     asset = Asset(warehouse, transform)
     if step.again is None:
@@ -151,7 +152,7 @@ def tap(warehouse: Warehouse, transform: Definition, step: Step, seq: int, limit
 
 
 def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
-    """The rows that bear a commit's number; none where there is no such table yet."""
+    """Return the rows with a commit's number; none if the table does not exist yet."""
     if not warehouse.exists(table):
         return pa.table({})
     rows = warehouse.take(table, Within("seq", ((seq, seq + 1),), instants=False))
@@ -159,7 +160,7 @@ def _written(warehouse: Warehouse, table: str, seq: int) -> pa.Table:
 
 
 def _told(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows with their verdicts as words."""
+    """Return rows in Python with their verdicts as words."""
     told = as_told(rows)
     for row in told:
         if "verdict" in row:

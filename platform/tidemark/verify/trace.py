@@ -1,9 +1,9 @@
-"""Trace: what became of one event, from its arrival to every row that it is in.
+"""Trace one event from its arrival to every row that includes it.
 
-An event is found in the log by its correlation id, and then followed by the functions that runs
-go by: it is prepared and judged from the log again, which gives what every run has given, and the
-rows of its windows are looked up. Where a trigger decides which events are in a row, and for panes,
-the windows are counted anew with one aggregate: how many times they hold the event itself.
+An event is found in the log by its correlation id. It is then prepared and classified again with
+the functions that runs use, which gives the same result as every run, and the rows of its windows
+are looked up. For panes, and for triggers that decide which events are in a row, the windows are
+recounted. The only aggregate then is the number of times that they hold the event itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,8 +39,12 @@ from tidemark.store.warehouse import Warehouse
 Row = Mapping[str, Any]
 
 NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
-"""What an asset has done with an event: it never ran, has yet to take the arrival in, its
-preparation left the event out (of a roll-up: no window of its base counts it), or has judged it."""
+"""Progress of an event in an asset.
+
+`NOT_RUN`: the asset never ran. `NOT_YET`: it has not processed the arrival yet. `LEFT_OUT`: its
+function left the event out (for a roll-up: no window of its base counts the event). `PLACED`: it
+has classified the event.
+"""
 
 _HELD = "traced"
 """The aggregate that counts the event."""
@@ -48,14 +52,15 @@ _HELD = "traced"
 
 @dataclass(frozen=True)
 class Event:
-    """An event as the log has it.
+    """An event as stored in the log.
 
     Args:
-        arrival: the arrival that brought it, whose `before` is the watermark that it is judged by.
-        position: its place in the arrival, which no other event has.
-        read_from: where it was read: a file and line, or a topic, partition and offset.
-        dead_letter: why it could not be decoded; None of an event, which is in the log.
-        columns: the source's own; none of a dead letter.
+        arrival: the arrival that brought it. The arrival's `before` is the watermark that
+            classifies the event's lateness.
+        position: its position in the arrival, unique within it.
+        read_from: its origin: a file and line, or a topic, partition and offset.
+        dead_letter: why it could not be decoded; None for an event, which is in the log.
+        columns: the source's own columns; empty for a dead letter.
     """
 
     source: str
@@ -72,15 +77,16 @@ class Place:
     """An event in one window and for one combination of keys.
 
     Args:
-        start, end: of the window, microseconds; None without an event time. Of a session, the
-            event's own, until it is merged into a published one.
+        start, end: bounds of the window in microseconds; None without an event time. For sessions,
+            these are the event's own bounds until it is merged into a published session.
         verdict: a word of `verdict.VERDICTS`.
-        counts: whether it counts: it is in time, or a backfill or correction took it in.
-        row: what is published of the window, if anything.
-        in_row: whether the event is in that.
-        withheld: what is in quarantine of the window, with why; None where nothing is.
-        panes: the window's panes that the event is in, in order.
-        late: what the late table has of it.
+        counts: whether the event counts: it is not too late, or a backfill or correction admitted
+            it.
+        row: the published row of the window, if any.
+        in_row: whether that row includes the event.
+        withheld: the window's quarantined row, with the reason; None if there is none.
+        panes: the window's panes that include the event, in order.
+        late: the event's row in the late table.
     """
 
     start: int | None
@@ -97,12 +103,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of an event in one asset.
+    """An event's windows and rows in one asset.
 
     Args:
         follows: the asset that a roll-up follows.
         state: one of `NOT_RUN`, `NOT_YET`, `LEFT_OUT` and `PLACED`.
-        watermark: of the source, as far as the asset has got; microseconds.
+        watermark: the source's watermark after the last arrival that the asset has processed,
+            microseconds.
     """
 
     asset: str
@@ -113,10 +120,10 @@ class Fate:
 
 
 def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[Event]:
-    """The events of a source that bear a correlation id, and dead letters that do, in the order in
-    which they came.
+    """Yield the events and dead letters of a source with a correlation id, in order of arrival.
 
-    Both tables are searched by that column alone, and only the arrivals of what was found are read.
+    Both tables are searched by that column alone. Only the arrivals that have a match are read in
+    full.
     """
     log = Log(warehouse, source)
     last = log.last() if warehouse.exists(source.timeline_table) else None
@@ -149,8 +156,10 @@ def find(warehouse: Warehouse, source: Source, correlation_id: str) -> Iterator[
 
 
 def follow(warehouse: Warehouse, transforms: Sequence[Definition], event: Event) -> list[Fate]:
-    """What became of an event in each of the assets on its source, a roll-up after its base; of a
-    dead letter nothing: it is no event."""
+    """Return an event's fate in each asset on its source, a roll-up after its base.
+
+    The list is empty for a dead letter, which is not an event.
+    """
     fates: dict[str, Fate] = {}
     if event.dead_letter is not None:
         return []
@@ -170,7 +179,7 @@ def _fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
         return Fate(transform.name, transform.follows, NOT_RUN)
     coverage = rollups.covered_by(transform, commit)
     watermark = coverage.at.watermark
-    # What a correction counts though it came too late counts in the roll-up, too.
+    # A too-late event that a correction counts in the base counts in the roll-up, too.
     taken_in = base is not None and any(
         p.counts and p.verdict == judge.VERDICTS[judge.TOO_LATE] for p in base.places
     )
@@ -189,7 +198,7 @@ def _fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
 
 
 def _judged(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
-    """The event in each of its windows: with `by_window`, `verdict` and `admitted`."""
+    """Return the event in each of its windows: with `by_window`, `verdict` and `admitted`."""
     own, number = asset.counting, event.arrival.arrival
     rows = judged(asset.log, own, number - 1, number, complete=complete)
     rows = rows.where(F.col("position") == event.position)
@@ -200,7 +209,7 @@ def _judged(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -
 
 
 def _place(asset: Asset, event: Event, coverage: Coverage, row: Row) -> Place:
-    """An event in a window that was judged, with what the tables have of that."""
+    """Return an event in one of its windows, with that window's rows in the asset's tables."""
     warehouse, transform = asset.warehouse, asset.transform
     keys = {key: row[key] for key in transform.keys}
     place = Place(
@@ -225,7 +234,7 @@ def _place(asset: Asset, event: Event, coverage: Coverage, row: Row) -> Place:
     fired = newest["as_of"] >= event.arrival.arrival
     found: list[Row] = []
     if transform.trigger != Trigger() or transform.accumulation is not None:
-        # Which firing an event joins is told by all events of its window.
+        # The firing that an event joins depends on all events of its window.
         ranges = _whole(transform, newest)
         complete = place.verdict == judge.VERDICTS[judge.TOO_LATE]
         fired, found = _fired(asset, event, coverage, ranges, place, complete=complete)
@@ -242,7 +251,7 @@ def _fired(
     *,
     complete: bool,
 ) -> tuple[bool, list[Row]]:
-    """Whether a firing of its window has taken the event in, and the published panes that did."""
+    """Return whether a firing of its window includes the event, and the published panes that do."""
     itself = f"arrival = {event.arrival.arrival} AND position = {event.position}"
     held = {_HELD: agg.count(where=itself)}
     own = replace(asset.counting, aggregates=held, expectations=())
@@ -264,13 +273,14 @@ def _fired(
 
 
 def _whole(transform: Definition, row: Row) -> Ranges:
-    """The starts that tell all of a window: of a session, of everything that may be in it."""
+    """Return the range of starts that covers a window; for a session, of everything that may be in
+    it."""
     start, end = instant(row["window_start"]), instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
 
 def _late(asset: Asset, event: Event, place: Place) -> Row | None:
-    """What the late table has of an event for a window."""
+    """Return the late table's row of an event for a window, or None."""
     table = asset.counting.late_table
     if not asset.warehouse.exists(table):
         return None
@@ -289,8 +299,10 @@ def _late(asset: Asset, event: Event, place: Place) -> Row | None:
 
 
 def _taken_in(asset: Asset, event: Event, place: Place) -> bool:
-    """Whether a backfill or a correction counts an event that came too late: it counts all such
-    events of the window that had come by then."""
+    """Return whether a backfill or a correction counts a too-late event.
+
+    It counts all too-late events of the window that had arrived by then.
+    """
     merges = asset.transform.window.merges
     assert place.start is not None
     assert place.end is not None
@@ -308,7 +320,8 @@ def _taken_in(asset: Asset, event: Event, place: Place) -> bool:
 def _of_window(
     warehouse: Warehouse, transform: Definition, table: str, place: Place
 ) -> list[dict[str, Any]]:
-    """The rows of a place's window and keys in a table of windows; of a session that holds it."""
+    """Return the rows of a place's window and keys in a table, or of the session that contains
+    it."""
     if not warehouse.exists(table):
         return []
     assert place.start is not None
