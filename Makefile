@@ -1,5 +1,5 @@
 # Each target does all set-up by itself; `make setup` ends at once when nothing has changed.
-.PHONY: setup demo test test-slow stress faults lint bench archive docs wheel up down lock clean
+.PHONY: setup demo test test-slow stress faults lint bench archive docs screenshots wheel up down lock clean
 
 PYTHON = .venv/bin/python
 # Processes of tests, each with an engine of its own (2.5 GB).
@@ -55,6 +55,10 @@ archive: setup
 # The documents as a site, into `build/site`; whatever it warns of is an error.
 docs: setup
 	$(PYTHON) -m sphinx --quiet --fail-on-warning --keep-going -d build/doctrees docs build/site
+
+# The README's pictures of Dagster and of the live page, of the platform that `make demo` leaves.
+screenshots: setup
+	$(PYTHON) tools/screenshots.py
 
 # The package, into `dist/`; it takes nothing of the developers' environment.
 wheel:

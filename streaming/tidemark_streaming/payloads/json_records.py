@@ -5,7 +5,7 @@ at once. Every other value is read by the one in Python, which follows RFC 8259 
 determines what is a dead letter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +92,8 @@ class Json:
         kinds = {name: arrow_type(kind) for name, kind in columns.items()}
         if not kinds or not all(map(_is_regular, kinds.values())):
             return None
+        if _may_wrap(values, kinds.values()):
+            return None
         lines = _lines(values)
         if lines is None:
             return None
@@ -166,6 +168,27 @@ def _inner(kind: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_struct(kind):
         return [part.type for part in kind]
     return [kind.value_type] if pa.types.is_list(kind) else []
+
+
+def _may_wrap(values: pa.ChunkedArray, kinds: Iterable[pa.DataType]) -> bool:
+    """Return whether a number may be too large for a decimal column.
+
+    Arrow multiplies a number by its scale in 128 bits and doesn't notice if that overflows.
+    """
+    scales = [kind.scale for kind in _with_parts(kinds) if pa.types.is_decimal(kind)]
+    if not scales:
+        return False
+    long = rf"\d{{{38 - max(scales) + 1},}}"
+    raised = r"[\d.]+[eE]\+?\d+\"?\s*[,\]}]"
+    found = pc.match_substring_regex(values, rf"[:\[,]\s*\"?[+-]?(?:{long}|{raised})")
+    return bool(pc.any(found).as_py())
+
+
+def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
+    """Yield types and the types of their parts."""
+    for kind in kinds:
+        yield kind
+        yield from _with_parts(_inner(kind))
 
 
 def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:

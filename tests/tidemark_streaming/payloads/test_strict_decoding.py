@@ -25,7 +25,12 @@ REFUSED = object()
 """Instead of the value of a dead letter."""
 
 INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
-DECIMALS = {"DECIMAL(10,2)": (10, 2), "DECIMAL(38,0)": (38, 0), "DECIMAL(38,38)": (38, 38)}
+DECIMALS = {
+    "DECIMAL(10,2)": (10, 2),
+    "DECIMAL(38,0)": (38, 0),
+    "DECIMAL(38,38)": (38, 38),
+    "DECIMAL(20,19)": (20, 19),
+}
 SCALARS = ("STRING", "BOOLEAN", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
 KINDS = (*INTEGERS, *DECIMALS, *SCALARS)
 DIGITS = "[0-9]"
@@ -315,6 +320,9 @@ def binary(values: Sequence[bytes]) -> pa.ChunkedArray:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(records, min_size=1, max_size=40), st.sampled_from(KINDS), st.sampled_from([1, 5]))
 @example([f'{{"x":{token(text)}}}'.encode() for text in NASTY], "TIMESTAMP", 1)
+@example([b'{"x":"1180591620717411303423"}'], "DECIMAL(38,38)", 1)
+@example([b'{"x":1180591620717411303423}'], "DECIMAL(38,38)", 1)
+@example([b'{"x":11805916207174113034.23e2}'], "DECIMAL(38,38)", 1)
 def test_json_says_what_was_written(values: list[bytes], kind: str, times_over: int) -> None:
     """Also among many others, which Arrow reads at once."""
     values = values * times_over
