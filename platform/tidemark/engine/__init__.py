@@ -1,8 +1,8 @@
-"""The Spark Connect server that computes everything, and the way to a session on it.
+"""Connect to the engine: the Spark Connect server that runs all computations.
 
-`ensure` gives the address of an engine that answers, and starts the embedded one where none is
-set by `remote`; `session` opens a session on it, `visit` looks into one that stays; `status` and
-`stop` say what it does and end it.
+`ensure` returns the address of an engine that answers. It starts the embedded engine, unless the
+setting `remote` names another one. `session` opens a new session, and `visit` uses an existing one
+for a block. `status` reports the engine's state, and `stop` stops it.
 """
 
 from tidemark.engine.connect import session, visit

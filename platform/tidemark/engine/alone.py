@@ -1,4 +1,4 @@
-"""One process at a time: what is made once for all homes is not made twice at once."""
+"""Lock a folder that all homes share, so that one process at a time creates its contents."""
 
 import fcntl
 import os
@@ -12,8 +12,9 @@ from tidemark.base.private import open_lock
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Be the only process that makes what is in a folder, which is created if need be; who comes
-    second waits, and finds what the first made.
+    """Hold the exclusive lock of a folder, which is created if it is missing.
+
+    A second process waits, and then finds the contents that the first one created.
 
     Raises:
         EngineError: the folder can't be written.

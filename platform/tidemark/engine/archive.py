@@ -1,10 +1,11 @@
-"""The archive of the engine's classes: Java takes them from it as they are when a server starts,
-instead of reading, checking and linking twenty thousand of them one by one (AppCDS).
+"""Create the AppCDS archive of the engine's classes, so that a server starts faster.
 
-It is made once, by `make archive`, of a server that has done what servers do first. It is good for
-one build of Java and for the very jars that it was made of: both are in its name, and Java itself
-checks them again. Without an archive, or with one that Java refuses, a server starts all the same,
-only later.
+With the archive, Java maps twenty thousand classes into memory instead of reading, verifying and
+linking each of them.
+
+`make archive` creates it once, from a server that has run a typical first workload. It is valid for
+one build of Java and for exactly the jars that it was created from. Its name contains both, and
+Java verifies them again. Without a valid archive, a server also starts, but more slowly.
 """
 
 import hashlib
@@ -22,31 +23,32 @@ from tidemark.engine.java import Java
 from tidemark.engine.launch import pyspark_home
 
 FOLDER = cache.own_folder("classes")
-"""Where the archive of this environment is, as each has a PySpark of its own."""
+"""The folder of this environment's archive; each environment has its own PySpark."""
 
-# Java's own classes, of which not every Java brings an archive, and on top of them all others.
+# Not every Java includes an archive of its own classes, so create one (base). The other classes
+# (top) build on it.
 _BASE, _TOP = "java.jsa", "engine.jsa"
-# Java ends on a file that is cut off or begins wrongly, instead of going on without it: so its size
-# and its beginning are checked before, and Java checks the rest.
+# Java exits, instead of ignoring the archive, if a file is truncated or has a damaged header. So
+# check size and beginning here; Java checks the rest.
 _SEAL = "seal"
 _BEGINNING = 1 << 20
 
 
 def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[str]:
-    """What Java is told to start with the archive; nothing where there is none for it.
+    """Return the Java options that use the archive; empty without a valid archive for these jars.
 
     Args:
-        paths: the jars beside Spark's own.
+        paths: the jars in addition to Spark's own.
     """
     archive = folder / _key(java, paths)
     if not _is_whole(archive):
         return []
     return [
         f"-XX:SharedArchiveFile={archive / _BASE}:{archive / _TOP}",
-        # Java goes on without an archive that it can't use, and what it says of that helps nobody.
+        # If Java can't use the archive, it continues without it. Its messages do not help a user.
         "-Xshare:auto",
         "-Xlog:cds*=off",
-        # What is damaged within would end Java later: checking it takes a tenth of a second.
+        # Damage inside would crash Java later; the check takes 0.1 s.
         "-XX:+VerifySharedSpaces",
     ]
 
@@ -54,15 +56,17 @@ def options(java: Java, paths: Sequence[Path], folder: Path = FOLDER) -> list[st
 def make(
     java: Java, paths: Sequence[Path], train: Callable[[str], None], folder: Path = FOLDER
 ) -> bool:
-    """Make the archive, unless it is there, and remove those of other jars and Javas; whether it
-    was made. One process at a time: who comes second waits, and finds what the first made.
+    """Create the archive, and delete those of other jars and Javas.
+
+    Return False if it exists already. One process at a time: a second one waits, and then finds the
+    archive.
 
     Args:
-        train: starts a server with the Java options that it is given, lets it do what servers do
-            first, and ends it; Java writes the archive as it ends.
+        train: starts a server with the given Java options, runs a typical first workload on it, and
+            stops it. Java writes the archive when it exits.
 
     Raises:
-        EngineError: Java made none.
+        EngineError: Java did not create an archive.
     """
     with alone(folder):
         if options(java, paths, folder):
@@ -107,7 +111,7 @@ def _seal(archive: Path) -> str:
 
 
 def _key(java: Java, paths: Sequence[Path]) -> str:
-    """A name that changes with Java and with each jar, as far as Java looks at these."""
+    """Return a name that identifies the Java and the jars, by the attributes that Java checks."""
     jars = [*paths, *sorted((pyspark_home() / "jars").iterdir())]
     facts = [(jar, jar.stat()) for jar in jars]
     lines = [java.command, java.told]

@@ -1,4 +1,4 @@
-"""A session on the engine, after making sure within seconds that the engine answers."""
+"""Open sessions on the engine, after checking within seconds that it answers."""
 
 import atexit
 import logging
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USER = "tidemark"
-"""Under whose name the sessions are that later processes find again."""
+"""The user id of sessions that later processes find again."""
 
 _GONE = ("INVALID_HANDLE.SESSION_", "RETRIES_EXCEEDED", "NO_ACTIVE_SESSION")
-"""How the conditions begin that the client raises when its session is no more."""
+"""Prefixes of the error conditions that the client raises if its session was lost."""
 
 
 def address(settings: Settings) -> str:
-    """The Spark Connect address of the engine, with its token."""
+    """Return the Spark Connect address of the engine, with its token."""
     if settings.remote is None:
         # Spark's client sends a token without TLS to this name only, not to 127.0.0.1.
         return f"sc://localhost:{settings.engine_port}/;token={token_of(settings)}"
@@ -36,11 +36,11 @@ def address(settings: Settings) -> str:
 
 
 def session(settings: Settings, session_id: str | None = None) -> "SparkSession":
-    """A new session on the engine, released when the process ends.
+    """Return a new session on the engine, which is released when the process exits.
 
     Args:
-        session_id: a UUID under which a later process finds the same session again, with its
-            streaming queries, for as long as the engine lives; not released.
+        session_id: a UUID under which a later process finds the session again, with its streaming
+            queries, as long as the engine runs. Such a session is not released.
 
     Raises:
         EngineError: the engine does not answer, or refuses the token.
@@ -52,9 +52,9 @@ def session(settings: Settings, session_id: str | None = None) -> "SparkSession"
 
 @contextmanager
 def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
-    """The session of that id for the length of a block; it stays on the engine, as it was.
+    """Yield the session of that id for a block; the session then remains on the engine.
 
-    For who looks in again and again and must not gather connections.
+    For processes that use a session repeatedly and must not accumulate connections.
 
     Raises:
         EngineError: the engine does not answer, or refuses the token.
@@ -67,7 +67,7 @@ def visit(settings: Settings, session_id: str) -> "Iterator[SparkSession]":
 
 
 def import_client() -> None:
-    """Import Spark's client, which takes a second: for who waits for an engine anyway."""
+    """Import Spark's client, which takes a second, while the caller waits for an engine anyway."""
     import_module("pyspark.sql.connect.session")
 
 
@@ -78,44 +78,46 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
 
     url = address(settings)
     if session_id is not None:
-        # A session is found by its user too, whose default is a variable that differs by process.
+        # The server looks up a session by its user too. The default user comes from a variable that
+        # differs between processes.
         url = _with(_with(url, "session_id", session_id), "user_id", USER)
     elif ";session_id=" not in url:
         url = _with(url, "session_id", str(uuid4()))
     demand_ready(url)
-    # The client warns before it raises the error that says the same.
+    # The client warns before it raises the same error.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
-    # It logs, with the server's whole stack, every refusal that is also raised.
+    # It logs the server's stack trace for every error that it also raises.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     spark = connected(channel(url))
     if settings.remote is None:
-        # Spark tries for ten minutes; a server on this machine is there, or has died.
+        # Spark retries for ten minutes, but a server on this machine either answers or has died.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
     exclude_unsafe(spark)
     return spark
 
 
 def _leave(spark: "SparkSession", url: str, release: bool) -> None:
-    """At the end of a process, keep nothing that nobody finds again, and wait for no dead engine.
+    """Close a session at process exit, and release it unless a later process needs it.
 
-    Runs before what Spark's client does at exit, which would try a dead engine for ten minutes.
+    Runs before the exit handler of Spark's client, which would retry a stopped engine for ten
+    minutes.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-    # An engine of this machine that has ended has no sessions; asked, Spark's client would warn.
+    # A stopped engine on this machine has no sessions, and Spark's client would log a warning.
     host, port = place(channel(url))
     if release and not spark.client.is_closed and (host != "localhost" or listening(port)):
-        # Spark's own `stop` would log the whole refusal of an engine that has ended before.
+        # Spark's own `stop` would log the error of an engine that has stopped before.
         with suppress(PySparkException):
             spark.client.release_session()
     spark.client.close()
 
 
 def gone(error: Exception) -> bool:
-    """Whether an error of Spark's client says that its engine is gone, or is another one by now."""
+    """Return whether an error of Spark's client means that its engine stopped or was replaced."""
     import grpc
     from pyspark.errors import PySparkException
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException

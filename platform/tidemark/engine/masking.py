@@ -1,7 +1,7 @@
-"""Copies what a process says to its log, with a secret struck out.
+"""Copy a process's output to its log, with a secret masked.
 
-Run by its path, as `masking.py NAME`, beside the process and until that ends; the secret is the
-value of the environment's variable NAME, so that no list of processes shows it.
+Runs as `masking.py NAME` in parallel with the process, until that exits. The secret is the value of
+the environment variable NAME, so it does not appear in the list of processes.
 """
 
 import os
@@ -12,9 +12,9 @@ MASK = b"***"
 
 
 def main() -> None:
-    """Copy standard input to standard output, line by line as they come."""
+    """Copy standard input to standard output, line by line."""
     secret = os.environ[sys.argv[1]].encode()
-    # A signal to the whole group ends the process, whose last words are still to be copied.
+    # A signal to the whole group ends the process, whose last lines must still be copied.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     for line in sys.stdin.buffer:

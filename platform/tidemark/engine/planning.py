@@ -1,7 +1,7 @@
-"""How the engine goes about a session's queries, by how many rows there are.
+"""Choose the planner settings of a session's queries by their number of rows.
 
-Plans that adapt themselves and code that is compiled for each query pay for themselves with many
-rows; of few, both take longer than the query.
+Adaptive execution and code generation pay off for many rows. For few rows, either takes longer than
+the query itself.
 """
 
 from collections.abc import Iterator
@@ -14,27 +14,27 @@ from tidemark.engine.requests import Settings, changed, settings
 from tidemark.engine.varying import TOUCHED, compiled_once
 
 _PLAIN = {
-    # Adapting a plan and moving rows about take longer than they save.
+    # Adaptive execution and shuffles take longer than they save.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
 }
 _INTERPRETED = {
-    # So does compiling it.
+    # So does code generation.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 _FEW_ROWS = 5_000
-"""Rows up to which to interpret a plan takes no longer than to write its code."""
+"""Maximum number of rows for which interpreting a plan is not slower than compiling it."""
 
 _SOME_ROWS = 2_000_000
-"""Rows up to which there is nothing to be gained by adapting a plan to them."""
+"""Maximum number of rows for which adaptive execution does not pay off."""
 
 
 class Planning(Enum):
-    """How queries are planned."""
+    """A set of planner settings."""
 
     FEW = "interpreted"
     SOME = "in two pieces"
@@ -42,30 +42,32 @@ class Planning(Enum):
 
     @classmethod
     def of(cls, few: bool) -> "Planning":
-        """For rows of which it is told whether they are few."""
+        """Return the settings for few or for many rows."""
         return cls.FEW if few else cls.MANY
 
     @classmethod
     def again(cls, rows: int) -> "Planning":
-        """For a query that is asked again and again, of so many rows each time: what is compiled
-        for the first is there for the others."""
+        """Return the settings for a query that runs repeatedly, with `rows` rows each time.
+
+        The later runs reuse the code that was compiled for the first one.
+        """
         if rows <= _FEW_ROWS:
             return cls.FEW
         return cls.SOME if rows <= _SOME_ROWS else cls.MANY
 
 
 class Planner:
-    """How a session's queries are planned now: as the session has it itself, to begin with."""
+    """The planner settings of a session; initially the session's own."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._now = Planning.MANY
-        # What the session has for the settings that change, before they are changed.
+        # The session's own values of these settings, before the first change.
         self._own: Settings | None = None
 
     @contextmanager
     def planning(self, planning: Planning) -> Iterator[None]:
-        """Plan queries so as long as the block lasts."""
+        """Use these settings within the context."""
         before = self._now
         if planning == before:
             yield
@@ -82,7 +84,7 @@ class Planner:
 
 
 def _planned(planning: Planning, own: Settings) -> Settings:
-    """What a session has while queries are planned so, instead of its own."""
+    """Return the settings that replace a session's own."""
     if planning is Planning.FEW:
         return {**own, **_PLAIN, **_INTERPRETED}
     if planning is Planning.SOME:

@@ -1,4 +1,4 @@
-"""Ports of this machine's loopback."""
+"""Check and choose ports on this machine's loopback interface."""
 
 import random
 import socket
@@ -8,24 +8,24 @@ from pathlib import Path
 from tidemark.base.errors import EngineError
 
 _TITLES = {"webserver": "Dagster", "watch": "live page", "kafka": "Kafka broker"}
-"""Processes that people know by another name."""
+"""The names under which users know some processes."""
 
 _TRIES = 100
 _ANY = random.SystemRandom()
-"""Others may go by a seed, and would all choose the same ones."""
+"""Not seeded: processes with the same seed would all choose the same ports."""
 
 _LOWEST = 10_000
-"""Below it, ports have owners by name."""
+"""Ports below are assigned to known services."""
 
 
 def check_free(port: int, setting: str) -> None:
-    """Refuse a port of this machine on which another program listens.
+    """Raise an error if another program listens on a port of this machine.
 
     Args:
-        setting: what says that port.
+        setting: the setting that specifies the port.
 
     Raises:
-        EngineError: it is taken.
+        EngineError: the port is in use.
     """
     if listening(port):
         raise EngineError(
@@ -35,7 +35,7 @@ def check_free(port: int, setting: str) -> None:
 
 
 def listening(port: int) -> bool:
-    """Whether some program listens on `port` of this machine's loopback."""
+    """Return whether a program listens on `port` of this machine's loopback interface."""
     with socket.socket() as client:
         client.settimeout(1)
         return client.connect_ex(("127.0.0.1", port)) == 0
@@ -62,7 +62,7 @@ def _holder(port: int) -> str:
 
 
 def _given() -> int:
-    """The lowest port that the system gives to whoever asks for any; 0 where it does not tell."""
+    """Return the lowest ephemeral port of the system; 0 if it is unknown."""
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except OSError:
@@ -70,10 +70,10 @@ def _given() -> int:
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on now.
+    """Return a port on loopback on which no program listens now.
 
-    It is none of those that the system gives to whoever asks for any, where it tells which: one of
-    them may be another's by the time that somebody listens on it.
+    It is not an ephemeral port, if the system shows their range. The system could assign an
+    ephemeral port to another program before the caller listens on it.
     """
     for _ in range(_TRIES if (highest := _given()) > _LOWEST else 0):
         port = _ANY.randrange(_LOWEST, highest)

@@ -1,7 +1,7 @@
-"""Whether an engine answers, asked with a deadline, and why it does not.
+"""Check with a deadline whether an engine answers, and why it does not.
 
-Spark's client tries an address that does not answer for ten minutes before it says so, and a
-wrong token looks to it like a server that may come yet: so it is asked first.
+Spark's client retries an address that does not answer for ten minutes before it raises an error. It
+also treats a wrong token like a server that is not ready yet. So this check comes first.
 """
 
 import os
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tidemark.engine.channel import Channel
 
 DEADLINE = 8.0
-"""Seconds that an engine has to answer."""
+"""Seconds within which an engine must answer."""
 
 AUTHORITIES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
-"""The variable by which gRPC, in any process, knows whom to trust."""
+"""The environment variable from which gRPC takes its trusted certificates."""
 
 
 class Answer(Enum):
-    """What an address said when asked."""
+    """The result of a probe."""
 
     READY = "ready"
     REFUSED = "refused"
@@ -34,11 +34,11 @@ class Answer(Enum):
 
 
 def demand_ready(url: str) -> None:
-    """Raise the sentence that says why the engine at `url` can't be used, if it can't."""
+    """Raise an error that says why the engine at `url` can't be used, if it can't."""
     name = url.partition("/;")[0]
     builder = channel(url)
     check_trusted(builder, name)
-    # Of the time that is told, a second is for whether it speaks TLS.
+    # The message reports `DEADLINE`; one second of it is for the TLS check.
     answer = probe(url, DEADLINE - 1)
     if answer is Answer.SILENT and not builder.secure and speaks_tls(*place(builder), 1):
         raise EngineError(
@@ -59,14 +59,14 @@ def demand_ready(url: str) -> None:
 
 
 def check_trusted(builder: "Channel", name: str) -> None:
-    """Refuse an engine that is asked by TLS and can't be trusted.
+    """Raise an error if the address requires TLS, and the engine can't be trusted.
 
     Args:
         name: its address without a secret.
 
     Raises:
-        EngineError: another authority vouches for it, its certificate is another host's, it speaks
-            no TLS, or there is no file of authorities.
+        EngineError: the engine's certificate is from an unknown authority or for another host, or
+            the engine does not use TLS, or the file of trusted certificates can't be read.
     """
     if not builder.use_ssl and (builder.token is None or builder.host == "localhost"):
         return
@@ -95,10 +95,10 @@ def check_trusted(builder: "Channel", name: str) -> None:
 
 
 def channel(url: str) -> "Channel":
-    """The channel of an address.
+    """Return the channel of an address.
 
     Raises:
-        EngineError: it is no Spark Connect address.
+        EngineError: it is not a Spark Connect address.
     """
     from pyspark.errors import PySparkException
 
@@ -116,13 +116,13 @@ def channel(url: str) -> "Channel":
 
 
 def place(builder: "Channel") -> tuple[str, int]:
-    """Where the engine listens."""
+    """Return the host and the port of an engine."""
     host, _, port = builder.endpoint.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def probe(url: str, deadline: float = DEADLINE) -> Answer:
-    """Ask the engine at `url` for its version, under the session that `url` names, if any.
+    """Ask the engine at `url` for its version, in the session that `url` names, if any.
 
     Raises:
         EngineError: `url` is not a Spark Connect address.
@@ -138,7 +138,7 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
     builder = channel(url)
     session_id = builder.session_id
     if builder.host == "localhost" and not listening(place(builder)[1]):
-        # A refused connection is certain at once, where a channel would try until the deadline.
+        # A refused connection is an immediate answer; a channel would retry until the deadline.
         return Answer.SILENT
     user = UserContext(user_id=builder.userId or "")
     passing = session_id or str(uuid4())

@@ -1,7 +1,7 @@
-"""A process that outlives the command which started it: found again, watched and stopped by pid.
+"""Manage a background process that outlives the command which started it.
 
-A file `pids/<name>.json` in the home records the pid with the process's birth: a pid that the
-system gave to another process later is not taken for it.
+A file `pids/<name>.json` in the home records its pid and its birth (`birth`). A later process with
+the same pid is therefore not mistaken for it.
 """
 
 import json
@@ -22,17 +22,17 @@ from tidemark.base.private import make_folder
 from tidemark.engine import masking
 
 STARTED_AS = "TIDEMARK_STARTED_AS"
-"""A variable of each process that is started here: its record, by which others know what it is."""
+"""A variable in the environment of each managed process: the path of its record."""
 
 _STARTED = 19
-"""The place of a process's start, in ticks since the machine's, in what follows its name."""
+"""Index of the start time (clock ticks since boot) in `/proc/<pid>/stat`, after the name."""
 
 Tell = Callable[[str], None]
-"""Takes one line of progress."""
+"""A callback for one line of progress."""
 
 
 def silent(line: str) -> None:
-    """Takes a line of progress and does nothing with it."""
+    """Ignore a line of progress."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Record:
     """A process that was started.
 
     Args:
-        began: when, in seconds, by the clock of then.
-        birth: what tells it from others of its pid.
-        port: where it listens.
+        began: when it was started, in seconds of the wall clock at that time.
+        birth: distinguishes it from other processes with the same pid.
+        port: the port that it listens on.
     """
 
     pid: int
@@ -53,9 +53,9 @@ class Record:
 
 
 class Managed:
-    """One background process of a home, by its name.
+    """One background process of a home, identified by its name.
 
-    Its output goes to `logs/<name>.log`; the log of the run before it stays as
+    Its output goes to `logs/<name>.log`. The log of the previous run is kept as
     `logs/<name>.previous.log`.
     """
 
@@ -73,16 +73,17 @@ class Managed:
         *,
         masked: str | None = None,
     ) -> Record:
-        """Start the process in a session of its own, so that no terminal or parent ends it.
+        """Start the process in a new session, so that no terminal or parent ends it.
 
         Args:
-            masked: a variable of `env` whose value is struck out of the log.
+            masked: a variable of `env` whose value is masked in the log.
         """
         for parent in (self.log.parent, self._file.parent):
             make_folder(parent)
         if self.log.exists():
             self.log.replace(self.log.with_name(f"{self.name}.previous.log"))
-        # The shell ends at once: the process is nobody's child here, and leaves no zombie.
+        # The shell exits at once. The process is then not a child of this one, and leaves no
+        # zombie.
         script = 'exec 2>>"$0" </dev/null; "$@" >>"$0" & echo $!'
         if masked is not None:
             script = (
@@ -109,16 +110,16 @@ class Managed:
         return record
 
     def running(self) -> Record | None:
-        """The process, when it is alive."""
+        """Return the process if it is alive."""
         record = self.recorded()
         return record if record is not None and _process(record) is not None else None
 
     def running_at(self, port: int, title: str, setting: str, stopper: str) -> Record | None:
-        """The process, when it is alive, which must listen where its setting says.
+        """Return the process if it is alive; it must listen on the port of its setting.
 
         Args:
-            port: what the setting says.
-            title: the process, as sentences name it.
+            port: the value of the setting.
+            title: the name of the process in messages.
             stopper: the command that stops it.
 
         Raises:
@@ -138,11 +139,11 @@ class Managed:
         """Wait until the process is ready.
 
         Args:
-            title: the process, as sentences name it.
-            deadline: seconds until it must be.
+            title: the name of the process in messages.
+            deadline: seconds until it must be ready.
 
         Raises:
-            EngineError: it ended, or is not ready in time.
+            EngineError: it exited, or is not ready in time.
         """
         begun = time.monotonic()
         while not ready():
@@ -155,17 +156,18 @@ class Managed:
             time.sleep(0.3)
 
     def recorded(self) -> Record | None:
-        """The process as it was started, alive or not; None when it was stopped or never was."""
+        """Return the record of the process, alive or not; None if it was stopped or not started."""
         try:
             return Record(**json.loads(self._file.read_text()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, TypeError):
-            # A file that some power cut left half written names no process.
+            # A power cut may leave a truncated file, which names no process.
             return None
 
     def stop(self, deadline: float = 30) -> bool:
-        """End the process and its group, by force after the deadline; False when none ran."""
+        """Stop the process and its group; kill them after the deadline. Return False if it was not
+        alive."""
         record = self.recorded()
         process = _process(record) if record else None
         if record is not None and process is not None:
@@ -180,7 +182,7 @@ class Managed:
         return process is not None
 
     def last_words(self) -> str:
-        """The lines of the log that say best why the process ended, and where the log is."""
+        """Return the log lines that best explain why the process exited, with the log's path."""
         record = self.recorded()
         if record is not None:
             _await_end(record.group)
@@ -191,21 +193,21 @@ class Managed:
 
 
 def birth(pid: int) -> str:
-    """What tells a process from any other that has its pid before or after it.
+    """Return an identifier of a process that no other process with the same pid has.
 
-    It stays what it is when the machine's clock is set: that would change the instant at which the
-    process began, as the system tells it.
+    It does not change if the machine's clock is set. The start time that the system reports would
+    change.
 
     Raises:
-        psutil.NoSuchProcess: there is none.
+        psutil.NoSuchProcess: the process does not exist.
     """
     try:
         told = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        # It is gone, or the system is another one.
+        # The process has exited, or the system is not Linux.
         return str(psutil.Process(pid).create_time())
-    # The name, which comes second, is in brackets, and may be of any letters.
+    # The second field, the name, is in parentheses and may contain any characters.
     return f"{boot} {told.rpartition(')')[2].split()[_STARTED]}"
 
 
@@ -226,7 +228,7 @@ def _signal(group: int, number: int) -> None:
 
 
 def _await_end(group: int, deadline: float = 2) -> None:
-    """Wait until nobody copies what a process said that has ended."""
+    """Wait until the output of an exited process has been copied to its log."""
     begun = time.monotonic()
     while time.monotonic() - begun < deadline:
         try:

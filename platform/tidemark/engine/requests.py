@@ -1,9 +1,9 @@
-"""What is asked of the engine in one request, where its client takes several.
+"""Send requests to the engine that replace several requests of its client.
 
-A run of few rows asks some thirty times, and each request costs milliseconds. These go below the
-client's public functions, whose `toArrow` asks for the columns before it asks for the rows that
-come with them, whose `createDataFrame` asks for thirteen settings each time, and whose settings go
-one by one. The client's version is pinned; the tests of the engine know what is used of it.
+A run of few rows makes about thirty requests, and each takes milliseconds. These functions bypass
+the client's public ones: `toArrow` requests the columns before the rows, which include them.
+`createDataFrame` requests thirteen settings each time, and settings are requested one by one. The
+client's version is pinned, and the engine's tests cover the internals that are used here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,22 +19,21 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 Settings = Mapping[str, str | None]
-"""Settings by their names; None where there is no value."""
+"""Settings by name; None for one without a value."""
 
 _SENT_WITH_PLAN = 8 << 20
-"""Bytes up to which rows are part of the plan; what is more, the client keeps with the server."""
+"""Maximum size in bytes of rows that are sent in the plan; the client uploads larger ones."""
 
 
 def fetch(rows: DataFrame) -> pa.Table:
-    """Compute rows, into memory."""
+    """Compute rows, and return them in memory."""
     sent: Any = rows
     table, schema = sent._to_table()
     return table.cast(as_fetched(rows.schema if schema is None else schema))
 
 
 def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
-    """Compute rows and give them one chunk after the other, each of about `size` rows; one without
-    rows if there are none."""
+    """Compute rows, and yield them in chunks of about `size` rows; one empty chunk without rows."""
     plain: Any = rows
     client = plain.sparkSession.client
     answers = client.to_table_as_iterator(plain._plan.to_proto(client), plain._plan.observations)
@@ -53,15 +52,15 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
 
 
 def as_fetched(schema: StructType) -> pa.Schema:
-    """The columns that rows of the engine have in memory."""
+    """Return the Arrow columns that fetched rows have."""
     return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
 
 
 def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows in memory, for the engine.
+    """Return a DataFrame of rows in memory.
 
     Args:
-        rows: of types that the engine's own rows have in memory: instants are microseconds in UTC.
+        rows: with the types of fetched rows: instants are microseconds in UTC.
     """
     if rows.nbytes >= _SENT_WITH_PLAN:
         return spark.createDataFrame(rows)
@@ -70,7 +69,7 @@ def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def settings(spark: SparkSession, names: Iterable[str]) -> Settings:
-    """What a session has for some settings, in one request."""
+    """Return a session's values of some settings, in one request."""
     config = proto.ConfigRequest
     asked = config.Operation(get_option=config.GetOption(keys=[*names]))
     return dict(_own(spark).client.config(asked).pairs)
@@ -78,11 +77,13 @@ def settings(spark: SparkSession, names: Iterable[str]) -> Settings:
 
 @contextmanager
 def changed(spark: SparkSession, old: Settings, new: Settings) -> Iterator[None]:
-    """Settings of a session in the place of old ones, all of the same names, as long as the block
-    lasts.
+    """Change settings of a session within the context.
 
-    Not by taking back what was set: what an engine was started with is a setting of its sessions,
-    and would go too.
+    At its end, the old values are set again. Unsetting is wrong: the engine's start options are
+    session settings too, and would be lost.
+
+    Args:
+        old: the values to restore, for the same names as `new`.
     """
     _set(spark, new)
     try:

@@ -1,8 +1,8 @@
-"""The embedded engine: one Spark Connect server per home, started on demand and kept running.
+"""Run the embedded engine: one Spark Connect server per home, started on demand.
 
-It listens on 127.0.0.1 alone and takes requests with the home's token only. Every process of a
-home, at any time, may call `ensure`: together they start one server, and start it again after it
-died. Tables and metastore live in the home, so a new server goes on where the old one ended.
+It listens only on 127.0.0.1, and accepts only requests with the home's token. Any process of a home
+may call `ensure` at any time. Together they start one server, and restart it after it died. Tables
+and metastore are in the home, so a new server continues from them.
 """
 
 import fcntl
@@ -30,19 +30,19 @@ from tidemark.engine.process import Managed, Tell, silent
 from tidemark.engine.token import token_of
 
 START_DEADLINE = 180.0
-"""Seconds that a server has from its start to its first answer."""
+"""Seconds within which a started server must answer for the first time."""
 
 HUNG_DEADLINE = 30.0
-"""Seconds after which a server that is alive and silent is taken for hung, and ended."""
+"""Seconds after which a live server that does not answer is considered hung, and is stopped."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What the engine is doing: `answer` tells whether it can be used.
+    """The engine's state; `answer` shows if it can be used.
 
     Args:
-        pages: where Spark's own pages are, where there are any.
-        event_log: the folder of Spark's event log, where it writes one.
+        pages: the address of Spark's web UI, if it is on.
+        event_log: the folder of Spark's event log, if it is on.
     """
 
     address: str
@@ -62,16 +62,17 @@ def ensure(
     meanwhile: Callable[[], None] | None = None,
     tasks: int | None = None,
 ) -> str:
-    """The address of an engine that answers; starts the embedded one when it does not run.
+    """Return the address of an engine that answers. Start the embedded one if it is not running.
 
     Args:
-        tell: takes lines of progress, when a server must be started.
-        meanwhile: what the caller will have to do anyway and can do while a server starts, such as
-            slow imports; it is left undone where one runs.
-        tasks: how many a server that is started runs at once; by default one for each processor.
+        tell: is called with lines of progress if a server must be started.
+        meanwhile: work that the caller needs anyway and that can run while a server starts, such as
+            slow imports. It is not called if a server is already running.
+        tasks: the number of concurrent tasks of a new server; the default is one for each
+            processor.
 
     Raises:
-        EngineError: the engine can't be started or reached, in one sentence.
+        EngineError: the engine can't be started or reached.
     """
     with _writable(settings):
         url = address(settings)
@@ -98,7 +99,7 @@ def ensure(
 
 
 def stop(settings: Settings, deadline: float = 30) -> bool:
-    """Stop the embedded engine, by force after the deadline; False when it did not run."""
+    """Stop the embedded engine; kill it after the deadline. Return False if it was not running."""
     if not settings.home.is_dir():
         return False
     with _lock(settings, silent):
@@ -106,7 +107,7 @@ def stop(settings: Settings, deadline: float = 30) -> bool:
 
 
 def status(settings: Settings) -> Status:
-    """What the engine is doing now; starts nothing."""
+    """Return the engine's current state, without starting it."""
     managed = managed_of(settings)
     shown = settings.remote or f"sc://localhost:{settings.engine_port}"
     shown = shown.partition("/;")[0]
@@ -124,14 +125,14 @@ def status(settings: Settings) -> Status:
         since=datetime.fromtimestamp(record.began, UTC),
         memory=psutil.Process(record.pid).memory_info().rss,
         log=managed.log,
-        # The setting may be younger than the engine.
+        # The setting may have changed since the engine was started.
         pages=f"http://127.0.0.1:{port}" if port and listening(port) else None,
         event_log=logged,
     )
 
 
 def managed_of(settings: Settings) -> Managed:
-    """The embedded engine's process."""
+    """Return the embedded engine's process."""
     return Managed(settings.home, "engine")
 
 
@@ -141,7 +142,7 @@ def _runs_here(managed: Managed, settings: Settings) -> bool:
 
 
 def _adopt(managed: Managed, url: str, tell: Tell) -> None:
-    """Wait for a server whose starter was killed meanwhile; end one that no longer answers."""
+    """Wait for a server whose starter was killed; stop one that does not answer any more."""
     record = managed.running()
     if record is None:
         return
@@ -163,17 +164,17 @@ def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None)
     more = jars.more(settings.engine_jars)
     paths = jars.class_path(java, settings.maven_repository)
     scratch = settings.home / "scratch"
-    # What a killed server left behind: shuffle files and Python workers' sockets.
+    # Leftovers of a killed server: shuffle files and Python workers' sockets.
     shutil.rmtree(scratch, ignore_errors=True)
     make_folder(scratch)
     make_folder(settings.home / "metastore")
     tell(f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory")
-    # An archive is of these jars alone, in their order: Java takes no class of another from it.
+    # An archive is only valid for exactly these jars in this order.
     shared = [] if more else archive.options(java, paths)
     if settings.engine_event_log is not None:
         settings.engine_event_log.mkdir(parents=True, exist_ok=True)
     command = launch.command(settings, java, [*paths, *more], scratch, shared, tasks)
-    # Spark's worker of a stream tells its address when it starts, and the token with it.
+    # When a worker of a Spark stream starts, it logs its address, which includes the token.
     environment = launch.environment(settings, scratch)
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
@@ -199,7 +200,7 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
 
 @contextmanager
 def _lock(settings: Settings, tell: Tell) -> Iterator[None]:
-    """One process at a time starts or stops the engine; the system frees a dead one's lock."""
+    """Let only one process at a time start or stop the engine; the lock ends with its process."""
     with _writable(settings):
         lock = open_lock(make_folder(settings.home) / "engine.lock")
     try:

@@ -1,4 +1,4 @@
-"""The secret that the engine and its clients share."""
+"""Provide the secret that the engine and its clients share."""
 
 import os
 import secrets
@@ -12,10 +12,10 @@ from tidemark.base.settings import Settings
 
 
 def token_of(settings: Settings) -> str:
-    """The token of the settings, else that of the home, which is made on first use.
+    """Return the token of the settings, or that of the home, which is created on first use.
 
     Raises:
-        DefinitionError: it is in a file that others may read, or that is not there.
+        DefinitionError: the token's file does not exist, or other users may read it.
     """
     if settings.token is not None:
         given = settings.token.get_secret_value()
@@ -23,13 +23,13 @@ def token_of(settings: Settings) -> str:
     file = settings.home / "token"
     if not file.exists():
         make_folder(settings.home)
-        # `mkstemp` makes a file that its owner alone can read.
+        # `mkstemp` creates a file that only its owner can read.
         descriptor, name = tempfile.mkstemp(prefix=".token-", dir=settings.home)
         scratch = Path(name)
         with os.fdopen(descriptor, "w") as stream:
             stream.write(secrets.token_urlsafe(32))
         try:
-            # Unlike a rename, a link leaves the token of a process that was quicker.
+            # Unlike a rename, a link does not replace the token of a faster process.
             with suppress(FileExistsError):
                 os.link(scratch, file)
         finally:

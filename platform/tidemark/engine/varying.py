@@ -1,10 +1,10 @@
-"""Numbers that differ from run to run, kept out of the code that the engine compiles.
+"""Keep numbers that differ between runs out of the code that the engine compiles.
 
-The engine writes a query's whole numbers into the code that it generates for it. A run whose plan
-differs from the last one's in its arrivals and watermarks alone is then compiled anew, for as long
-as it takes to add up a million events. A decimal it refers to instead: so such a number is given
-as one, which is made a whole number where it is used. Unless told otherwise (`compiled_once`)
-the optimiser does that once, and the query is the plain one that can be told to files.
+The engine writes whole numbers of a query into its generated code. A run whose plan differs from
+the previous one only in arrivals and watermarks is then compiled again, which takes as long as
+aggregating a million events. Decimals are referenced instead of written into the code. So such a
+number is passed as a decimal and cast to a whole number. The optimizer folds that cast once, which
+gives the plain query and allows pushdown to files. `compiled_once` turns the folding off.
 """
 
 from decimal import Decimal
@@ -23,20 +23,20 @@ TOUCHED = (_EXCLUDED, _ELIMINATION)
 
 
 def compiled_once(own: Settings) -> Settings:
-    """Settings with which queries that differ in varying numbers alone are the same code.
+    """Return settings with which queries that differ only in varying numbers share compiled code.
 
     Args:
-        own: what the session has: rules that are excluded already stay so.
+        own: the session's settings; rules that it already excludes stay excluded.
     """
-    # What is taken out of expressions depends on numbers that each query has of its own.
+    # Subexpression elimination depends on numbers that differ between queries.
     return {_EXCLUDED: beside(own[_EXCLUDED], _FOLDING), _ELIMINATION: "false"}
 
 
 def varying(value: int | None) -> Column:
-    """A BIGINT that another run has another of."""
+    """Return a BIGINT literal whose value differs between runs."""
     return F.lit(None if value is None else Decimal(value)).cast("bigint")
 
 
 def varying_sql(value: int) -> str:
-    """The same in SQL."""
+    """Return the same literal as SQL."""
     return f"CAST({value}BD AS BIGINT)"
