@@ -1,4 +1,5 @@
-"""Lanes: records go from topic to topic within milliseconds, one by one, without a table."""
+"""Lanes: stateless pipelines from topic to topic, record by record within milliseconds, without a
+table."""
 
 from tidemark_streaming.lane.definition import Lane
 

@@ -1,10 +1,11 @@
-"""How far a lane is, by its checkpoints: read as files, so that its Spark is not asked.
+"""Read a lane's progress from its checkpoint files, without a request to its Spark.
 
-Spark writes a batch's offsets and then its commit. In real time that is one batch for each
-checkpoint, at its end; in micro-batches one for each batch, and none where nothing comes.
+Spark writes a batch's offsets and then its commit. In real-time mode, each checkpoint is one batch,
+written at its end. In micro-batch mode, each batch is one, and no batch runs without new records.
 
-Spark's checkpoints tell topics by their names alone. Beside them are the topics' ids: where one was
-made anew, an offset of the old one says nothing, and what the new one has before it would be lost.
+Spark's checkpoints identify topics by their names only, so the topics' IDs are stored next to them.
+If a topic was recreated, its old offsets are meaningless, and the new topic's records before them
+would be lost.
 """
 
 import json
@@ -19,28 +20,30 @@ from tidemark.base.private import make_folder
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a lane has put down last.
+    """The last checkpoint of a lane.
 
     Args:
-        batch: its number.
-        ends: by topic and partition, the offset after the last one that was carried.
+        batch: the number of its batch.
+        ends: the offset after the last processed one, by topic and partition.
     """
 
     batch: int
     ends: dict[tuple[str, int], int]
 
     def since(self, before: "Checkpoint | None") -> int:
-        """How many offsets were carried since another one, of the partitions that both have."""
+        """Return how many offsets were processed since another checkpoint, in partitions that both
+        have."""
         known = {} if before is None else before.ends
         return sum(end - known[place] for place, end in self.ends.items() if place in known)
 
 
 def made_anew(home: Path, there: Mapping[str, str]) -> list[str]:
-    """The topics of a lane's checkpoints that are others by now. Those that are new are noted.
+    """Return the topics that were recreated since a lane's checkpoints. If there are none, store
+    the IDs of new topics.
 
     Args:
         home: the lane's folder.
-        there: the ids of the topics that are there, by name.
+        there: the IDs of the existing topics, by name.
     """
     file = home / "checkpoints" / "topics.json"
     known: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
@@ -52,7 +55,7 @@ def made_anew(home: Path, there: Mapping[str, str]) -> list[str]:
 
 
 def newest(home: Path) -> Checkpoint | None:
-    """The newest checkpoint of a lane's records; None before the first.
+    """Return the newest checkpoint of a lane's query for records; None before the first.
 
     Args:
         home: the lane's folder.
@@ -63,7 +66,7 @@ def newest(home: Path) -> Checkpoint | None:
         try:
             told: Any = json.loads((place / "offsets" / str(number)).read_text().splitlines()[-1])
         except (OSError, ValueError, IndexError):
-            # It was removed since, or is not written to its end.
+            # The file was removed in the meantime, or is incomplete.
             continue
         ends = {(t, int(p)): end for t, ps in told.items() for p, end in ps.items()}
         return Checkpoint(number, ends)

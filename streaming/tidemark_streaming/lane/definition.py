@@ -1,12 +1,11 @@
-"""What a lane is: where records come from, what becomes of each, and where it goes.
+"""The definition of a lane: the input of its records, their preparation, and their output topics.
 
 | a record | goes to |
 | --- | --- |
-| that is decoded, and valid | the topic `to`, as its `prepare` function gives it, row by row |
-| that can't be decoded, or is not valid | the topic `dead_letters`, with its bytes and why |
+| that is decoded and valid | the topic `to`, as its `prepare` function returns it, row by row |
+| that can't be decoded, or is not valid | the topic `dead_letters`, with its bytes and the reason |
 
-Spark's real-time mode carries it: each record by itself, without anything that is remembered from
-one to the next.
+Spark's real-time mode runs it: each record alone, without state from one record to the next.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,20 +23,21 @@ from tidemark_streaming.kafka.topic import KafkaTopic
 from tidemark_streaming.lane.options import check_client
 
 OTHERS = "*"
-"""In `to`, what stands for all values of `route` that are not named."""
+"""The key in `to` for all values of `route` that are not named."""
 
 SHORTEST = 5_000_000
-"""Microseconds that Spark's real-time mode has between two checkpoints at least."""
+"""The shortest interval between two checkpoints that Spark's real-time mode allows, in
+microseconds."""
 
 
 @checked_class
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """Records of Kafka that go on to Kafka at once.
+    """A stateless pipeline that reads records from Kafka and writes them to Kafka at once.
 
-    A record is written at least once: where the lane is stopped or killed, those since its last
-    checkpoint are written again. The header `read_from` tells by which record of the feed each was
-    made, so that who reads may pass over what comes again.
+    Delivery is at least once: after a stop or a kill, the lane writes the records since its last
+    checkpoint again. The header `read_from` identifies the input record of each record, so that
+    consumers can skip repeated ones.
 
     Example:
         Lane(
@@ -49,21 +49,23 @@ class Lane:
 
     Args:
         name: lower-case letters, digits and underscores.
-        feed: where records come from, how they are decoded, and what of them is protected.
-        prepare: from the source's rows to those that are written, row by row: the function of a
-            windowed transform, or one like it. It takes references of the source as further
-            parameters, by their names; these are read when the lane starts.
-        to: the topic; or, by the values of `route`, several. `"*"` is that of all other values.
-        route: the column of the function's result that tells the topic.
-        key: the column of the function's result whose text is a record's key; by default
-            `kafka_key`, where the source has it.
-        valid: conditions on the source's columns, in SQL. A record of which one is false is a dead
+        feed: the connector that reads the records, with their format and protected columns.
+        prepare: maps the source's rows to the rows to write, row by row: the function of a windowed
+            transform, or one like it. Further parameters are lookup tables of the source, by their
+            names, which are read when the lane starts.
+        to: the topic, or several topics by the values of `route`. `"*"` is the topic of all other
+            values.
+        route: the column of the function's result that selects the topic.
+        key: the column of the function's result whose text is a record's key; `kafka_key` by
+            default, if the source has it.
+        valid: conditions on the source's columns, in SQL. A record for which one is false is a dead
             letter.
-        dead_letters: their topic; by default `<name>_dead_letters`, beside the others.
-        checkpoint: how often it is put down how far the lane is.
+        dead_letters: the topic of dead letters; by default `<name>_dead_letters`, on the same
+            brokers as the others.
+        checkpoint: the interval between two checkpoints.
 
     Raises:
-        DefinitionError: a lane that can't be, in one sentence.
+        DefinitionError: the lane is not valid.
     """
 
     name: str
@@ -131,12 +133,12 @@ class Lane:
 
     @property
     def source(self) -> Source:
-        """What its records are."""
+        """The source of its records."""
         return self.feed.source
 
     @property
     def references(self) -> list[str]:
-        """The references that the function takes beside the rows, by name."""
+        """The names of the lookup tables that the function takes in addition to the rows."""
         return parameters(str(self), self.prepare)[1:]
 
     @property
@@ -146,7 +148,7 @@ class Lane:
 
     @property
     def letters(self) -> KafkaTopic:
-        """The topic of what can't be decoded or is not valid."""
+        """The topic of records that can't be decoded or are not valid."""
         if self.dead_letters is not None:
             return self.dead_letters
         first = next(iter(self.routes.values()))
@@ -154,7 +156,7 @@ class Lane:
 
     @property
     def topics(self) -> list[KafkaTopic]:
-        """All to which it writes, dead letters last."""
+        """All topics to which it writes, dead letters last."""
         return [*self.routes.values(), self.letters]
 
     def _given(self) -> list[object]:

@@ -1,8 +1,8 @@
-"""The Spark of a lane: one of its own, in the folder `lanes/<name>` of the home.
+"""A lane's own Spark, in the folder `lanes/<name>` of the home.
 
-Real-time mode keeps a task busy for each partition, as long as the lane runs. On the engine of the
-runs these would wait for each other; so a lane has a small Spark beside it, with a task for each
-partition and one more for its dead letters.
+Real-time mode keeps a task busy for each partition as long as the lane runs. On the engine of the
+runs, these tasks would wait for each other. A lane therefore has its own small Spark, with a task
+for each partition and one for its dead letters.
 """
 
 import os
@@ -25,28 +25,28 @@ MEMORY = "1g"
 
 
 def place(settings: Settings, name: str) -> Path:
-    """The folder of a lane."""
+    """Return the folder of a lane."""
     return _folder(settings) / name
 
 
 def settings_of(settings: Settings, name: str) -> Settings:
-    """The settings by which a lane's Spark is found: those of the home, with its own place."""
+    """Return the settings for a lane's Spark: those of the home, with its own folder, port and
+    memory."""
     home = place(settings, name)
     record = engine.Managed(home, "engine").running()
     port = free_port() if record is None else record.port
     own = {"home": home, "engine_port": port, "engine_memory": MEMORY, "remote": None}
-    # One process has the port of Spark's pages: the home's engine.
+    # Only one process can have the port of Spark's web UI: the home's engine.
     own |= {"engine_ui_port": None}
     return settings.model_copy(update=own)
 
 
 def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
-    """Start the lane's Spark, unless it runs and has tasks enough; the settings by which it is
-    found.
+    """Start the lane's Spark, unless it runs with enough tasks. Return its settings.
 
     Raises:
         EngineError: it can't be started.
-        DataError: the brokers don't say how many partitions there are.
+        DataError: the brokers do not report the number of partitions.
     """
     tasks = _tasks(lane)
     own = settings_of(settings, lane.name)
@@ -60,39 +60,39 @@ def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
 
 
 def started(settings: Settings, name: str) -> bool:
-    """Whether somebody has started a lane's Spark and nobody has stopped it, whether or not it
-    runs."""
+    """Return whether a lane's Spark was started and not stopped since, even if it does not run
+    now."""
     return engine.Managed(_folder(settings) / name, "engine").recorded() is not None
 
 
 def runs(settings: Settings, name: str) -> bool:
-    """Whether a lane's Spark runs."""
+    """Return whether a lane's Spark runs."""
     return engine.Managed(place(settings, name), "engine").running() is not None
 
 
 def running(settings: Settings) -> list[str]:
-    """The lanes whose Spark runs, by name."""
+    """Return the names of the lanes whose Spark runs."""
     names = sorted(folder.name for folder in _folder(settings).glob("*"))
     return [name for name in names if runs(settings, name)]
 
 
 def stop(settings: Settings, name: str) -> bool:
-    """End a lane with its Spark; False where it did not run."""
+    """Stop a lane and its Spark. Return False if it did not run."""
     return engine.stop(settings_of(settings, name))
 
 
 def session(own: Settings) -> SparkSession:
-    """The session in which a lane's queries live, the same for every process that asks.
+    """Return the session of a lane's queries, which is the same for every process.
 
     Args:
-        own: what `ensure` gave.
+        own: the settings that `ensure` returned.
     """
     return engine.session(own, _session_id(own))
 
 
 @contextmanager
 def visit(settings: Settings, name: str) -> Iterator[SparkSession]:
-    """The session in which the queries of a lane live that runs, for the length of a block.
+    """Yield the session of a running lane's queries, for the length of a block.
 
     Raises:
         EngineError: its Spark does not answer.
@@ -117,14 +117,14 @@ def _tasks(lane: Lane) -> int:
 
 
 def _has(own: Settings) -> int:
-    """How many tasks a Spark that runs has at once."""
+    """Return how many parallel tasks a running Spark has."""
     with engine.visit(own, _session_id(own)) as spark:
         return int(str(spark.conf.get("spark.master")).removeprefix("local[").removesuffix("]"))
 
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Let processes that are started in the block have these variables."""
+    """Set these environment variables for processes that are started in the block."""
     os.environ.update(more)
     try:
         yield

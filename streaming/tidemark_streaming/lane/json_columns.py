@@ -1,9 +1,9 @@
-"""JSON as Spark's expressions read it, which is all that its real-time mode has.
+"""Decode JSON with Spark's expressions, the only way in its real-time mode.
 
-Spark's parser accepts texts that do not say what it makes of them. So a result is taken only if the
-text is one that can be shown to say it; every other record is a dead letter. An ingest, which has a
-decoder of its own, accepts more: numbers with an exponent in a DECIMAL, times with an offset but
-without seconds, names and numbers of any length.
+Spark's parser accepts texts whose value is not the one that it returns. A result is therefore
+accepted only if the text provably has that value. Every other record is a dead letter. An ingest,
+which has its own decoder, accepts more: numbers with an exponent in a DECIMAL, times with an offset
+but without seconds, names and numbers of any length.
 """
 
 from collections.abc import Mapping
@@ -27,18 +27,18 @@ _NO_NUMBER = r"^(NaN|[+-]?(Infinity|INF))$"
 def decoded(
     rows: DataFrame, text: Column, columns: Mapping[str, str], options: Mapping[str, str]
 ) -> DataFrame:
-    """Rows with `event`, the columns in a struct; and `reason`, why a text is not decoded, else
-    null.
+    """Return rows with `event`, a struct of the columns, and `reason`, why a text can't be decoded
+    (else null).
 
     Args:
-        text: null where there is none.
+        text: null if the record has no value.
         columns: their names and Spark DDL types.
-        options: Spark's, of JSON.
+        options: Spark's options for JSON.
     """
     told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(text, _ddl({**columns, _CORRUPT: "STRING"}), told)
     plain = F.from_json(text, _ddl(dict.fromkeys(columns, "STRING")), told)
-    # Of several values in a row the parser reads the first alone; this finds one, or none.
+    # The parser reads only the first of several values in a text. This check requires exactly one.
     whole = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), "ARRAY<STRING>")) == 1
     rows = rows.withColumn("event", parsed)
     misfits = [
@@ -58,7 +58,7 @@ def decoded(
 
 
 def _says(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Column:
-    """Whether a text is proved to say the column's value."""
+    """Return whether a text provably has the column's value."""
     value, kind = F.col(f"event.`{name}`"), kind.replace(" ", "").upper()
     found = F.isnotnull(value)
     if kind.startswith("TIMESTAMP") and "timestampFormat" not in options:
@@ -77,7 +77,7 @@ def _says(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Co
 
 
 def column(name: str, kind: str, source: Source) -> Column:
-    """A column of a source, of rows that were decoded."""
+    """Return a column of a source, for decoded rows."""
     if isinstance(source.protect.get(name), Drop):
         return F.lit(None).cast(kind)
     if name not in RECORD:
@@ -88,7 +88,7 @@ def column(name: str, kind: str, source: Source) -> Column:
 
 
 def header(name: str | None) -> Column:
-    """The first value of a header, as text; null without the name of one, and where the headers
+    """Return the first value of a header as text. It is null if `name` is None, or the headers
     can't be read."""
     if name is None:
         return F.lit(None).cast("string")

@@ -1,9 +1,9 @@
-"""The properties of a client, as Spark's connector takes them.
+"""Translate a Kafka client's properties into options of Spark's connector.
 
-Definitions name properties as librdkafka does; the connector is a client of Java, which names some
-in another way. What has no counterpart here is refused rather than passed over. A secret is in the
-environment of the lane's Spark, and Kafka's own client takes it from there: plans and options have
-its place alone.
+Definitions name properties as librdkafka does. The connector uses a Java client, which names some
+of them differently. Properties without a counterpart are refused rather than ignored. Secrets are
+in the environment of the lane's Spark, from where the Kafka client reads them. Plans and options
+contain only the names of the variables.
 """
 
 import hashlib
@@ -37,10 +37,10 @@ _FROM_ENVIRONMENT = {
 
 
 def check_client(client: Properties, what: str) -> None:
-    """Refuse properties that Spark's connector can't be given.
+    """Refuse properties that Spark's connector does not support.
 
     Raises:
-        DefinitionError: one has no counterpart; `what` has it.
+        DefinitionError: a property has no counterpart; `what` names its owner in the error message.
     """
     for name in client:
         if name not in _ALLOWED:
@@ -57,7 +57,7 @@ def check_client(client: Properties, what: str) -> None:
 
 
 def options(servers: str, client: Properties) -> dict[str, str]:
-    """The connector's options by which it connects, without a secret."""
+    """Return the connector's options for a connection, without secrets."""
     told = {"bootstrap.servers": servers}
     told |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
     if "ssl.ca.location" in client:
@@ -76,15 +76,15 @@ def options(servers: str, client: Properties) -> dict[str, str]:
 
 
 def isolation(client: Properties) -> dict[str, str]:
-    """What a reader is told of transactions."""
+    """Return the reader's option for transaction isolation."""
     return {"kafka.isolation.level": str(client.get("isolation.level", READ_COMMITTED)).lower()}
 
 
 def secrets(client: Properties) -> dict[str, str]:
-    """The variables that the environment of the lane's Spark must have.
+    """Return the environment variables that the lane's Spark needs.
 
     Raises:
-        DefinitionError: a secret is not there.
+        DefinitionError: a secret does not exist.
     """
     found = [value for value in client.values() if isinstance(value, Secret)]
     return {_variable(value): _quoted(value.reveal()) for value in found}
@@ -100,5 +100,5 @@ def _variable(value: Secret) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A value as it stands between quotation marks of a login's configuration."""
+    """Return a value escaped for the quotation marks of a login configuration."""
     return value.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,9 +1,9 @@
-"""A lane's queries: one in real time for what goes on, one in micro-batches for its dead letters.
+"""Start and find a lane's queries: one in real-time mode for its records, one in micro-batches for
+dead letters.
 
-Both are in one session of the lane's Spark, where any process finds them by name. How far they are
-is in their checkpoints, which are the lane's only position. What they have written since the last
-one is written again after a kill, or a stop: Spark promises that nothing is lost, and its writer to
-Kafka is not transactional.
+Both are in one session of the lane's Spark, where any process finds them by name. Their checkpoints
+are the lane's only position. After a stop or a kill, they write the records since the last
+checkpoint again. Spark does not lose records, but its Kafka writer is not transactional.
 """
 
 import re
@@ -36,28 +36,28 @@ Trigger = Literal["real-time", "micro-batch"]
 RECORDS, LETTERS = _PARTS = ("records", "dead_letters")
 
 LETTERS_EVERY = "5 seconds"
-"""How often it is looked for dead letters."""
+"""The trigger interval of the query for dead letters."""
 
 _BEGINNING = 10.0
-"""Seconds in which a query that Spark refuses has ended."""
+"""Seconds within which a query that Spark refuses ends."""
 
 _REFUSED = re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST.*?(?P<what>\w+)Exec", re.DOTALL)
 _PASSING = re.compile(
     r"kafka\.common\.errors\.(Timeout|Network|Disconnect|BrokerNotAvailable|LeaderNotAvailable)"
 )
-"""What Kafka's client says of brokers that don't answer."""
+"""Errors of Kafka's client for brokers that do not answer."""
 _GONE = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Queries:
-    """The queries of a lane that runs."""
+    """The queries of a running lane."""
 
     records: StreamingQuery
     letters: StreamingQuery
 
     def fault(self) -> EngineError | None:
-        """Why one has ended; None while both run."""
+        """Return why a query has ended; None while both run."""
         ended = [q for q in (self.records, self.letters) if not q.isActive]
         if not ended:
             return None
@@ -69,35 +69,35 @@ class Queries:
         )
 
     def stop(self) -> None:
-        """End both. What they have written since their last checkpoints, they write again."""
+        """Stop both. After a restart, they write the records since their last checkpoints again."""
         for query in (self.records, self.letters):
             query.stop()
 
 
 def read(spark: SparkSession, lane: Lane) -> DataFrame:
-    """The lane's records, as a batch of all that are there."""
+    """Return all available records of the lane as a batch."""
     return spark.read.format("kafka").options(**_source(lane)).load()
 
 
 def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real-time") -> Queries:
-    """Start the lane's queries in the warehouse's session, and go on where their checkpoints are.
+    """Start the lane's queries in the warehouse's session, from their checkpoints.
 
-    Topics that are not there are made.
+    Missing topics are created.
 
     Args:
         home: the lane's folder.
 
     Raises:
-        DefinitionError: its function can't work record by record.
-        DataError: the brokers do not answer, a reference is no table, or a topic of the checkpoints
-            was made anew.
-        EngineError: it runs already.
+        DefinitionError: its function does not work record by record.
+        DataError: the brokers do not answer, a lookup table is not valid, or a topic was recreated
+            since the checkpoints.
+        EngineError: the lane already runs.
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:
         raise EngineError(f"{lane} is running already: stop it first.")
     for query in _active(spark, lane).values():
-        # One may have ended without the other.
+        # One query may have ended without the other.
         query.stop()
     tables = _references(warehouse, lane)
     check(spark, lane, tables)
@@ -118,16 +118,16 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
 
 
 def find(spark: SparkSession, lane: Lane) -> Queries | None:
-    """The lane's queries that run in this session, if both do."""
+    """Return the lane's queries if both run in this session, else None."""
     active = _active(spark, lane)
     return Queries(active[RECORDS], active[LETTERS]) if len(active) == len(_PARTS) else None
 
 
 def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) -> None:
-    """Refuse a function that does not work record by record, and conditions that are none.
+    """Refuse a function that does not work record by record, and conditions that are not boolean.
 
     Raises:
-        DefinitionError: what it does instead, in one sentence.
+        DefinitionError: the function or a condition is not valid.
     """
     kinds = {**lane.source.columns, **ARRIVAL_COLUMNS}
     ddl = ", ".join(f"`{name}` {kind}" for name, kind in kinds.items())
@@ -152,7 +152,7 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
 
 
 def why(failure: PySparkException) -> str:
-    """Why a query ended, or could not be planned, in one line."""
+    """Return the reason why a query ended or could not be planned, in one line."""
     told = str(failure)
     if refused := _REFUSED.search(told):
         return (
@@ -169,23 +169,23 @@ def why(failure: PySparkException) -> str:
 
 
 def _active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
-    """Those of the lane's queries that run, by their part."""
+    """Return the lane's running queries by part."""
     active = {q.name: q for q in spark.streams.active}
     return {part: active[name] for part in _PARTS if (name := _name(lane, part)) in active}
 
 
 def _await_begun(queries: Queries) -> None:
-    """Wait until what Spark refuses at the start would have been told.
+    """Wait until Spark would have refused the queries.
 
     Raises:
-        EngineError: one has ended.
+        EngineError: a query has ended.
     """
     begun = time.monotonic()
     while time.monotonic() - begun < _BEGINNING:
         if fault := queries.fault():
             queries.stop()
             raise fault
-        # Both are planned at the same time, and this one says when it is done.
+        # Spark plans both at the same time, and only this query reports when it is done.
         if queries.letters.status["message"].startswith("Waiting"):
             return
         time.sleep(0.1)
@@ -220,7 +220,11 @@ def _source(lane: Lane) -> dict[str, str]:
 
 
 def _check_topics(lane: Lane, home: Path) -> None:
-    """Refuse to go on from the checkpoints of topics that were made anew."""
+    """Refuse to continue if topics were recreated since the checkpoints.
+
+    Raises:
+        DataError: a topic was recreated.
+    """
     feed = lane.feed
     there = Cluster(feed.at, feed.client).topics(feed.topics)
     if anew := made_anew(home, {name: topic.id for name, topic in there.items()}):

@@ -1,4 +1,4 @@
-"""What becomes of a lane's records, as frames: the same of a stream and of a batch."""
+"""The processing of a lane's records as DataFrames, which is the same for a stream and a batch."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -24,11 +24,13 @@ _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.
 
 
 def decoded(records: DataFrame, lane: Lane) -> DataFrame:
-    """Records, as Spark's connector reads them, with the columns of their source, protected; and
-    with `read_from`, `correlation_id`, and `reason`, why a record is a dead letter, else null.
+    """Return records of Spark's connector with the protected columns of their source.
+
+    The result also has `read_from`, `correlation_id` and `reason`. `reason` says why a record is a
+    dead letter, and is null for all others.
 
     Args:
-        records: with their headers.
+        records: the records, with their headers.
     """
     source, feed = lane.source, lane.feed
     fields = {source.field_of(n): t for n, t in source.columns.items() if n not in RECORD}
@@ -58,13 +60,14 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
 
 
 def written(rows: DataFrame, lane: Lane, references: Mapping[str, DataFrame]) -> DataFrame:
-    """What goes out of decoded records: `topic`, `key`, `value` and `headers`.
+    """Return the output of decoded records: `topic`, `key`, `value` and `headers`.
 
     Args:
-        references: what the lane's function takes beside the rows, by name.
+        references: the lookup tables that the lane's function takes in addition to the rows, by
+            name.
 
     Raises:
-        DefinitionError: the function's result lacks a column that is needed.
+        DefinitionError: the function's result lacks a required column.
     """
     facts = {n: F.lit(None).cast(t) for n, t in ARRIVAL_COLUMNS.items() if n not in _HEADERS}
     own = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
@@ -88,8 +91,11 @@ def written(rows: DataFrame, lane: Lane, references: Mapping[str, DataFrame]) ->
 
 
 def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
-    """What goes to the topic of dead letters, of decoded records: their bytes, none of a source
-    with protected columns; the headers say where each was and why it is one."""
+    """Return the records for the topic of dead letters.
+
+    A record's value is its original bytes, or null if the source has protected columns. The headers
+    have its position and the reason.
+    """
     return rows.where(F.isnotnull(REASON)).select(
         F.lit(lane.letters.name).alias("topic"),
         F.lit(None).cast("binary").alias("key"),

@@ -1,4 +1,4 @@
-"""How a lane stands: was it started, and does it still bring its records on?"""
+"""The status of a lane: whether it was started, and whether it still processes records."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from tidemark_streaming.lane.definition import Lane
 
 @dataclass(frozen=True)
 class Standing:
-    """How a lane stands.
+    """The status of a lane.
 
     Args:
-        started: whether somebody started it, and nobody has stopped it since.
-        runs: whether it brings its records on.
-        said: both in a sentence, with what to do where it should run and doesn't.
+        started: whether the lane was started and not stopped since.
+        runs: whether it processes records.
+        said: both as text, with the command that restarts it if it should run but does not.
     """
 
     started: bool
@@ -24,7 +24,8 @@ class Standing:
 
 
 def standing(settings: Settings, lane: Lane) -> Standing:
-    """How a lane stands, as its own Spark says; the engine is asked for nothing."""
+    """Return the status of a lane as its own Spark reports it; the home's engine is not
+    involved."""
     name = lane.name
     if not home.started(settings, name):
         return Standing(started=False, runs=False, said=f"{lane} was not started.")
