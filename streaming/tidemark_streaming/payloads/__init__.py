@@ -1,4 +1,4 @@
-"""Formats in which records carry their events: JSON, Avro and Protobuf."""
+"""Record formats: JSON, Avro and Protobuf."""
 
 from tidemark_streaming.payloads.avro import Avro
 from tidemark_streaming.payloads.json_records import Json

@@ -1,4 +1,4 @@
-"""Events in Avro: by a schema that is given, or by the one whose id each record names."""
+"""Decode Avro, with a given schema or with the one whose ID each record contains."""
 
 import json
 from dataclasses import dataclass, field
@@ -25,24 +25,24 @@ _TOO_DEEP = f"It has more than {DEEPEST} records, arrays and maps within one ano
 @checked_class
 @dataclass(frozen=True)
 class Avro:
-    """Avro, one record's binary encoding in each value, without a file's header.
+    """Avro: each value is the binary encoding of one record, without a file header.
 
-    A record's fields are the columns of their names; a column without a field is null. Where the
-    record names its schema by an id, it is read as that one wrote it, and resolved to `schema`,
-    where one is given: fields that the writer did not know have the defaults of `schema` then.
+    A record's fields are the columns with the same names; a column without a field is null. A
+    record with a schema ID is read with that writer schema, and resolved to `schema` if it is
+    given. Fields that the writer did not know then have the defaults of `schema`.
 
     Example:
-        Avro(registry="schemas")  # each value names its schema by an id
+        Avro(registry="schemas")  # each value begins with the ID of its schema
 
     Args:
         schema: a file with a schema, or its text.
-        by_id: whether each value begins with its schema's id, as Confluent's serializers write it;
-            by default where no `schema` is given.
-        registry: where schemas are by their ids: a folder with a file `<id>.avsc` for each, or the
+        by_id: whether each value begins with its schema's ID, as Confluent's serializers write it;
+            by default only if no `schema` is given.
+        registry: the source of schemas by ID: a folder with a file `<id>.avsc` for each, or the
             address of a registry; by default the setting `schema_registry`.
 
     Raises:
-        DefinitionError: the schema can't be read, or is no schema of a record.
+        DefinitionError: the schema can't be read, or is not the schema of a record.
     """
 
     schema: str | Path | None = None
@@ -83,11 +83,11 @@ class Avro:
 
 @dataclass(frozen=True)
 class _Writer:
-    """The schema by which values were written.
+    """The schema with which values were written.
 
     Args:
-        schema: fastavro's own.
-        bounded: whether it refers to itself, so that it takes the reader that has a bound.
+        schema: the schema in fastavro's form.
+        bounded: whether it refers to itself, so that values need the reader with bounded depth.
     """
 
     schema: Any
@@ -121,11 +121,11 @@ class _Writer:
 
 
 def _parsed(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own)
-    """A schema of a registry, with those that it refers to.
+    """Return the parsed form of a registry's schema, including the schemas that it refers to.
 
     Raises:
-        DataError: it is not understood.
-        UndecodableError: it is of another format.
+        DataError: the schema is not valid Avro.
+        UndecodableError: the schema has another format.
     """
     if schema.kind != "AVRO":
         raise UndecodableError(f"Its schema {number} is of another format, {schema.kind}.")
@@ -145,7 +145,7 @@ def _resolved(schema: Schema, known: dict[str, Any]) -> Any:  # noqa: ANN401 (fa
 
 
 def _given(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
-    """The schema of a user, of a file or of a text."""
+    """Return the parsed form of a user's schema, from a file or a text."""
     is_text = isinstance(schema, str) and schema.lstrip().startswith(("{", "["))
     try:
         text = str(schema) if is_text else Path(schema).read_text()

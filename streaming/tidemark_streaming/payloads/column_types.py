@@ -66,7 +66,7 @@ class _Parser:
             at = token.end()
 
     def column(self) -> pa.DataType:
-        """A type, and what may follow it: whether it may be null, and a comment."""
+        """Return the type at the current position, and skip its nullability and comment."""
         found = self._type()
         if self._taken("NOT"):
             self._expect("NULL")

@@ -1,7 +1,7 @@
-"""Events as CSV: one record each, by RFC 4180, whose fields are the columns in their order.
+"""Decode CSV by RFC 4180: one record in each value, with the columns in order.
 
-Arrow reads records that are regular, some thousands at once. Every other one is read in Python,
-which determines what is a dead letter.
+Arrow reads regular records, some thousands at once. Python reads all others, and determines which
+of them are dead letters.
 """
 
 import re
@@ -26,10 +26,10 @@ from tidemark_streaming.payloads.payload import (
 from tidemark_streaming.payloads.text_values import TIME_OPTIONS, TimeFormats, text_values, texts_of
 
 LONGEST = 1 << 20
-"""Bytes within which a quoted field has to end; else its first line is a record."""
+"""Bytes within which a quoted field must end; otherwise its first line counts as a record."""
 
 _BLOCK = 1 << 20
-"""Bytes that one thread of Arrow's reads at once."""
+"""Bytes that one thread of Arrow reads at once."""
 _OPTIONS = ("header", "sep", "nullValue", *TIME_OPTIONS)
 
 
@@ -37,18 +37,17 @@ _OPTIONS = ("header", "sep", "nullValue", *TIME_OPTIONS)
 class Csv:
     """CSV, one record in each value.
 
-    A field is quoted as a whole or not at all; a quote within quotes is doubled. A field without
-    quotes that is empty, or `nullValue`, is null. In quotes it is that text; in a column of another
-    type than STRING an empty one is null all the same.
+    A field is quoted as a whole or not at all; a quote within quotes is doubled. An unquoted field
+    that is empty, or equals `nullValue`, is null. In quotes it is that text; but an empty one is
+    null in every column that is not a STRING.
 
     Args:
-        options: `header`, whether files begin with the columns' names; `sep`, what is between two
-            fields, by default a comma; `nullValue`; `timestampFormat` and `dateFormat`, how
-            times and days are written, as `TimeFormats` describes it; by default as ISO 8601 has
-            them.
+        options: `header`, whether files begin with the columns' names; `sep`, the separator between
+            fields, by default a comma; `nullValue`; `timestampFormat` and `dateFormat`, the formats
+            of times and days as in `TimeFormats`, by default ISO 8601.
 
     Raises:
-        DefinitionError: another option, or a value that is not understood.
+        DefinitionError: another option, or an invalid value.
     """
 
     options: Mapping[str, str | bool] = field(default_factory=dict)
@@ -82,7 +81,8 @@ class Csv:
         return TimeFormats.of(self.options)
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
-        """Return the records of some bytes of a file, and what is left: the beginning of one.
+        """Return the records in some bytes of a file, and the rest: the beginning of the next
+        record.
 
         Args:
             last: whether no more bytes follow.
@@ -97,7 +97,7 @@ class Csv:
         )
 
     def fields(self, record: bytes) -> list[str | None]:
-        """Return the fields of a record; None for one that is null.
+        """Return the fields of a record; None for a field that is null.
 
         Raises:
             UndecodableError: it is not a record, or not UTF-8.
@@ -108,13 +108,13 @@ class Csv:
         ]
 
     def _regular(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
-        """What Arrow makes of the records; None if one of them is not regular."""
+        """Return the records as Arrow reads them; None if one of them is not regular."""
         texts = texts_of(values)
         regular = pc.match_substring_regex(texts, self._record)
         empty = pc.equal(pc.binary_length(texts), 0)
         if texts.null_count or not pc.all(regular).as_py() or pc.any(empty).as_py():
             return None
-        # Arrow takes an empty field for a quoted one if the file ends with it.
+        # If the file ends with an empty field, Arrow takes it for a quoted one.
         flat = pa.concat_arrays([*texts.chunks, pa.array([""], pa.string())])
         every = pa.ListArray.from_arrays(pa.array([0, len(flat)], pa.int32()), flat)
         told = pc.binary_join(every, "\n")[0].as_buffer()
@@ -143,7 +143,7 @@ class Csv:
         return self._typed(Findings(len(values)), rows.columns, columns)
 
     def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
-        """The records, each read in Python."""
+        """Return the records, each read in Python."""
         found, rows = Findings(len(values)), list[list[str | None]]()
         for row, value in enumerate(values):
             fields: list[str | None] = [None] * len(columns)
@@ -177,7 +177,7 @@ class Csv:
         return found.decoded()
 
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:
-        """The fields of a record, each with whether it is quoted."""
+        """Yield the fields of a record, each with whether it is quoted."""
         try:
             text, at = record.decode(), 0
         except UnicodeDecodeError:
@@ -208,14 +208,14 @@ class Csv:
 
     @cached_property
     def _record(self) -> str:
-        """Matches a whole record."""
+        """The pattern of a whole record."""
         sep = re.escape(self.sep)
         one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf"^{one}(?:{sep}{one})*$"
 
     @cached_property
     def _open(self) -> str:
-        """Matches the beginning of a record that ends within quotes."""
+        """The pattern of a record's beginning that ends within quotes."""
         sep = re.escape(self.sep)
         one = rf'(?:"(?:[^"]|"")*"|(?:[^"{sep}\r\n][^{sep}\r\n]*)?)'
         return rf'^(?:{one}{sep})*"(?:[^"]|"")*$'
@@ -225,8 +225,8 @@ class _Splitter:
     """Splits bytes into records: a line, or several if a field has line breaks within quotes.
 
     Args:
-        record: matches a whole record.
-        beginning: matches what ends within quotes.
+        record: the pattern of a whole record.
+        beginning: the pattern of a record's beginning that ends within quotes.
     """
 
     def __init__(self, record: str, beginning: str) -> None:
@@ -257,13 +257,14 @@ class _Splitter:
         return found, rest
 
     def _end(self, lines: Sequence[bytes], at: int) -> int | None:
-        """Where the record ends that begins with a line, within quotes; None if it does not."""
+        """Return the end of a record that begins within quotes at a line; None if it does not
+        end."""
         size = len(lines[at])
         for number in range(at + 1, len(lines)):
             size += 1 + len(lines[number])
             if size > LONGEST:
                 return None
-            # Without a quote it goes on.
+            # A line without a quote continues the field.
             if b'"' in lines[number]:
                 begun = b"\n".join(lines[at : number + 1])
                 if not self._beginning.search(_without_return(begun)):

@@ -1,8 +1,8 @@
-"""Events as JSON: one object in each value.
+"""Decode JSON: one object in each value.
 
-Two readers give the same result. Arrow's is fast; it takes values that are regular, some thousands
-at once. Every other value is read by the one in Python, which follows RFC 8259 to the letter and
-determines what is a dead letter.
+Two readers give the same result. Arrow's is fast, and takes regular values, some thousands at once.
+The reader in Python takes all others; it follows RFC 8259 exactly and determines which values are
+dead letters.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,26 +34,26 @@ from tidemark_streaming.payloads.text_values import (
 )
 
 _AT_ONCE = 1 << 28
-"""Bytes of values that Arrow reads at once, at most."""
+"""The most bytes of values that Arrow reads at once."""
 _BLOCK = 1 << 20
-"""Bytes that one thread of Arrow's reads at once."""
+"""Bytes that one thread of Arrow reads at once."""
 _TINY = r"[:,\[\s]-?\d[\d.]*[eE]-\d\d|0{30}"
-"""A number that may be too small for its type, which makes it zero."""
+"""Matches numbers that may be too small for their type, which would turn them into zero."""
 _CONSTANT = r"[:,\[]\s*-?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
-"""A value that Arrow accepts in undeclared members too, and that is not JSON."""
+"""Matches constants that are not JSON, although Arrow accepts them, even in undeclared members."""
 _SPACE = b" \t\r"
 
 
 @dataclass(frozen=True)
 class Json:
-    """JSON, one object in each value, whose members are the columns of their names.
+    """JSON, one object in each value, whose members are the columns with the same names.
 
     Args:
-        options: `timestampFormat` and `dateFormat`, how times and days are written, as
-            `TimeFormats` describes it; by default as ISO 8601 has them.
+        options: `timestampFormat` and `dateFormat`, the formats of times and days as in
+            `TimeFormats`; by default ISO 8601.
 
     Raises:
-        DefinitionError: another option, or a pattern that is not understood.
+        DefinitionError: another option, or an invalid pattern.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Json:
         )
 
     def split(self, content: bytes, *, last: bool) -> tuple[list[bytes], bytes]:
-        """Return the lines of some bytes of a file that have more than space, and what is left.
+        """Return the nonblank lines in some bytes of a file, and the rest.
 
         Args:
             last: whether no more bytes follow.
@@ -86,7 +86,7 @@ class Json:
         return [line for line in (line.strip(_SPACE) for line in lines) if line], rest
 
     def _regular(self, values: pa.ChunkedArray, columns: Mapping[str, str]) -> Decoded | None:
-        """What Arrow makes of the values; None if one of them is not regular."""
+        """Return the values as Arrow reads them; None if one of them is not regular."""
         if values.nbytes > _AT_ONCE:
             return None
         kinds = {name: arrow_type(kind) for name, kind in columns.items()}
@@ -122,7 +122,7 @@ class Json:
         return found.decoded()
 
     def _written(self, kind: pa.DataType) -> pa.DataType:
-        """The type by which values of another one are written."""
+        """Return the type that values of this type have in JSON."""
         if pa.types.is_timestamp(kind) and self.formats.counts:
             return pa.int64()
         return pa.string() if _is_text(kind) else kind
@@ -135,7 +135,7 @@ class Json:
         return text_values(written, kind, self.formats)
 
     def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
-        """The values, each read in Python."""
+        """Return the values, each read in Python."""
         readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
         found = Findings(len(values))
         for row, value in enumerate(values):
@@ -153,12 +153,13 @@ class Json:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether JSON has no values of this type but texts, or numbers, that say them."""
+    """Return whether values of this type are written as texts or counts, because JSON has no such
+    type."""
     return pa.types.is_temporal(kind) or pa.types.is_binary(kind)
 
 
 def _is_regular(kind: pa.DataType, *, within: bool = False) -> bool:
-    """Whether Arrow reads values of this type as they are meant."""
+    """Return whether Arrow reads values of this type correctly."""
     if pa.types.is_map(kind) or (within and _is_text(kind)):
         return False
     return all(_is_regular(part, within=True) for part in _inner(kind))
@@ -192,8 +193,8 @@ def _with_parts(kinds: Iterable[pa.DataType]) -> Iterator[pa.DataType]:
 
 
 def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
-    """The values, each on a line; None if one is not an object on one line, in UTF-8 and flat
-    enough."""
+    """Return the values, each on a line. Return None unless each is an object on one line, in UTF-8
+    and not nested too deeply."""
     if values.null_count:
         return None
     whole = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
@@ -214,7 +215,7 @@ def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
 
 
 def _has_odd_numbers(column: Any, values: pa.ChunkedArray) -> bool:  # noqa: ANN401 (Arrow's)
-    """Whether a number is not finite, or is zero and may not have been written so."""
+    """Return whether a number is not finite, or is zero but may be written as another number."""
     kind = column.type
     if pa.types.is_list(kind):
         return _has_odd_numbers(pc.list_flatten(column), values)

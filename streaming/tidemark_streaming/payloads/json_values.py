@@ -1,8 +1,8 @@
-"""Values in JSON, read in Python to the letter of RFC 8259, as a column's type demands.
+"""Decode JSON values in Python, exactly by RFC 8259, to the types of their columns.
 
-A text is taken apart only as far as the types of the columns go; what is not taken apart stays the
-text that it is. So a STRING that is a number, a boolean, an array or an object in JSON has it as it
-is written there.
+A text is parsed only as far as the types of the columns require; deeper parts remain text. A STRING
+whose JSON value is a number, a boolean, an array or an object is therefore that value's original
+text.
 """
 
 import re
@@ -24,10 +24,10 @@ _NO_NUMBER = re.compile(r'"(?:nan|[+-]?inf(?:inity)?)"', re.IGNORECASE)
 
 
 def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
-    """Return the members of a JSON object by their names, each as it is written.
+    """Return the members of a JSON object by name, each as its original text.
 
     Args:
-        names: those that are asked for.
+        names: the requested members.
 
     Raises:
         UndecodableError: the value is not a JSON object, or has one of these members twice.
@@ -51,28 +51,28 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
 
 
 class Reader(Protocol):
-    """Collects the values of a column, and makes the column of them at the end.
+    """Collects the values of a column, and builds the column at the end.
 
     Args:
-        misfits: the rows of which a value is not of the column's type.
+        misfits: the rows whose value does not have the column's type.
     """
 
     misfits: set[int]
 
     def add(self, text: str | None, row: int) -> None:
-        """Add a value, as it is written; without one, or with null, it is null."""
+        """Add a value as its original text; None and `null` are null."""
         ...
 
     def finish(self) -> "pa.Array[Any]":
-        """Return the column. Null is what is not of its type, too."""
+        """Return the column. Values that do not have its type are null, too."""
         ...
 
 
 def reader(kind: pa.DataType, formats: TimeFormats) -> Reader:
-    """Create what reads a column of this type.
+    """Create a reader for a column of this type.
 
     Args:
-        formats: how times are written.
+        formats: the formats of times.
     """
     if pa.types.is_map(kind):
         return _Map(kind, formats)
@@ -100,7 +100,7 @@ class _Leaf:
         self._rows.append(row)
 
     def _text(self, text: str, row: int) -> str | None:
-        """The text that says a value; None if it is not of a kind that can."""
+        """Return the text of a value; None if its JSON type does not fit the column."""
         kind, is_text = self._kind, text[0] == '"'
         if is_text and self._texts_too:
             found, _ = _value(text, 0)
@@ -155,7 +155,7 @@ class _List:
 
 
 class _Struct:
-    """A column of objects with members of given names."""
+    """A column of objects with known members."""
 
     def __init__(self, kind: pa.StructType, formats: TimeFormats) -> None:
         self.misfits = set[int]()
@@ -183,7 +183,7 @@ class _Struct:
 
 
 class _Map:
-    """A column of objects with members of any names."""
+    """A column of objects with arbitrary members."""
 
     def __init__(self, kind: pa.MapType, formats: TimeFormats) -> None:
         self.misfits = set[int]()
@@ -208,7 +208,8 @@ class _Map:
             self._inner.add(member, row)
 
     def _key(self, name: str) -> object:
-        """The key that a name says; None if it says none."""
+        """Return the key that a member's name stands for; None if it does not have the key's
+        type."""
         kind = self._kind.key_type
         if pa.types.is_string(kind):
             return name if _is_unicode(name) else None
@@ -227,7 +228,7 @@ def _whole(column: pa.ChunkedArray) -> "pa.Array[Any]":
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether a text has characters alone, and no half of one."""
+    """Return whether a text has only whole characters, without lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -245,10 +246,10 @@ _value = JSONDecoder(parse_float=str, parse_int=str, parse_constant=_no_constant
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """The members of an object that a text is, and nothing else; each as it is written.
+    """Yield the members of an object, which must be the whole text; each as its original text.
 
     Raises:
-        ValueError: the text is not one.
+        ValueError: the text is not an object.
     """
     at = _expect(text, 0, "{")
     if text[at : at + 1] == "}":
@@ -271,7 +272,7 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _elements(text: str) -> Iterator[str]:
-    """The elements of an array that a text is, each as it is written."""
+    """Yield the elements of an array, which must be the whole text; each as its original text."""
     at = _expect(text, 0, "[")
     while text[at] != "]":
         _, end = _value(text, at)
@@ -282,21 +283,21 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def _expect(text: str, at: int, sign: str) -> int:
-    """Where the text goes on after a sign and space."""
+    """Return the position after a sign and the space that follows it."""
     if text[at : at + 1] != sign:
         raise ValueError(f"no {sign}")
     return _past(text, at + 1)
 
 
 def _past(text: str, at: int) -> int:
-    """Where the text goes on after space."""
+    """Return the position after space."""
     found = _SPACE.match(text, at)
     assert found is not None
     return found.end()
 
 
 def _is_too_deep(text: str) -> bool:
-    """Whether more than `DEEPEST` objects and arrays are within one another."""
+    """Return whether objects and arrays are nested more than `DEEPEST` levels deep."""
     if text.count("{") + text.count("[") <= DEEPEST:
         return False
     depth = 0

@@ -1,18 +1,20 @@
-"""Avro whose schema refers to itself, so that a value may be nested as deep as its bytes say.
+"""Bound the depth of Avro values whose schema refers to itself.
 
-The reader that is compiled follows them without a bound, until its process ends for want of stack.
-The one in Python ends with an error; it is slower, and reads the values of such schemas alone.
+The bytes of such a value determine how deep it is nested. The compiled reader follows them without
+a bound, until its process runs out of stack. The reader in Python raises an error. It is slower, so
+it only reads the values of such schemas.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 DEEPEST = 100
-"""Records, arrays and maps that may be within one another, as in Protobuf's messages."""
+"""The most levels of nested records, arrays and maps; Protobuf has the same limit for messages."""
 
 
 def refers_to_itself(schema: Any) -> bool:  # noqa: ANN401 (fastavro's own)
-    """Whether a parsed schema does, or is itself deeper than can be followed."""
+    """Return whether a parsed schema refers to itself, or is nested too deeply to determine
+    that."""
     known, passed = dict[str, Any](), set[str]()
     for part in schema if isinstance(schema, list) else [schema]:
         if isinstance(part, dict):
@@ -24,7 +26,7 @@ def refers_to_itself(schema: Any) -> bool:  # noqa: ANN401 (fastavro's own)
 
 
 def too_deep(value: Any) -> bool:  # noqa: ANN401 (any)
-    """Whether more than `DEEPEST` records, arrays and maps are within one another."""
+    """Return whether records, arrays and maps are nested more than `DEEPEST` levels deep."""
     level = [value]
     for _ in range(DEEPEST):
         level = [inner for one in level for inner in _within(one) if isinstance(inner, dict | list)]
@@ -43,11 +45,11 @@ def _returns(
     around: frozenset[str],
     passed: set[str],
 ) -> bool:
-    """Whether a part of a schema refers to a record that is around it.
+    """Return whether a part of a schema refers to a record that contains it.
 
     Args:
-        known: records and others by their names.
-        passed: names of those that don't.
+        known: the named types, by name.
+        passed: the names of records that are known not to do so.
     """
     if isinstance(part, list):
         return any(_returns(one, known, around, passed) for one in part)

@@ -1,4 +1,4 @@
-"""What a format does: it makes a source's columns of the bytes of records."""
+"""The interface of record formats, which decode bytes into a source's columns."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 Columns = Mapping[str, str | None]
-"""Columns with their Spark DDL types; of one with None, the values are not read."""
+"""Columns with their Spark DDL types; the values of a column with None are not read."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Events.
+    """Decoded events.
 
     Args:
-        columns: their columns, by name. Those of an event that is not decoded are null.
-        reasons: by their numbers, why events are not decoded, in a sentence.
+        columns: their columns, by name. An event that can't be decoded is null in all of them.
+        reasons: why events can't be decoded, by row.
     """
 
     columns: Mapping[str, pa.ChunkedArray]
@@ -40,7 +40,7 @@ class Decoded:
 
     @classmethod
     def joined(cls, parts: Sequence["Decoded"]) -> "Decoded":
-        """One after the other; of one or more."""
+        """Concatenate one or more results."""
         reasons, rows = dict[int, str](), 0
         for part in parts:
             reasons |= {rows + n: reason for n, reason in part.reasons.items()}
@@ -55,7 +55,7 @@ class Decoded:
 
 
 _SINGLY = 64
-"""Records of which some are not regular: of fewer, each is read in Python."""
+"""Up to this many records, of which some are irregular, are each read in Python."""
 
 
 def decoded_by_halves(
@@ -63,7 +63,7 @@ def decoded_by_halves(
     regular: Callable[[pa.ChunkedArray], Decoded | None],
     singly: Callable[[Sequence[bytes | None]], Decoded],
 ) -> Decoded:
-    """Decode records in bulk, and halve those that are not all regular until few are left.
+    """Decode records in bulk. Halve batches that have irregular records until few are left.
 
     Args:
         regular: decodes records in bulk; returns None if it can't take them all.
@@ -87,16 +87,17 @@ def decoded_by_halves(
 
 
 class Payload(Protocol):
-    """A format."""
+    """A record format."""
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        """Decode the bytes of records; the columns of one without a value are null.
+        """Decode the bytes of records; a record without a value has null columns.
 
         Args:
-            columns: those of the source that its payload has.
+            columns: the columns of the source that are in the payload.
 
         Raises:
-            DataError: what is needed to decode can't be had at the moment.
+            DataError: something needed for decoding, such as a schema registry, is unavailable at
+                the moment.
         """
         ...
 
@@ -107,15 +108,15 @@ def read(columns: Columns) -> dict[str, str]:
 
 
 class UndecodableError(Exception):
-    """A record can't be decoded; the message is the sentence that says why, without its values."""
+    """A record can't be decoded; the message has the reason, but no values of the record."""
 
 
 Event = Mapping[str, Any]
-"""An event's fields, by their names."""
+"""An event's fields by name."""
 
 
 class Findings:
-    """Collects what was found in some records."""
+    """Collects the columns and errors of some records."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -123,11 +124,11 @@ class Findings:
         self._reasons = dict[int, str]()
 
     def refuse(self, row: int, reason: str) -> None:
-        """Note why a record is not decoded; the first reason stays."""
+        """Record why a row can't be decoded; the first reason stays."""
         self._reasons.setdefault(row, reason)
 
     def misfit(self, rows: Sequence[int], name: str, kind: str) -> None:
-        """Note in which rows a field is not of its column's type."""
+        """Record the rows in which a field does not have its column's type."""
         for row in rows:
             self.refuse(row, f"The field '{name}' is no {kind.upper()}.")
 
@@ -153,22 +154,23 @@ def without(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an arra
 
 
 def lost(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]:
-    """Return in which rows something was written that was not read."""
+    """Return the rows that have a written value but no decoded one."""
     return pc.indices_nonzero(pc.and_(pc.is_valid(written), pc.is_null(read))).to_pylist()
 
 
 def decode_protected(
     values: pa.ChunkedArray, columns: Mapping[str, str], source: Source, payload: Payload
 ) -> Decoded:
-    """Decode records, and protect their columns as a source declares. A column that is dropped is
-    not decoded.
+    """Decode records, and protect their columns as a source declares. A dropped column is not
+    decoded.
 
     Args:
-        columns: those of the source that the records have.
+        columns: the columns of the source that are in the records.
 
     Raises:
-        DataError: what is needed to decode can't be had at the moment.
-        DefinitionError: the key of tokens is not there.
+        DataError: something needed for decoding, such as a schema registry, is unavailable at the
+            moment.
+        DefinitionError: the key for tokens does not exist.
     """
     dropped = {name for name, way in source.protect.items() if isinstance(way, Drop)}
     fields = {name: source.field_of(name) for name in columns}
@@ -189,10 +191,11 @@ def decoded(values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes],
     """Decode records one by one.
 
     Args:
-        decode: gives the fields of a value; it raises UndecodableError if there are none.
+        decode: returns the fields of a value, or raises UndecodableError.
 
     Raises:
-        DataError: what is needed to decode can't be had at the moment.
+        DataError: something needed for decoding, such as a schema registry, is unavailable at the
+            moment.
     """
     found, events = Findings(len(values)), list[Event]()
     for row, value in enumerate(values.to_pylist()):
@@ -209,7 +212,8 @@ def decoded(values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes],
 
 
 def _add(found: Findings, values: list[Any], name: str, kind: str) -> None:
-    """Add a column of these values; one that does not fit is null there, and noted."""
+    """Add a column of these values. A value that does not fit is null and is recorded as a
+    misfit."""
     wanted = arrow_type(kind)
     try:
         column = _array(values, wanted)
@@ -234,10 +238,10 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats give)
-    """A value as Arrow takes it: a map as pairs, at any depth; an identity as text.
+    """Return a value in the form that Arrow requires: a map as pairs, at any depth; a UUID as text.
 
     Raises:
-        TypeError: Arrow would take it for something else, cut it, or end the process over it.
+        TypeError: Arrow would misread the value, truncate it, or crash.
     """
     if value is None:
         return None
@@ -255,7 +259,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats 
 
 
 def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
-    """Whether a number would become zero or infinite, which it is not."""
+    """Return whether a nonzero finite number would become zero or infinite."""
     if not pa.types.is_float32(kind) or not isinstance(value, int | float) or not value:
         return False
     with np.errstate(over="ignore", under="ignore"):
@@ -264,7 +268,11 @@ def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
 
 
 def _of(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
-    """A value that is of this type; Arrow would take text for the letters that are in it."""
+    """Return the value if it has this type; Arrow would accept a text as a list of its characters.
+
+    Raises:
+        TypeError: it has another type.
+    """
     if not isinstance(value, kind):
         raise TypeError
     return value
@@ -272,12 +280,12 @@ def _of(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
 
 @cache
 def _mistaken(kind: pa.DataType) -> tuple[type, ...]:
-    """Types of values that Arrow would take for this one, and that are not."""
+    """Return types of values that Arrow would accept for this type although they do not fit."""
     if pa.types.is_integer(kind):
         return (float, Decimal)
     if pa.types.is_floating(kind):
         return (bool,)
     if pa.types.is_date(kind):
         return (int, float, Decimal, datetime)
-    # Of what a number counts, seconds or less, it does not say.
+    # A number has no unit: it may count seconds or smaller units.
     return (int, float, Decimal) if pa.types.is_timestamp(kind) else ()

@@ -1,4 +1,4 @@
-"""Events in Protobuf: messages of a descriptor set, as `protoc --descriptor_set_out` writes it."""
+"""Decode Protobuf messages, with a descriptor set as `protoc --descriptor_set_out` writes it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,18 +24,19 @@ _TIMESTAMP = "google.protobuf.Timestamp"
 class Protobuf:
     """Protobuf, one message in each value.
 
-    The message's fields are the columns of their names; a column without a field is null, and so
-    is a field without a value, where Protobuf tells that from its default. An enumeration is the
+    The message's fields are the columns with the same names. A column without a field is null. So
+    is an unset field, if Protobuf distinguishes that from the default value. An enumeration is the
     name of its value, a `google.protobuf.Timestamp` an instant, a message a struct.
 
     Args:
         descriptors: a file that `protoc --include_imports --descriptor_set_out` wrote.
         message: the full name of the message, as in `shop.Order`.
-        by_id: whether each value begins with its schema's id and the message's place in it, as
-            Confluent's serializers write it. The id is passed over: `descriptors` tells.
+        by_id: whether each value begins with its schema's ID and the message's index in it, as
+            Confluent's serializers write it. The ID is ignored, because `descriptors` has the
+            schema.
 
     Raises:
-        DefinitionError: the file can't be read, is no descriptor set, or has no such message.
+        DefinitionError: the file can't be read, is not a descriptor set, or lacks the message.
     """
 
     descriptors: str | Path
@@ -77,8 +78,8 @@ def _message(path: Path, name: str) -> type[Message]:
 
 
 def _after_place(content: bytes) -> bytes:
-    """What follows the message's place in its schema: a count, and so many numbers of variable
-    length; a single 0 is the first message."""
+    """Return the bytes after the message's index in its schema. The index is a count and that many
+    varints; a single 0 is the first message."""
     count, at = _number(content, 0)
     for _ in range(count >> 1):
         _, at = _number(content, at)
@@ -86,7 +87,7 @@ def _after_place(content: bytes) -> bytes:
 
 
 def _number(content: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where the next one begins."""
+    """Return a varint, and the position after it."""
     value = 0
     for n, byte in enumerate(content[at : at + 10]):
         value |= (byte & 0x7F) << (7 * n)

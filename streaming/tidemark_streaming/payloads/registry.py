@@ -1,8 +1,8 @@
-"""Where schemas are that a record names by a number: a folder, or a registry of HTTP.
+"""Find the schemas that records refer to by ID, in a folder or an HTTP registry.
 
-A record that names one begins with five bytes, as Confluent's serializers write them: 0, and the
-schema's id as a big-endian number of four. The id stands for one schema for ever, so that each is
-asked for once.
+Such a record begins with five bytes, as Confluent's serializers write them: a 0, and the schema's
+ID as a big-endian number of four bytes. An ID never changes its schema, so each schema is requested
+only once.
 """
 
 import math
@@ -19,14 +19,14 @@ from tidemark_streaming.payloads.payload import UndecodableError
 
 _HEAD = struct.Struct(">bI")
 _AGAIN = 30.0
-"""Seconds after which a schema is asked for again that was not there."""
+"""Seconds after which a missing schema is requested again."""
 
 
 def split(value: bytes) -> tuple[int, bytes]:
-    """The id of a record's schema, and what follows it.
+    """Return the ID of a record's schema, and the bytes after it.
 
     Raises:
-        UndecodableError: it begins with no id.
+        UndecodableError: the value does not begin with an ID.
     """
     if len(value) < _HEAD.size or value[0] != 0:
         raise UndecodableError("It does not begin with the id of a schema, a zero and four bytes.")
@@ -40,7 +40,7 @@ class Schema:
     Args:
         kind: AVRO, PROTOBUF or JSON.
         text: the schema.
-        references: those that it refers to, first.
+        references: the schemas that it refers to, in the order in which they must be parsed.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Schema:
 
 
 class Registry:
-    """Schemas by their ids, each remembered once it was found.
+    """Schemas by ID, cached once they are found.
 
     Args:
         place: a folder with a file `<id>.avsc` for each, or the address of a registry, http or
@@ -63,11 +63,11 @@ class Registry:
         self._source: Callable[[int], Schema | None] | None = None
 
     def schema(self, number: int) -> Schema:
-        """The schema of an id.
+        """Return the schema with an ID.
 
         Raises:
-            DataError: the registry does not answer, or not so that it is understood.
-            UndecodableError: it has no such schema.
+            DataError: the registry does not answer, or its answer is not valid.
+            UndecodableError: the registry does not have the schema.
         """
         if number not in self._known:
             if self._missing.get(number, -math.inf) < time.monotonic() - _AGAIN:
@@ -87,7 +87,7 @@ def _source(place: str | Path | None) -> Callable[[int], Schema | None]:
     where = settings.schema_registry if place is None else str(place)
     if not where.startswith(("http://", "https://")):
         return _Folder(Path(where)).schema
-    # Its client is slow to import, and few have a server.
+    # The HTTP client is slow to import, and few users have a registry server.
     from tidemark_streaming.payloads.server import Server
 
     auth = settings.schema_registry_auth

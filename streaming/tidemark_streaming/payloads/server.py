@@ -1,4 +1,4 @@
-"""A schema registry of HTTP, by the protocol of Confluent's."""
+"""Client of an HTTP schema registry with Confluent's protocol."""
 
 import json
 import os
@@ -14,18 +14,18 @@ from tidemark_streaming.payloads.registry import Schema
 
 _TIMEOUT = (5, 10)
 _PASSING = (429, 500, 502, 503, 504)
-"""What a server answers that may answer otherwise soon."""
+"""Status codes of temporary failures."""
 _NONE = range(40401, 40500)
-"""Codes of a registry: no such subject, version or schema."""
+"""Error codes of a registry: the subject, version or schema does not exist."""
 _TRUSTED = "REQUESTS_CA_BUNDLE"
-"""A variable of the client's: whom to trust."""
+"""The environment variable with the file of certificates that the client trusts."""
 
 
 class Server:
     """A registry that speaks Confluent's protocol.
 
     Args:
-        auth: `user:password`, if it asks for them.
+        auth: `user:password`, if the registry requires them.
     """
 
     def __init__(self, url: str, auth: str | None) -> None:
@@ -34,13 +34,13 @@ class Server:
         if auth is not None:
             user, _, password = auth.partition(":")
             self._session.auth = (user, password)
-        # What is passing is tried again for some seconds.
+        # Retries temporary failures for some seconds.
         passing = Retry(
             4,
             backoff_factor=0.2,
             status_forcelist=_PASSING,
             raise_on_status=False,
-            # That may be hours.
+            # The server's Retry-After may be hours.
             respect_retry_after_header=False,
         )
         for scheme in ("http://", "https://"):
@@ -61,7 +61,7 @@ class Server:
         return Schema(told.get("schemaType", "AVRO"), told["schema"], tuple(references))
 
     def _references(self, told: dict[str, Any], path: str) -> list[str]:
-        """The paths of those to which a schema refers."""
+        """Return the paths of the schemas that a schema refers to."""
         try:
             return [
                 f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
@@ -72,7 +72,7 @@ class Server:
             raise self._failed(path, reason) from None
 
     def _get(self, path: str) -> dict[str, Any] | None:
-        """What it answers; None where it has no such thing."""
+        """Return the registry's answer; None if it does not have this item."""
         try:
             answer = self._session.get(self._url + path, timeout=_TIMEOUT)
             if answer.status_code == requests.codes.not_found and _has_none(answer):
@@ -113,7 +113,7 @@ class Server:
 
     def _failed(self, path: str, reason: str, *, passing: bool = False) -> DataError:
         scheme, _, rest = self._url.partition(":")
-        # Before the last @ there may be a password, also of what is no address.
+        # Text before the last @ may be a password, even in an invalid address.
         place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")
         return DataError(
             f"The schema registry at {scheme}://{place} does not give {path}: "
@@ -124,8 +124,10 @@ class Server:
 
 
 def _has_none(answer: requests.Response) -> bool:
-    """Whether a registry says that it has no such thing. What is no registry, or has it at another
-    path, says 404, too."""
+    """Return whether a registry reports that it does not have this item.
+
+    A server that is not a registry, or has it at another path, also answers 404.
+    """
     try:
         told = answer.json()
     except ValueError:

@@ -1,8 +1,8 @@
-"""Values that are written as text: what a text says exactly, or nothing.
+"""Parse values that are written as text, exactly or not at all.
 
-A text is read as a whole, by the rule of its column's type. A value is never cut, rounded or
-wrapped around to fit. A DOUBLE or FLOAT is the nearest to what is written; it is neither zero nor
-infinite unless that is written.
+A text is parsed as a whole, by the rule of its column's type. A value is never truncated, rounded
+or wrapped around to fit. A DOUBLE or FLOAT is the representable number nearest to the text. It is
+zero or infinite only if the text is.
 """
 
 import base64
@@ -31,7 +31,7 @@ _OFFSET = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
 _INSTANT = f"^{_DAY}[T ]{_TIME}{_OFFSET}$"
 _LOCAL = f"^{_DAY}(?:[T ]{_TIME})?$"
 _FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
-"""A time with zeros beyond microseconds, which say nothing."""
+"""Matches a time with zeros beyond microseconds, which can be dropped without loss."""
 
 _WHOLE = r"^[+-]?0*\d{1,18}$"
 _LONGER = r"^[+-]?0*\d{19}$"
@@ -42,11 +42,11 @@ _ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 
 def text_values(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
-    """Return the values of these texts; null if a text says no value of this type.
+    """Return the values of these texts; null if a text is not a value of this type.
 
     Args:
         kind: a type without parts.
-        formats: how times are written.
+        formats: the formats of times.
     """
     texts = pa.chunked_array([texts], pa.string()) if isinstance(texts, pa.Array) else texts
     if pa.types.is_string(kind):
@@ -71,7 +71,7 @@ def text_values(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.
 
 
 def texts_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the texts that these bytes are in UTF-8; null if they are not."""
+    """Return the texts that these bytes are in UTF-8; null if they are not UTF-8."""
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid:
@@ -79,31 +79,30 @@ def texts_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def base64_values(texts: Texts) -> "pa.Array[Any]":
-    """Return the bytes that these texts encode; null if one is not base64."""
+    """Return the bytes that these texts encode; null if a text is not base64."""
     return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
 
 
 TIME_OPTIONS = {"timestampFormat": "timestamp", "dateFormat": "date", "timeZone": "zone"}
-"""Options of formats of text, each with the argument of `TimeFormats` that it is."""
+"""Options of text formats, each with its argument of `TimeFormats`."""
 
 
 @dataclass(frozen=True)
 class TimeFormats:
-    """How times are written: as in ISO 8601, by a pattern, or as a count since 1970.
+    """The formats of times: ISO 8601, a pattern, or a count since 1970.
 
-    A pattern has the letters of Spark's: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS` (1 to 9),
-    `M`, `d` and `H` for one or two digits, `XXX` or `XX` for an offset, and text in quotes. More
-    than six `S` declare that what is beyond microseconds is dropped.
+    A pattern has Spark's letters: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS` (1 to 9), `M`, `d`
+    and `H` for one or two digits, `XXX` or `XX` for an offset, and text in quotes. With more than
+    six `S`, digits beyond microseconds are dropped.
 
     Args:
         timestamp: the pattern of TIMESTAMP and TIMESTAMP_NTZ; or `epochSeconds`, `epochMillis`,
-            `epochMicros` or `epochNanos`, for whole numbers.
+            `epochMicros` or `epochNanos`, for integers.
         date: the pattern of DATE.
-        zone: the time zone of a TIMESTAMP that does not say its offset.
+        zone: the time zone of a TIMESTAMP without an offset.
 
     Raises:
-        DefinitionError: a pattern with other letters, or one that does not say a day; an unknown
-            time zone.
+        DefinitionError: a pattern with other letters or without a day, or an unknown time zone.
     """
 
     timestamp: str | None = None
@@ -118,18 +117,18 @@ class TimeFormats:
 
     @classmethod
     def of(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
-        """Return what the options of a format declare."""
+        """Return the formats that the options of a format specify."""
         given = {n: str(options[o]) for o, n in TIME_OPTIONS.items() if o in options}
         return cls(**given)
 
     @property
     def counts(self) -> bool:
-        """Whether timestamps are whole numbers."""
+        """Whether timestamps are integers."""
         return self.timestamp in _NANOS
 
     def counted(self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType) -> "pa.ChunkedArray[Any]":
-        """Return the timestamps of these counts; null if one is finer than microseconds, or not of
-        the years 1 to 9999."""
+        """Return the timestamps of these counts. A timestamp is null if it is finer than
+        microseconds, or outside the years 1 to 9999."""
         nanos = _NANOS[self.timestamp or ""]
         least = max(BEGINNING * 1000 // nanos, -(2**63))
         most = min(INFINITY * 1000 // nanos, 2**63 - 1)
@@ -143,7 +142,7 @@ class TimeFormats:
         return pc.cast(micros, kind)
 
     def as_iso(self, texts: Texts, kind: pa.DataType) -> Texts:
-        """Return texts as ISO 8601 has them; null if one does not follow the pattern."""
+        """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
         pattern = self.date if pa.types.is_date(kind) else self.timestamp
         return texts if pattern is None else _Pattern(pattern).as_iso(texts)
 
@@ -173,7 +172,8 @@ _LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
 
 
 class _Pattern:
-    """A pattern of times, as an expression and as what ISO 8601 makes of its groups."""
+    """A pattern of times: the regular expression that it matches, and the replacement that yields
+    ISO 8601."""
 
     def __init__(self, pattern: str) -> None:
         groups, expression, at = dict[str, int](), "", 0
@@ -230,13 +230,14 @@ def _refused(pattern: str) -> DefinitionError:
 
 
 def _matching(texts: Texts, expression: str) -> Texts:
-    """The texts that match; null for the others."""
+    """Return the texts that match; null for the others."""
     matches = pc.match_substring_regex(texts, expression)
     return texts if pc.all(matches).as_py() is not False else pc.if_else(matches, texts, None)
 
 
 def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[Any]":
-    """Times that say their offset; or, if they don't, of a zone or of none."""
+    """Return times by their own offset. Without one, they are in `zone`, or local if the type has
+    no zone."""
     with_zone = kind == INSTANT
     if with_zone and pc.all(pc.match_substring_regex(texts, _INSTANT)).as_py() is not False:
         return _in_calendar(_cast(texts, kind))
@@ -250,7 +251,7 @@ def _times(texts: Texts, kind: pa.DataType, zone: ZoneInfo) -> "pa.ChunkedArray[
 
 
 def _in_calendar(times: Texts) -> "pa.ChunkedArray[Any]":
-    """Times and days of the years 1 to 9999; null for the others."""
+    """Return times and days in the years 1 to 9999; null for the others."""
     micros = pc.cast(pc.cast(times, pa.timestamp("us")), pa.int64())
     held = pc.and_(pc.greater_equal(micros, BEGINNING), pc.less_equal(micros, INFINITY))
     return times if pc.all(held).as_py() is not False else pc.if_else(held, times, None)
@@ -294,7 +295,7 @@ def _decimals(texts: Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
 
 
 def _decimal(text: str, kind: pa.Decimal128Type) -> Decimal | None:
-    """The number that a text says, if the type can hold it as it is."""
+    """Return the number in a text; None if the type can't hold it exactly."""
     context = Context(kind.precision, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[Inexact])
     context.traps[InvalidOperation] = True
     try:
@@ -308,10 +309,10 @@ def _cast(
     kind: pa.DataType,
     alone: "Callable[[str], Any] | None" = None,
 ) -> "pa.ChunkedArray[Any]":
-    """Texts as Arrow reads them; null if it can't, as for 30 February.
+    """Return texts as Arrow parses them; null if it can't, as for February 30.
 
     Args:
-        alone: what reads a text that Arrow can't.
+        alone: parses a text that Arrow can't parse.
     """
     try:
         return pc.cast(texts, kind)
@@ -331,7 +332,7 @@ def _bytes(text: str | None) -> bytes | None:
         found = base64.b64decode(text, validate=True)
     except ValueError:
         return None
-    # What is not the one way to write these bytes may say something else.
+    # A text that is not the canonical encoding of these bytes may have another meaning.
     return found if base64.b64encode(found).decode() == text else None
 
 

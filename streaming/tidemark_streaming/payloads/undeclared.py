@@ -1,7 +1,7 @@
-"""Fields of JSON objects that a source does not declare: they are passed over, and told.
+"""Find JSON fields that a source does not declare: they are ignored, but reported.
 
-To read all of every value once more would cost as much as to parse it. Some of each arrival are
-looked at, spread over it; of a small one all.
+Reading every value completely would cost as much as decoding it. A sample of each arrival is read,
+spread over all of its values; a small arrival is read completely.
 """
 
 import json
@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 LOOKED_AT = 50
-"""Values of an arrival that are looked at."""
+"""The sample size of an arrival, in values."""
 
 NAMED = 20
-"""Fields of an arrival that are named: objects whose fields are data have any number."""
+"""The most fields of an arrival that are named: objects whose names are data have any number."""
 
 
 Fields = Mapping[int, tuple[str, ...]]
@@ -23,7 +23,7 @@ Fields = Mapping[int, tuple[str, ...]]
 
 
 def merged(found: Iterable[Fields]) -> Fields:
-    """Return what several looks have found."""
+    """Return the fields of several samples together."""
     names = dict[int, set[str]]()
     for each in found:
         for chunk, some in each.items():
@@ -32,7 +32,7 @@ def merged(found: Iterable[Fields]) -> Fields:
 
 
 def fields(records: pa.Table, declared: Iterable[str]) -> Fields:
-    """By `chunk`, the fields beside the declared ones of the objects in `value`."""
+    """Return by `chunk` the undeclared fields of the objects in `value`."""
     known, found = frozenset(declared), dict[int, tuple[str, ...]]()
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():
