@@ -1,1 +1,1 @@
-"""What every room rests on: errors, settings, instants."""
+"""Basics that all other packages use: errors, settings, instants."""

@@ -1,8 +1,8 @@
-"""Arguments of the definition API are checked against its annotations, in one way for all of it.
+"""Check arguments of the definition API against its annotations.
 
-A wrong argument is a `DefinitionError` that names the function, the parameter, what it takes and
-what it got. Only arguments that the caller gives are checked; what a value may be beyond its type
-is for the function itself to say.
+A wrong argument raises a `DefinitionError` that names the function, the parameter, the accepted
+type and the actual value. Only arguments that the caller passes are checked, and only their types;
+the function itself checks their values.
 """
 
 import functools
@@ -31,7 +31,7 @@ _SHOWN = 60
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of each call of a function of the definition API."""
+    """Decorate a function of the definition API to check the arguments of each call."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -42,12 +42,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked_class(kind: C) -> C:
-    """Check the arguments by which objects of a class of the definition API are made."""
+    """Decorate a class of the definition API to check the arguments of its constructor."""
     init = kind.__init__
 
     @functools.wraps(init)
     def call(self: object, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (of any class)
-        # A subclass has parameters of its own.
+        # A subclass has its own parameters.
         if type(self) is kind:
             _check(init, kind.__name__, (self, *args), kwargs)
         init(self, *args, **kwargs)
@@ -60,10 +60,10 @@ def parameters(what: str, function: Callable[..., object]) -> list[str]:
     """Return the parameters of a user's function, the first of which takes the rows.
 
     Args:
-        what: the function, as in `Asset 'orders_hourly'`.
+        what: the owner of the function, as in `Asset 'orders_hourly'`.
 
     Raises:
-        DefinitionError: it has none, or is not a function of Python.
+        DefinitionError: it has no parameters, or is not a Python function.
     """
     try:
         found = list(inspect.signature(function).parameters)
@@ -109,7 +109,7 @@ def _known(function: Callable[..., object]) -> tuple[inspect.Signature, Mapping[
 def _misfit(
     name: str, signature: inspect.Signature, kwargs: Mapping[str, object], error: str
 ) -> DefinitionError:
-    """What is wrong with a call that does not fit a signature."""
+    """Return the error for a call that does not match a signature."""
     there = [p for p in signature.parameters if p != "self"]
     listed = f"Its parameters are {', '.join(there)}." if there else "It takes no parameters."
     for odd in (k for k in kwargs if k not in there):
@@ -149,7 +149,7 @@ def _fits(value: object, hint: Any) -> bool:  # noqa: ANN401 (an annotation)
 
 
 def _told(hint: Any, *, many: bool = False) -> str:  # noqa: ANN401 (an annotation)
-    """What an annotation takes, in plain words."""
+    """Return the values that an annotation accepts, in plain words."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(_told(part, many=many) for part in parts))
@@ -186,7 +186,7 @@ def _shown(value: object) -> str:
 
 
 def _advice(value: object, hint: Any) -> str:  # noqa: ANN401 (an annotation)
-    """What to write instead, where that is likely."""
+    """Return a suggestion for a likely mistake; empty if there is none."""
     if isinstance(value, str) and _fits([value], hint):
         return f" Write [{value!r}]."
     if isinstance(value, type) and hint in value.__mro__:

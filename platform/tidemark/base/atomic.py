@@ -1,16 +1,16 @@
-"""Files that others read while they are written: whole, as before or as after."""
+"""Write files atomically: a reader sees the complete old or the complete new content."""
 
 import os
 from pathlib import Path
 
 
 def write(file: Path, text: str) -> None:
-    """Give a file a text in one step. Its folder must be there.
+    """Replace the content of a file in one step. Its folder must exist.
 
     Raises:
-        OSError: it can't be written; it is as it was.
+        OSError: it can't be written; it is unchanged.
     """
-    # Hidden, so that who lists the folder passes over it; and no other process has it.
+    # A hidden name, so that listings skip it, and a name that no other process uses.
     scratch = file.with_name(f".{file.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
     scratch.replace(file)

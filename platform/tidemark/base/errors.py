@@ -1,7 +1,7 @@
-"""What a user can do wrong or meet, as exceptions whose message is one clear sentence.
+"""Define the exceptions for problems that a user can cause or meet.
 
-The CLI prints the sentence without a trace and exits with `exit_code`. Anything that is not a
-`TidemarkError` is a fault of Tidemark and keeps its trace.
+The CLI prints the message without a traceback, and exits with `exit_code`. Any other exception is a
+bug in Tidemark, and its traceback is shown.
 """
 
 from collections.abc import Iterable
@@ -9,12 +9,12 @@ from difflib import get_close_matches
 
 
 class TidemarkError(Exception):
-    """The sentence that the user reads; everything below is a kind of it.
+    """The base class of all errors that a user can cause or meet.
 
     Args:
-        sentence: what is wrong, where, and what can be done.
-        passing: whether it may pass by itself, as when a server does not answer just now: who goes
-            on for ever waits, and asks nobody.
+        sentence: the error message: the problem, its place, and the remedy.
+        passing: true if the error is retriable, for example because a server does not answer at the
+            moment. Long-running processes then wait and retry.
     """
 
     exit_code = 2
@@ -25,9 +25,9 @@ class TidemarkError(Exception):
 
 
 class DefinitionError(TidemarkError):
-    """A source, transform or setting is not lawful.
+    """A source, transform or setting is invalid.
 
-    What is wrong may be a text with a line break, which must not break the sentence.
+    A line break in the message, which may come from an invalid value, is escaped.
     """
 
     def __init__(self, sentence: str, *, passing: bool = False) -> None:
@@ -35,11 +35,11 @@ class DefinitionError(TidemarkError):
 
 
 class DataError(TidemarkError):
-    """Data is missing, unreadable, or not what a definition says it is."""
+    """Data is missing, unreadable, or does not match its definition."""
 
 
-class HistoryGone(DataError):  # noqa: N818 (it names what is the matter)
-    """A table's history does not go back as far as a reader of its changes would have it."""
+class HistoryGone(DataError):  # noqa: N818 (the name states the problem)
+    """A table's history does not go back as far as a reader of its changes needs."""
 
 
 class EngineError(TidemarkError):
@@ -47,25 +47,25 @@ class EngineError(TidemarkError):
 
 
 class StoreError(TidemarkError):
-    """An object store can't be reached, refuses a request, or lacks what commits need."""
+    """An object store can't be reached, refuses a request, or lacks a feature that commits need."""
 
     exit_code = 3
 
 
-class NotInstalled(TidemarkError):  # noqa: N818 (it names what is the matter)
-    """A package is missing that not every installation has."""
+class NotInstalled(TidemarkError):  # noqa: N818 (the name states the problem)
+    """An optional package is not installed."""
 
 
 class ConflictError(TidemarkError):
-    """Another run changed the same table first, and trying again did not help."""
+    """Another run changed the same table first, and retries did not help."""
 
 
-class DefinitionChanged(TidemarkError):  # noqa: N818 (it is no error of the user's)
-    """A run of an older definition met what a newer one has written since."""
+class DefinitionChanged(TidemarkError):  # noqa: N818 (it is not a user's error)
+    """A run of an older definition met rows that a newer definition has written since."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The sentence for a name that nothing has: what there is, and what was probably meant."""
+    """Return the error message for an unknown name, with the known names and the closest match."""
     there = sorted(known)
     close = get_close_matches(name, there, n=1)
     meant = f" Did you mean '{close[0]}'?" if close else ""

@@ -1,6 +1,6 @@
-"""Extras: what not every user needs, installed by name, as in `pip install 'tidemark[marts]'`.
+"""Check optional dependencies (extras), which are installed as in `pip install 'tidemark[marts]'`.
 
-Which packages belong to an extra is what the installed Tidemark says of itself.
+The packages of an extra come from the metadata of the installed Tidemark.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ _OWN = "tidemark"
 
 
 def need(extra: str, *packages: str) -> None:
-    """Go no further without the packages of an extra.
+    """Raise an error if packages of an extra are missing.
 
     Args:
-        packages: those of them that are needed; by default all.
+        packages: the required packages of the extra; none means all of them.
 
     Raises:
-        NotInstalled: one of them is not there; the sentence has the command that installs it.
+        NotInstalled: a package is missing; the message has the command that installs it.
     """
     absent = [name for name in missing(extra) if not packages or name in packages]
     if absent:
@@ -32,7 +32,7 @@ def need(extra: str, *packages: str) -> None:
 
 
 def missing(extra: str) -> list[str]:
-    """The packages of an extra that are not installed."""
+    """Return the packages of an extra that are not installed."""
     return [name for name in _packages(extra) if not _is_installed(name)]
 
 

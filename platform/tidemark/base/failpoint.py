@@ -1,8 +1,8 @@
-"""Fail points: where a process can be killed on purpose, to see what it leaves.
+"""Provide fail points, at which tests kill a process to check the state that it leaves.
 
-A process with `TIDEMARK_FAIL_AT=<point>` is killed just before that point. Where the variable is
-the path of a file, that file names the point, and is gone afterwards: of processes that share it,
-one is killed once.
+A process with `TIDEMARK_FAIL_AT=<point>` is killed just before that point. The variable may also be
+the path of a file that contains the name of the point. The file is deleted when its point is
+reached, so of all processes that share it, one is killed, once.
 """
 
 import os
@@ -13,14 +13,14 @@ FAIL_AT = "TIDEMARK_FAIL_AT"
 
 
 def reach(point: str) -> None:
-    """A fail point: the process ends here, without a farewell, where its environment says so."""
+    """Mark a fail point: kill the process here if its environment says so."""
     told = os.environ.get(FAIL_AT)
     if told is not None and (told == point or (os.sep in told and _taken(Path(told), point))):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _taken(file: Path, point: str) -> bool:
-    """Whether the file names this point, and nobody took it away before."""
+    """Return whether the file names this point and no other process has deleted it."""
     try:
         if file.read_text() != point:
             return False

@@ -1,9 +1,8 @@
-"""Instants and durations, as whole microseconds.
+"""Represent instants and durations as whole microseconds.
 
-Event times, watermarks and window bounds are counted in microseconds since
-1970-01-01T00:00:00Z, the unit of Spark's TIMESTAMP. The watermark before the first event is
-`None` (minus infinity); the watermark after the end of a stream is `INFINITY`, the last instant
-that Python and Spark both can hold.
+Event times, watermarks and window bounds are microseconds since 1970-01-01T00:00:00Z, the unit of
+Spark's TIMESTAMP. The watermark before the first event is `None` (minus infinity). The watermark
+after the end of a source is `INFINITY`, the last instant that both Python and Spark support.
 """
 
 import re
@@ -12,14 +11,17 @@ from datetime import UTC, datetime, timedelta
 from tidemark.base.errors import DefinitionError
 
 INFINITY = 253_402_300_799_999_999
-"""9999-12-31T23:59:59.999999Z: the watermark of a stream that has ended."""
+"""9999-12-31T23:59:59.999999Z: the watermark of a source that has ended."""
 
 BEGINNING = -62_135_596_800_000_000
-"""0001-01-01T00:00:00Z: the start of the window that holds all of time."""
+"""0001-01-01T00:00:00Z: the start of the global window."""
 
 EARLIEST, LATEST = -62_104_060_800_000_000, 253_370_764_800_000_000
-"""The years 2 to 9998, [EARLIEST, LATEST): when events can have happened. The windows that hold
-one, of up to a year, lie within all of time; beyond it a window would never close."""
+"""The range of valid event times, [EARLIEST, LATEST): the years 2 to 9998.
+
+Windows of up to a year that contain such an event lie between `BEGINNING` and `INFINITY`. A window
+that extends beyond them would never close.
+"""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = {
@@ -39,10 +41,10 @@ _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
 
 
 def duration(text: str | timedelta) -> int:
-    """The length of `text` in microseconds: `"90 seconds"`, `"1.5 hours"`, `"-30 minutes"`.
+    """Return a duration in microseconds: `"90 seconds"`, `"1.5 hours"`, `"-30 minutes"`.
 
-    Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural.
-    A day is 24 hours: days of a calendar belong to calendar windows.
+    Units are microsecond, millisecond, second, minute, hour, day and week, also in the plural. A
+    day is 24 hours; use calendar windows for calendar days.
 
     Raises:
         DefinitionError: `text` is not a number and a unit, or is longer than the years 1 to 9999.
@@ -64,7 +66,7 @@ def duration(text: str | timedelta) -> int:
 
 
 def instant(text: str | datetime) -> int:
-    """The instant of an ISO 8601 text or a datetime; without an offset it is UTC.
+    """Return the instant of an ISO 8601 text or a datetime; without an offset, it is UTC.
 
     Raises:
         DefinitionError: `text` is not an ISO 8601 date or date and time.
@@ -83,14 +85,14 @@ def instant(text: str | datetime) -> int:
 
 
 def as_datetime(micros: int) -> datetime:
-    """The instant as an aware datetime in UTC."""
+    """Return the instant as an aware datetime in UTC."""
     return EPOCH + timedelta(microseconds=micros)
 
 
 def iso(micros: int | None) -> str | None:
-    """The instant as ISO 8601 in UTC, with a fraction where it has one.
+    """Return the instant as ISO 8601 in UTC, with a fraction only if it is not zero.
 
-    INFINITY is `+infinity`, minus infinity is None.
+    INFINITY is `+infinity`; minus infinity is None.
     """
     if micros is None or micros <= BEGINNING:
         return None
@@ -100,16 +102,15 @@ def iso(micros: int | None) -> str | None:
 
 
 def over(wait: float, since: float, now: float) -> bool:
-    """Whether a wait is over, by the wall clock.
+    """Return whether a wait is over, by the wall clock.
 
-    It is too where it began later than now: the clock was set back, and nobody knows for how long
-    it has lasted.
+    Also true if it began later than now: the clock was set back, so its duration is unknown.
     """
     return not 0 <= now - since < wait
 
 
 def describe(micros: int) -> str:
-    """A duration in the largest unit that holds it whole: `10800000000` is `3 hours`."""
+    """Return a duration in the largest unit that divides it: `10800000000` is `3 hours`."""
     if micros == 0:
         return "0 seconds"
     unit = max((u for u in _UNITS if micros % _UNITS[u] == 0), key=_UNITS.__getitem__)

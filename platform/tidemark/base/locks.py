@@ -1,7 +1,7 @@
-"""Locks of this machine that end with the process which has them, however it ends.
+"""Lock files of this machine; a lock ends with the process that holds it, however it exits.
 
-Whoever looks whether one is held shares it with all others who look, for that instant; so who wants
-it, and finds that it could be shared, asks again.
+`held` checks a lock by sharing it for an instant. `take` therefore retries while the lock can be
+shared, because such a check may be in progress.
 """
 
 import fcntl
@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 _MOMENT = 0.02
-"""Seconds at most between two tries: a look at a lock takes microseconds."""
+"""Maximum time between two attempts in seconds; a check takes microseconds."""
 
 _PATIENCE = 10.0
-"""Seconds to wait for those who look: on a busy machine one may stand still amid its look."""
+"""Seconds to wait for checks by other processes, which may pause on a busy machine."""
 
 
 def take(handle: int) -> bool:
-    """Take the lock of an open file; False where another process has it."""
+    """Take the lock of an open file. Return False if another process holds it."""
     deadline = time.monotonic() + _PATIENCE
     while not _locked(handle, fcntl.LOCK_EX):
         if not _locked(handle, fcntl.LOCK_SH):
@@ -26,13 +26,13 @@ def take(handle: int) -> bool:
         fcntl.flock(handle, fcntl.LOCK_UN)
         if time.monotonic() > deadline:
             return False
-        # Two that want it share it in turn, and must not do so in step.
+        # A random pause: two processes that retry in step would always find it shared by the other.
         time.sleep(random.uniform(0, _MOMENT))
     return True
 
 
 def held(path: Path) -> bool:
-    """Whether a process has the lock of a file."""
+    """Return whether a process holds the lock of a file."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:

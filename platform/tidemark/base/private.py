@@ -1,18 +1,21 @@
-"""Files and folders of this user alone, and whose a file is that says which code runs."""
+"""Create private files and folders, and check the owner of files that select code to run."""
 
 import os
 import pwd
 from pathlib import Path
 
 TRUSTED = "TIDEMARK_TRUSTED_FOLDERS"
-"""A variable: folders whose files may say which code runs, whoever owns them, separated by colons.
-Not a setting, as a file of settings must not vouch for itself."""
+"""The environment variable with folders whose files may select code to run, with any owner.
+
+They are separated by colons. It is not a setting, because a settings file must not vouch for
+itself.
+"""
 
 _ROOT = 0
 
 
 def make_folder(folder: Path) -> Path:
-    """Create a folder that its owner alone can open, and its missing parents. Return it."""
+    """Create a folder that only its owner can open, with its missing parents, and return it."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -20,20 +23,20 @@ def make_folder(folder: Path) -> Path:
 
 
 def open_lock(file: Path) -> int:
-    """Open a file for its lock, and create it if need be. Return its handle.
+    """Open a file for its lock, create it if it is missing, and return its handle.
 
-    Who can open a file can hold its lock, for ever too: its owner alone can open this one.
+    Only its owner can open it: anyone who can open a file can hold its lock forever.
 
     Raises:
-        OSError: it can't be opened, or is a link.
+        OSError: it can't be opened, or is a symbolic link.
     """
     return os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def foreign_owner(file: Path) -> str | None:
-    """Return the name of another user who owns a file or its folder, and so says what is in it.
+    """Return the name of another user who owns a file or its folder and can thus change the file.
 
-    Return None if there is no such user, if that is root, and if the folder is trusted.
+    None if there is none, if it is root, or if the folder is trusted.
     """
     folder = file.absolute().parent
     if str(folder) in os.environ.get(TRUSTED, "").split(os.pathsep):

@@ -1,7 +1,7 @@
-"""A project that is worked on in its own folder: its packages are found without being installed.
+"""Let processes import the packages of a project in the working folder, without installing it.
 
-Such a folder has a file of settings. It comes last where modules are looked for, so that nothing in
-it hides what is installed.
+A folder with a settings file is such a project. It is last in the module search path, so that it
+does not hide installed packages.
 """
 
 import os
@@ -13,15 +13,14 @@ from tidemark.base.settings import FILE
 
 
 def find_project() -> None:
-    """Let this process find the packages of the project in the working folder."""
+    """Add the project in the working folder to this process's module search path."""
     here = _here()
     if here is not None and here not in sys.path:
         sys.path.append(here)
 
 
 def python_path() -> dict[str, str]:
-    """The variable by which processes that are started find them; none where there is no project
-    and nothing else to say."""
+    """Return the `PYTHONPATH` with which child processes find the project; empty without one."""
     given = os.environ.get("PYTHONPATH")
     parts = [part for part in (given, _here()) if part]
     return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}

@@ -1,12 +1,12 @@
-"""Secrets: said where they are, and read there by the process that needs them, when it does.
+"""Refer to secrets by their location; only the process that needs a secret reads it there.
 
-| reference | where the secret is |
+| reference | location of the secret |
 | --- | --- |
-| `env:NAME` | the variable NAME of the environment |
-| `file:PATH` | a file that its owner alone may read; `~` is the owner's home |
+| `env:NAME` | the environment variable NAME |
+| `file:PATH` | a file that only its owner may read; `~` is the owner's home |
 
-Definitions, settings, plans and logs have the reference; nothing but what connects, or computes
-tokens, has the secret.
+Definitions, settings, plans and logs contain only the reference. Only code that connects or
+computes tokens reads the secret.
 """
 
 import os
@@ -23,20 +23,20 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, repr=False)
 class Secret:
-    """A secret, by where it is; a copy of this object has no more of it.
+    """A reference to a secret; the object does not contain the secret itself.
 
     Args:
         reference: `env:NAME` or `file:PATH`.
 
     Raises:
-        DefinitionError: a reference that is none.
+        DefinitionError: the reference is invalid.
     """
 
     reference: str
 
     def __post_init__(self) -> None:
         if not _REFERENCE.fullmatch(self.reference):
-            # What was given may be the secret itself.
+            # The message does not show the value, which may be the secret itself.
             raise DefinitionError(
                 "A secret is given by where it is, as secret('env:NAME') for a variable of the "
                 "environment or secret('file:PATH') for a file, never by its value."
@@ -46,10 +46,10 @@ class Secret:
         return f"secret({self.reference!r})"
 
     def reveal(self) -> str:
-        """The secret, as it is there now; of a file, without the end of its last line.
+        """Return the secret as it is now; a file's content without the final line break.
 
         Raises:
-            DefinitionError: it is not there, or a file of it may be read by others.
+            DefinitionError: it does not exist, or users other than its owner may read its file.
         """
         kind, _, place = self.reference.partition(":")
         if kind == "file":
@@ -64,27 +64,27 @@ class Secret:
 
 
 def secret(reference: str) -> Secret:
-    """A secret that is taken from the environment or a file when it is needed.
+    """Return a secret that is read from the environment or a file when it is needed.
 
     Example:
         secret("env:KAFKA_PASSWORD")
         secret("file:~/.tidemark-key")
 
     Args:
-        reference: `env:NAME`, a variable of the environment; or `file:PATH`, a file that its owner
-            alone may read, without the end of its last line.
+        reference: `env:NAME`, an environment variable, or `file:PATH`, a file that only its owner
+            may read. A final line break of the file is removed.
 
     Raises:
-        DefinitionError: a reference that is neither `env:NAME` nor `file:PATH`.
+        DefinitionError: the reference is neither `env:NAME` nor `file:PATH`.
     """
     return Secret(reference)
 
 
 def read(file: Path) -> str:
-    """The secret that a file holds, without the end of its last line.
+    """Return the secret that a file contains, without the final line break.
 
     Raises:
-        DefinitionError: it can't be read, is empty, or others than its owner may read it.
+        DefinitionError: it can't be read, is empty, or users other than its owner may read it.
     """
     try:
         found = _private(file).decode().rstrip("\r\n")
@@ -96,7 +96,7 @@ def read(file: Path) -> str:
 
 
 def check_mode(file: Path) -> None:
-    """Refuse a secret file that others than its owner may use.
+    """Raise an error if users other than its owner may access a secret file.
 
     Raises:
         DefinitionError: they may, or it can't be read.
@@ -107,7 +107,7 @@ def check_mode(file: Path) -> None:
 def _private(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
-            # Of the file that is open: another may have its name by now.
+            # Check the open file: the name may refer to another file by now.
             mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
             content = b"" if mode & _OTHERS else stream.read()
     except OSError as error:

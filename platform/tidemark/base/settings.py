@@ -1,8 +1,8 @@
-"""Where Tidemark keeps its data and how it reaches its engine.
+"""Define the settings: where Tidemark keeps its data, and how it connects to its engine.
 
-A setting comes from the environment (`TIDEMARK_HOME`, `TIDEMARK_ENGINE_PORT`, …), else from the
-file `tidemark.toml` in the working folder (`home = "…"`), else it has its default. A wrong value
-is one sentence that names the setting and what it may be.
+A setting comes from the environment (`TIDEMARK_HOME`, `TIDEMARK_ENGINE_PORT`, …). If it is not set
+there, it comes from the file `tidemark.toml` in the working folder (`home = "…"`), or else from its
+default. The error message for an invalid value names the setting and the valid values.
 """
 
 import re
@@ -32,9 +32,9 @@ from tidemark.base.secret import check_mode
 FILE = "tidemark.toml"
 PREFIX = "TIDEMARK_"
 ENTRY_POINTS = "tidemark.domains"
-"""The group of entry points by which an installed package names the domains that it brings."""
+"""The entry-point group in which an installed package names its domains."""
 RECORDED = ("tidemark_assets.flights", "tidemark_assets.weather")
-"""The domains that come along: recorded data, and a dbt project of marts on them."""
+"""The built-in domains: recorded data, with a dbt project of marts on them."""
 
 
 def _names(value: object) -> object:
@@ -53,15 +53,15 @@ def _no_memory(options: str) -> str:
 
 @cache
 def installed_domains() -> tuple[str, ...]:
-    """The domains that installed packages bring; those that come along where none does."""
+    """Return the domains of installed packages; the built-in ones if there are none."""
     return tuple(sorted({point.value for point in entry_points(group=ENTRY_POINTS)})) or RECORDED
 
 
 def _marts(data: Mapping[str, Any]) -> Path | None:
-    """Return the working folder's own dbt project, else the bundled one if the domains include
-    those that it reads.
+    """Return the dbt project of the working folder, else the bundled one.
 
-    In a checkout the working folder's project is the bundled one.
+    None if neither applies; the bundled one requires that `domains` has the domains that it reads.
+    In a checkout, the working folder's project is the bundled one.
     """
     own, bundled = Path("dbt_project").resolve(), bundled_dbt_project()
     if own.exists() and own != bundled:
@@ -70,10 +70,10 @@ def _marts(data: Mapping[str, Any]) -> Path | None:
 
 
 def bundled_dbt_project() -> Path | None:
-    """Return the folder of the dbt project that Tidemark brings, if Dagster's part is installed.
+    """Return the folder of the bundled dbt project; None if `tidemark_assets` is not installed.
 
     Other projects use its macros, tests and profile. It is part of the installed package; in a
-    checkout it is at the top.
+    checkout, it is in the top folder.
     """
     package = find_spec("tidemark_assets")
     if package is None or package.origin is None:
@@ -95,10 +95,10 @@ def _setting(meaning: str, allowed: str, **arguments: Any) -> Any:  # noqa: ANN4
 
 
 class Settings(BaseSettings):
-    """All settings of Tidemark. Immutable: what a process began with holds until it ends.
+    """All settings of Tidemark; a process reads them at its start, and they are immutable.
 
     Raises:
-        DefinitionError: a value is wrong, or the file has a setting that does not exist.
+        DefinitionError: a value is invalid, or the file has an unknown setting.
     """
 
     model_config = SettingsConfigDict(
@@ -297,7 +297,7 @@ class Settings(BaseSettings):
 
 
 class _File(TomlConfigSettingsSource):
-    """The file of settings, which is its owner's alone if it holds a secret."""
+    """The settings file; if it contains a secret, only its owner may have access to it."""
 
     def __call__(self) -> dict[str, Any]:
         file = Path(FILE)
@@ -321,7 +321,7 @@ def _sentence(error: ErrorDetails) -> str:
         known = ", ".join(Settings.model_fields)
         return f"There is no setting '{name}' (in {FILE}): the settings are {known}."
     given = _SECRET.sub(r"\1***", str(error["input"])) if name == "remote" else error["input"]
-    # An item of a list: the list as given says more than the item's place in it.
+    # For an item of a list, the item itself says more than its index.
     return _wrong(name, repr(str(given) if isinstance(given, Path) else given))
 
 

@@ -1,7 +1,7 @@
-"""Spark's own settings, as a user gives them to the engine that Tidemark starts.
+"""Check the Spark settings that a user gives to the embedded engine.
 
-All of Spark's are taken but for those on which Tidemark itself stands: what is computed, where the
-tables are, and who may ask the engine.
+All settings of Spark are allowed, except those that Tidemark itself depends on: for the results of
+computations, the location of the tables, and access to the engine.
 """
 
 import re
@@ -21,7 +21,7 @@ _INSTEAD = {
     "spark.eventLog.dir": "engine_event_log",
     "spark.sql.warehouse.dir": "warehouse",
 }
-"""What another setting of Tidemark's says."""
+"""Spark settings that a setting of Tidemark replaces."""
 
 _OWN = (
     *("spark.master", "spark.app.name", "spark.local.dir", "spark.submit.", "spark.connect."),
@@ -35,18 +35,20 @@ _OWN = (
     "spark.task.maxDirectResultSize",
     *("spark.databricks.delta.schema.autoMerge.enabled", "spark.ui.killEnabled"),
 )
-"""Tidemark's own; one that ends with a dot stands for all below it."""
+"""Spark settings that Tidemark depends on; a final dot means all settings below it."""
 
 _SECRET = re.compile("secret|password|passphrase|token|access[.]?key|credential", re.IGNORECASE)
-"""What the name of a setting is like whose value is nobody's business."""
+"""Matches the names of settings whose values are secrets."""
 
 _CLASSES = (".provider", ".provider.path")
-"""How names end of those that say where a secret is, and not what it is."""
+"""Suffixes of settings that name the provider of a secret, not the secret."""
 
 
 def read(given: object) -> object:
-    """Settings as text: of a table, also one whose names were split at their dots, or of
-    `name=value` pairs with semicolons between them."""
+    """Return settings as text, from a table or from `name=value` pairs separated by semicolons.
+
+    TOML splits unquoted names of a table at their dots; they are joined again.
+    """
     if isinstance(given, str):
         pairs = [pair.partition("=") for pair in given.split(";") if pair.strip()]
         return {name.strip(): value.strip() for name, _, value in pairs}
@@ -54,7 +56,7 @@ def read(given: object) -> object:
 
 
 def check(conf: Mapping[str, str]) -> None:
-    """Refuse what is none of Spark's, and what is Tidemark's own.
+    """Raise an error for a setting that is not Spark's, or that Tidemark depends on.
 
     Raises:
         DefinitionError: with the setting to use instead, if there is one.
@@ -89,7 +91,7 @@ def _is(name: str, own: str) -> bool:
 
 
 def _flat(table: Mapping[object, object], above: str = "") -> Iterator[tuple[str, object]]:
-    """A table's values by their whole names: TOML splits a name that is not quoted."""
+    """Yield a table's values by their full names; TOML splits unquoted names at their dots."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")

@@ -1,11 +1,11 @@
-"""Traces: what was done with an arrival, as spans of OpenTelemetry, from its ingest to its topics.
+"""Trace arrivals with OpenTelemetry, from their ingest to their Kafka topics.
 
-An arrival has one trace, whoever works on it: its id is made of where the arrival is, so ingest,
-runs and outboxes, which are processes that know nothing of each other, tell of the same trace
-without handing anything on. A span is told when its work is done.
+Each arrival has one trace. Its id is derived from the arrival's database, source, number and
+processing time. Ingest, runs and sinks are separate processes, and thus add to the same trace
+without passing an id. A span is reported when its work is done.
 
-Nothing is sent, and nothing of OpenTelemetry imported, unless the environment names a receiver, by
-OpenTelemetry's own variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, or that of traces alone.
+Nothing is sent, and OpenTelemetry is not imported, unless one of OpenTelemetry's own variables
+names a receiver: `OTEL_EXPORTER_OTLP_ENDPOINT`, or the one for traces only.
 """
 
 import os
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 RECEIVERS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""The variables that name a receiver."""
+"""The environment variables that name a receiver."""
 
 MOST = 100
-"""Arrivals of one piece of work that are told of, the newest."""
+"""Maximum number of arrivals that are traced for one piece of work; the newest are chosen."""
 
 Facts = Mapping[str, str | int | float | bool]
 
@@ -34,10 +34,10 @@ _root = ContextVar[tuple[int, int] | None]("root", default=None)
 
 @dataclass(frozen=True)
 class Arrived:
-    """An arrival, as whoever works on it knows it.
+    """The facts of an arrival that identify its trace.
 
     Args:
-        place: the database that has it.
+        place: the database that contains it.
         at: its processing time, in microseconds.
     """
 
@@ -48,7 +48,7 @@ class Arrived:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """Of its trace, and of the span with which that begins."""
+        """The ids of its trace, and of the root span of the trace."""
         told = "\n".join((self.place, self.source, str(self.number), str(self.at)))
         made = sha256(told.encode()).digest()
         return int.from_bytes(made[:16]), int.from_bytes(made[16:24])
@@ -56,7 +56,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of work; from `start` to `end`, in microseconds."""
+    """A piece of work from `start` to `end`, in microseconds."""
 
     name: str
     start: int
@@ -66,33 +66,33 @@ class Span:
 
 
 class Clock:
-    """Notes when the steps of a piece of work have ended."""
+    """A clock that records the end of each step of a piece of work."""
 
     def __init__(self) -> None:
         self._begun = self._last = _now()
         self._parts: list[Span] = []
 
     def after(self, step: str) -> None:
-        """A step has ended, which began where the one before had."""
+        """Record the end of a step, which began when the previous one ended."""
         self._parts.append(Span(step, self._last, _now()))
         self._last = self._parts[-1].end
 
     def span(self, name: str, **facts: str | int | float | bool) -> Span:
-        """The work as far as its steps have ended."""
+        """Return the work up to the end of its last step."""
         return Span(name, self._begun, self._last, facts, tuple(self._parts))
 
 
 def on() -> bool:
-    """Whether somebody receives traces."""
+    """Return whether traces are sent."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return not off and any(os.environ.get(name) for name in RECEIVERS)
 
 
 def tell(arrivals: Sequence[Arrived], span: Span, *, begins: bool = False) -> None:
-    """Tell of work that was done for some arrivals, in the trace of each; of many, of the newest.
+    """Report work on some arrivals, in the trace of each; only for the newest `MOST` of them.
 
     Args:
-        begins: whether their traces begin with it.
+        begins: true if their traces begin with it.
     """
     if not on():
         return
@@ -128,14 +128,14 @@ def tell(arrivals: Sequence[Arrived], span: Span, *, begins: bool = False) -> No
 
 
 def flush() -> None:
-    """Send what was told, and wait until it is sent."""
+    """Send all reported spans, and wait until they are sent."""
     if on():
         _provider().force_flush()
 
 
 @cache
 def _provider() -> "TracerProvider":
-    """What sends in the background."""
+    """Return the provider that sends spans in the background."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -143,7 +143,8 @@ def _provider() -> "TracerProvider":
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class Ids(RandomIdGenerator):
-        """The ids of an arrival for the span with which its trace begins, others by chance."""
+        """An id generator: an arrival's own ids for the root span of its trace, else random
+        ones."""
 
         def generate_trace_id(self) -> int:
             given = _root.get()

@@ -1,5 +1,7 @@
-"""TLS: whether a server speaks it, and whether it is to be trusted, known before anything is asked
-of it. Clients that are refused try again until their time is out, and then don't say why."""
+"""Check whether a server uses TLS and can be trusted, before a client connects to it.
+
+A client whose connection is refused retries until its timeout, and then does not report why.
+"""
 
 import socket
 import ssl
@@ -8,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 
 DEADLINE = 3.0
-"""Seconds that a server has for its part of the handshake."""
+"""Seconds within which a server must complete its part of the handshake."""
 
 NO_TLS = "no TLS"
 
 
 def speaks_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
-    """Whether a server answers TLS, whoever it says that it is."""
+    """Return whether a server uses TLS; its certificate is not verified."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with suppress(OSError):
@@ -24,15 +26,16 @@ def speaks_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
 
 
 def distrusted(host: str, port: int, authorities: Path, protocols: Sequence[str]) -> str | None:
-    """Why a server is not to be trusted: `NO_TLS`, or what is wrong with its certificate; None
-    where it is, or where nobody answers.
+    """Return why a server can't be trusted: `NO_TLS`, or the problem with its certificate.
+
+    None if it can be trusted, or if it does not answer.
 
     Args:
-        authorities: the file of the certificates of those who may vouch for it.
-        protocols: what is to be spoken over TLS.
+        authorities: the file of trusted certificates.
+        protocols: the protocols to use over TLS.
 
     Raises:
-        OSError: the file can't be read, or has no certificates.
+        OSError: the file can't be read, or contains no certificates.
     """
     context = ssl.create_default_context(cafile=str(authorities))
     context.set_alpn_protocols(list(protocols))

@@ -1,4 +1,4 @@
-"""Exceptions in code of the user's, as one sentence with the file and the line."""
+"""Describe exceptions in the user's code in one line, with the file and the line number."""
 
 import re
 import sysconfig
@@ -15,7 +15,7 @@ _NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
 
 
 def place(error: BaseException) -> str | None:
-    """Return the file and line of the user's code in which an exception arose, if it did."""
+    """Return the file and line of the user's code that raised an exception; None if it did not."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _at(error.filename, error.lineno)
     for frame in reversed(extract_tb(error.__traceback__)):
@@ -25,7 +25,7 @@ def place(error: BaseException) -> str | None:
 
 
 def told(error: BaseException) -> str:
-    """Return what a traceback says in its last line."""
+    """Return the last line of the exception's traceback."""
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
         return f"{type(error).__name__}: {error.msg}{text}"
@@ -40,9 +40,9 @@ def _at(file: str, line: int | None) -> str:
 
 
 def in_text(text: str) -> str | None:
-    """Return what a traceback in a text says of the user's code: the place and the last line.
+    """Return the place in the user's code and the last line of a traceback in a text.
 
-    The engine's workers raise their exceptions as text. None if there is no traceback in it.
+    The engine's workers report their exceptions as text. None if the text has no traceback.
     """
     _, found, trace = text.rpartition("Traceback (most recent call last):\n")
     if not found:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class Channel(DefaultChannelBuilder):
-    """A channel to an address; like Spark's own, it sends a token without TLS only to
-    `localhost`."""
+    """A channel to an address; as in Spark, a token without TLS is only sent to `localhost`."""
 
     def metadata(self) -> list[tuple[str, str]]:
         """Return the metadata of each call."""

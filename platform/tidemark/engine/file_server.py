@@ -1,9 +1,9 @@
 """Close the file server of Spark's driver, which would serve files to every local user.
 
 The driver's port serves files without asking for a secret, even if `spark.authenticate` is set. It
-also follows a path that leaves the folder that it serves: `/artifacts/../../etc/passwd`. Every user
-of this machine could therefore read all files of the engine's user. No setting of Spark 4.2
-prevents that. Local tasks need none of these files: they only request classes that do not exist.
+also follows a path that leaves the folder that it serves: `/artifacts/../../etc/passwd`. So every
+user of this machine could read all files of the engine's user. No setting of Spark 4.2 prevents
+that. Local tasks need none of these files: they only request classes that do not exist.
 
 The fix is a copy of Spark's class with one byte changed. A file in a folder is looked up under the
 folder's own name instead of the requested name, and so is never found.

@@ -166,8 +166,10 @@ class Managed:
             return None
 
     def stop(self, deadline: float = 30) -> bool:
-        """Stop the process and its group; kill them after the deadline. Return False if it was not
-        alive."""
+        """Stop the process and its group; kill them after the deadline.
+
+        Return False if it was not running.
+        """
         record = self.recorded()
         process = _process(record) if record else None
         if record is not None and process is not None:
