@@ -21,8 +21,7 @@ _UTC = alt.Scale(type="utc")
 
 
 def timeline(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
-    """Return a chart of event time against processing time: each arrival, and the watermark after
-    it.
+    """Return a chart of event time against processing time, with the watermark after each arrival.
 
     It shows the newest arrivals. Return None if there are fewer than two.
     """

@@ -1,2 +1,1 @@
-"""DataFrame-to-DataFrame steps that turn events into partials, and partials into rows of
-windows."""
+"""DataFrame-to-DataFrame steps: events become partials, and partials become rows of windows."""

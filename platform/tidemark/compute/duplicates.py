@@ -1,11 +1,11 @@
 """Detect duplicates: events with the same sender-assigned id as an earlier event.
 
-An event is a duplicate if the log has an event with the same id at an earlier (arrival, position)
-that happened at most a horizon before or after it. This depends on the log alone, so the result is
-the same in every run, however the arrivals are divided. A run has to look back no further than the
-horizon. Every earlier event of the log counts, even if it was too late or was itself a duplicate.
-An event without an id, or without a plausible event time, is never a duplicate, and never makes
-another one a duplicate.
+An event is a duplicate if the log has another event with the same id at an earlier (arrival,
+position). The two must have happened at most a horizon apart. This depends on the log alone, so the
+result is the same in every run, however the arrivals are divided. A run has to look back no further
+than the horizon. Every earlier event of the log counts, even if it was too late or was itself a
+duplicate. An event without an id, or without a plausible event time, is never a duplicate, and
+never makes another one a duplicate.
 """
 
 from pyspark.sql import DataFrame, Window

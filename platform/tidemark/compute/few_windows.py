@@ -8,7 +8,8 @@ rows.
 
 | part | supported in memory |
 | --- | --- |
-| windows | those that don't merge, of a transform, all complete through one arrival |
+| windows | windows of a transform (not of a roll-up) that don't merge and are all complete |
+| | through the same arrival |
 | firings | none, or each arrival |
 | aggregates | `count`; sums that are far from overflowing; their means, except of decimals; |
 | | minimums and maximums of values other than NaN and -0.0 |
@@ -153,8 +154,7 @@ def _function(aggregate: Aggregate) -> str | None:
 
 
 def _merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
-    """Return how these partials of an aggregate merge, or None if only the engine can merge
-    them."""
+    """Return how these partials of an aggregate merge, or None if only the engine can do it."""
     function = _function(aggregate)
     if function == "count":
         return _Merging([(partials, "sum")], lambda total: pc.fill_null(total, 0), _none)

@@ -47,8 +47,7 @@ class Scratch:
         return self._aside(rows, SENT)
 
     def gather(self, tables: Iterator[pa.Table]) -> Rows:
-        """Gather one or more tables of rows in memory, or in files for the engine if they are too
-        large."""
+        """Gather one or more tables of rows in memory, or in files if they are too large."""
         found, size = list[pa.Table](), 0
         for table in tables:
             found.append(table)

@@ -43,7 +43,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
 
 
 def as_kept(warehouse: Warehouse, transform: WindowedTransform, events: DataFrame) -> DataFrame:
-    """Return late events with null columns added that only the late table still has.
+    """Return late events, with nulls for the columns that only the late table still has.
 
     The table's rows stay unchanged, whichever columns the source and the function have gained or
     lost.
@@ -54,8 +54,7 @@ def as_kept(warehouse: Warehouse, transform: WindowedTransform, events: DataFram
 
 
 def misfits(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
-    """Return a description of each late-event column whose type differs from that in the late
-    table."""
+    """Return a description of each late-event column with another type than in the late table."""
     kept = {f.name: f.dataType.simpleString() for f in _kept(warehouse, transform).fields}
     if not kept:
         return []
@@ -76,7 +75,7 @@ def late_loss(
 ) -> DataFrame:
     """Return the windows that lack too-late events, with the number of events `lost`.
 
-    Each aggregate `x` is as streamed (null if no such window exists), next to `x_complete`.
+    Each aggregate `x` is as streamed (null if the stream has no such window), next to `x_complete`.
     """
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)

@@ -34,7 +34,7 @@ def counted(
     """Return the partials that a commit of the state adds, with the columns of `partials`.
 
     Args:
-        before: the partials of earlier runs, for triggers that count.
+        before: the partials of earlier runs, which count triggers need.
     """
     return _partials(log, transform, Scope.of(marker), before)
 
@@ -107,7 +107,7 @@ def partials(
     slot.
 
     Args:
-        before: the partials of earlier runs, for triggers that count.
+        before: the partials of earlier runs, which count triggers need.
     """
     columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
@@ -150,8 +150,7 @@ def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame
 
 
 def _held(transform: WindowedTransform, scope: Scope) -> Ranges:
-    """Return the ranges of event times that may be in one of the scope's windows; empty means no
-    bound."""
+    """Return the ranges of event times that the scope's windows may hold; empty means no bound."""
     reach = transform.window.assigned_reach
     return tuple((start, end + reach) for start, end in scope.ranges)
 
@@ -165,8 +164,9 @@ def _happening(transform: WindowedTransform, scope: Scope) -> tuple[int | None, 
 def _judged(
     rows: DataFrame, transform: WindowedTransform, scope: Scope, again: Column | None
 ) -> DataFrame:
-    """Return events or slices, one for each of their windows in the scope, with the columns of
-    `judged`.
+    """Return events or slices, one for each of their windows in the scope.
+
+    They have the columns of `judged`.
 
     Args:
         again: BOOLEAN, whether they are duplicates.
@@ -212,8 +212,8 @@ def check(log: Log, transform: WindowedTransform) -> None:
     """Let the engine analyze the definition on the log's columns, without running it.
 
     Raises:
-        DefinitionError: a column or function does not exist, the type of a key or aggregate can't
-            be grouped or aggregated, or the function does not work row by row.
+        DefinitionError: a column or function does not exist, a key can't be grouped, an aggregate
+            does not accept its column's type, or the function does not work row by row.
     """
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:

@@ -1,9 +1,9 @@
 """Check that a transform's function works row by row.
 
-A run sees a range of arrivals. A result that depends on the other rows in that range, such as a
-count or a rank, would depend on how the arrivals are divided into runs. So would a nondeterministic
-result. The engine's plan of the function shows this before anything has run. Between the stream and
-the function's result, it may contain only operators that process one row at a time.
+A run sees a range of arrivals. If a result depends on other rows in that range, such as a count or
+a rank, it changes with the division of arrivals into runs. So does a nondeterministic result. The
+engine's plan of the function shows this before anything has run. Between the stream and the
+function's result, it may contain only operators that process one row at a time.
 """
 
 import re

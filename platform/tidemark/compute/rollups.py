@@ -160,8 +160,7 @@ def covered_by(transform: Definition, commit: Marker) -> Coverage:
 
 
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
-    """Return the coverage of a roll-up's windows: each is complete as far as all base windows in
-    it."""
+    """Return the coverage of a roll-up's windows: each is complete as far as its base windows."""
     # The last base window of a range may end after the range.
     closing = transform.base.window.closing
     ahead = [*_touching(base.covers), *base.covers]
@@ -169,8 +168,10 @@ def coverage(transform: RollUp, base: Coverage) -> Coverage:
 
 
 def _touching(covers: Sequence[Cover]) -> list[Cover]:
-    """Return covers with adjacent ones merged; a merged one is complete as far as the least
-    advanced."""
+    """Return the covers with adjacent ones merged.
+
+    A merged cover is complete as far as the least advanced of its parts.
+    """
     joint: list[Cover] = []
     for c in sorted(covers, key=lambda c: c.start):
         if joint and joint[-1].end == c.start:

@@ -12,8 +12,7 @@ from tidemark.define.definition import Definition
 
 
 def values(transform: Definition) -> list[Column]:
-    """Return aggregate expressions that merge the partials of each of the transform's
-    aggregates."""
+    """Return aggregate expressions that merge the partials of the transform's aggregates."""
     return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
 
 
@@ -42,8 +41,7 @@ def _trust(transform: Definition) -> dict[str, Column]:
 
 
 def merged(transform: Definition) -> list[Column]:
-    """Return aggregate expressions over partials: the transform's aggregates and the window's
-    facts."""
+    """Return aggregate expressions over partials: the aggregates and the window's facts."""
     late = F.when(F.col("verdict") != judge.ON_TIME, F.col("events")).otherwise(0)
     return [
         *values(transform),

@@ -48,8 +48,10 @@ class Scope:
 
 
 def _through(coverage: Coverage, ranges: Ranges) -> int | None:
-    """Return the arrival through which all windows of the ranges are complete; None if they
-    differ."""
+    """Return the arrival through which all windows of the ranges are complete, or None.
+
+    It is None if the windows differ.
+    """
     if not ranges or not coverage.covers:
         return None if coverage.covers else coverage.at.arrival
     ahead = [

@@ -10,7 +10,7 @@ from tidemark.store.ranges import Ranges
 def changing(transform: Definition, marker: Marker) -> Ranges:
     """Return the starts of the windows that a commit can change or create; empty means no bound.
 
-    The previous commit records how far back a session can begin that is still open.
+    For sessions, the previous commit records the start of the first one that can still change.
     """
     if marker.replaces_windows:
         return marker.ranges

@@ -44,11 +44,11 @@ def sliced(
 
     Columns:
 
-    - `happened_at`: start of the slice, for all its instants; null if the events have no event time
+    - `happened_at`: start of the slice, for all its instants; null without an event time
     - the keys
-    - `arrival`, `watermark` and `arrived_at` of the slice's arrival. If it has several arrivals,
-      the first two are null, and `arrived_at` is the clock rounded down to the early interval, if
-      any
+    - `arrival`, `watermark` and `arrived_at` of the slice's arrival. For several arrivals, the
+      first two are null. `arrived_at` is then the clock, rounded down to the trigger's early
+      interval, if any
     - `AGAIN` if the transform has `unique`
     - `events`, `last_arrival`, and a partial with the name of each aggregate
 

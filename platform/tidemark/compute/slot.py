@@ -75,8 +75,11 @@ def with_reached(events: DataFrame, log: Log) -> DataFrame:
 def fired(stored: DataFrame, transform: Definition, log: Log, at: AsOf) -> DataFrame:
     """Return the admitted partials that have fired as of `at`, each with the firing that it joined.
 
-    Adds `phase` INT; `firing` BIGINT, the slot, or 0 for phases with only one firing; and `fired`
-    BIGINT, the arrival with which the trigger fired the slot, null for ON_TIME and FINAL.
+    Adds:
+
+    - `phase` INT
+    - `firing` BIGINT: the slot, or 0 for phases with only one firing
+    - `fired` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
     """
     trigger, end = transform.trigger, F.unix_micros("window_end")
     final_end = final_at(transform)
@@ -128,8 +131,7 @@ def since(transform: Definition, then: AsOf) -> Column:
 
 
 def _ranked(events: DataFrame, transform: Definition, before: DataFrame | None) -> DataFrame:
-    """Return `events` with `RANK`, each event's rank among the on-time (or late) events of its
-    window."""
+    """Return `events` with `RANK`: the rank among the on-time (or late) events of the window."""
     group = [*transform.by_window, _ON_TIME, "admitted"]
     on_time = F.col("verdict") == judge.ON_TIME
     order = Window.partitionBy(*group).orderBy("arrival", "position")

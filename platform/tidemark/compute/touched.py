@@ -39,8 +39,10 @@ def matching(log: Log, through: int, where: str) -> DataFrame:
 
 
 def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) -> DataFrame:
-    """Return the places of the dead letters that contain one of `texts` in their bytes, key,
-    headers or id."""
+    """Return the places of the dead letters that contain one of `texts`.
+
+    Their bytes, key, headers and correlation id are searched.
+    """
     rows = warehouse.read(log.source.dead_letters_table).where(F.col("arrival") <= through)
     told = F.lit(False)
     for text in texts:
@@ -49,7 +51,7 @@ def letters(warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]) 
 
 
 def touched(log: Log, transform: Definition, events: DataFrame, through: int) -> Ranges | None:
-    """Return the starts of the windows that hold some events, or can change if these are deleted.
+    """Return the starts of the windows that hold the events, or can change if these are deleted.
 
     An empty result means all windows, and None means no window. All sessions are affected, because
     a session without one of its events may split in two. All windows are affected if an event has
@@ -74,8 +76,7 @@ def touched(log: Log, transform: Definition, events: DataFrame, through: int) ->
 
 
 def windows(log: Log, transform: Definition, events: DataFrame, through: int) -> DataFrame:
-    """Return the windows and keys that some events count in, according to the transform's
-    function."""
+    """Return the windows and keys that some events count in, after the transform's function."""
     own = replace(counting(transform), unique=None, expectations=())
     rows = judged(log.only(events), own, -1, through).where("window_start IS NOT NULL")
     return rows.select(*own.by_window).distinct()

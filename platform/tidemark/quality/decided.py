@@ -115,8 +115,7 @@ def _of_results(asset: Asset, marker: Marker) -> dict[str, _Recorded]:
 
 
 def _add_quarantined(asset: Asset, marker: Marker, known: dict[str, _Recorded]) -> None:
-    """Add the failures of quarantined rows, which are complete; a result lists only the first
-    ones."""
+    """Add the failures of all quarantined rows, because a result lists only the first ones."""
     table, keys = asset.transform.quarantine_table, named(asset.transform.keys)
     rows = asset.warehouse.read(table).where(F.col("seq") == marker.seq)
     for start, text, failed in rows.select(F.unix_micros("window_start"), keys, "failed").collect():

@@ -134,8 +134,8 @@ class Batch:
         complete = marker.answer == "complete" and not marker.merges
         partials = rollups.counted(asset.warehouse, counting, through, ranges, complete=complete)
         if not marker.mode.replaces or marker.merges:
-            # Too-late events that an earlier backfill or correction with the complete answer
-            # admitted are correct.
+            # The state may hold too-late events that an earlier backfill or correction admitted.
+            # They are not a fault.
             waited = (F.col("verdict") == judge.TOO_LATE) & F.col("admitted")
             if marker.seq > 0 and asset.state.life() is not None:
                 state = asset.state.read(rollups.held(transform, ranges)).where(waited)
@@ -163,8 +163,7 @@ class Batch:
 
 
 def fits(column: str, aggregate: str) -> Windowed:
-    """Return an expectation that an aggregate's value fits its type; otherwise the value is
-    null."""
+    """Return an expectation that an aggregate's value fits its type; if not, it is null."""
 
     def judge(rows: DataFrame, _: Evidence) -> Verdict:
         return Verdict(rows, F.array_contains(OVERFLOWED, column), F.lit("more than it holds"))

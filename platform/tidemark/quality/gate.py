@@ -141,8 +141,7 @@ def _split(
 def _marked(
     rows: DataFrame, failed: Mapping[int, list[_Failed]], together: list[_Failed]
 ) -> DataFrame:
-    """Return `rows` with `failed`, the failures of each row, and `_bad`, whether to quarantine
-    it."""
+    """Return `rows` with `failed`, their failures, and `_bad`, whether to quarantine them."""
     none = F.array().cast(quarantine.FAILED)
     every = F.array(*[_literal(f) for f in together]).cast(quarantine.FAILED) if together else none
     if failed:

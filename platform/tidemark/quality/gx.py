@@ -73,8 +73,7 @@ class Finding:
 
 
 def prepare() -> None:
-    """Import Great Expectations, which takes seconds, while the caller waits for the engine
-    anyway."""
+    """Import Great Expectations, which takes seconds, while the caller waits for the engine."""
     with _ALONE:
         _batches()
 

@@ -118,8 +118,11 @@ def _chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
 def _told(
     rows: DataFrame, names: Sequence[str], windowed: Sequence[Windowed], batch: Batch
 ) -> DataFrame:
-    """Return `rows` (with the columns `names`), and for each expectation `_fails_<n>` and
-    `_seen_<n>`."""
+    """Return `rows` with `_fails_<n>` and `_seen_<n>` for each expectation.
+
+    Args:
+        names: the columns of `rows`.
+    """
     names, batch = [*names], replace(batch, rows=rows)
     for n, expectation in enumerate(windowed):
         nothing = Verdict(rows, F.lit(None).cast("boolean"), F.lit(""))

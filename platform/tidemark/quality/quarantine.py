@@ -175,7 +175,7 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
 
     Raises:
         DefinitionError: the asset does not have a chosen key.
-        DataError: no row was ever quarantined.
+        DataError: the asset does not have a quarantine table, because no row was ever validated.
     """
     chosen = choice or Choice()
     chosen.check(transform)
@@ -192,8 +192,7 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
 
 
 def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
-    """Publish quarantined windows unchanged, marked `released`; return their starts in
-    microseconds.
+    """Publish quarantined windows unchanged, marked `released`; return their starts (microseconds).
 
     A window that a run changes in the meantime stays as that run left it. The quarantined rows are
     read after the version of the published table, and are read again if a run publishes in between.
@@ -240,8 +239,7 @@ def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
 
 
 def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> DataFrame:
-    """Return the rows as they were computed, published or quarantined, of windows that start in a
-    range."""
+    """Return the rows of windows that start in a range as computed, published or quarantined."""
     bound = Within("window_start", ranges)
     published = warehouse.read(transform.table, bound)
     if not warehouse.exists(transform.quarantine_table):
@@ -253,8 +251,7 @@ def computed(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> Dat
 
 
 def reasons(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> dict[str, int]:
-    """Return how many windows that start in a range are quarantined, by the expectation that they
-    fail."""
+    """Return how many windows that start in a range are quarantined, by failed expectation."""
     if not warehouse.exists(transform.quarantine_table):
         return {}
     rows = warehouse.take(transform.quarantine_table, Within("window_start", ranges))

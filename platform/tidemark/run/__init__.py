@@ -1,4 +1,4 @@
-"""Runs: `incremental`, `backfill` and `correct`, the only functions that compute an asset."""
+"""Run an asset: process new arrivals, backfill a range of windows, or correct late loss."""
 
 from tidemark.run.runner import backfill, correct, incremental
 

@@ -42,8 +42,10 @@ class Admission:
         return any(limit is not None for limit in vars(self).values())
 
     def admit(self, waiting: Sequence[Arrival]) -> tuple[Sequence[Arrival], str | None]:
-        """Return the leading arrivals that fit, and the name of the limit that excludes the others,
-        or None if all fit."""
+        """Return the leading arrivals that fit, and the name of the limit that excludes the rest.
+
+        The name is None if all fit.
+        """
         sizes = {
             "arrivals": [1] * len(waiting),
             "rows": [a.rows for a in waiting],

@@ -50,8 +50,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
 def publish(
     asset: Asset, plan: Plan, computed: Computed, passed: Passed, *, reported: bool
 ) -> RunFacts:
-    """Write the results of a state commit to the tables that users read, and return the run's
-    facts."""
+    """Write a state commit's results to the tables that users read, and return the run's facts."""
     transform, marker = asset.transform, plan.marker
     panes = [o for o in computed.others if o.table == transform.panes_table]
     # The decisions about rows come first: from here on a retry follows them.
@@ -103,8 +102,10 @@ def _publish(asset: Asset, plan: Plan, rows: Rows, within_reach: str) -> int | N
 
 
 def _put(asset: Asset, marker: Marker, output: Output) -> None:
-    """Write a commit's rows to a table of windows. If the commit replaces windows, delete all their
-    earlier rows."""
+    """Write a commit's rows to a table of windows.
+
+    If the commit replaces windows, their earlier rows are deleted.
+    """
     store_ = asset.warehouse
     store_.create(output.table, output.rows, output.comment)
     if output.grows:

@@ -1,4 +1,4 @@
-"""Compute the rows that a plan's commit publishes from the plan's events.
+"""Compute the rows that a plan's commit publishes, starting from the plan's events.
 
 There are two steps: compute the new partials, then the rows of the windows that these can change.
 The second step runs in memory if that is possible (`few_windows`), and otherwise in the engine.
@@ -90,8 +90,10 @@ class Computed:
 
 
 def merging(asset: Asset, plan: Plan) -> tuple[bool, Planning]:
-    """Return whether the windows that a commit can change have few stored partials, and the
-    planning mode for merging them."""
+    """Return whether the windows that a commit can change have few stored partials.
+
+    Also return the engine's planning mode for merging them.
+    """
     marker = plan.marker
     unknown = plan.few, plan.counting
     if asset.rolls_up or (marker.seq == 0 and not plan.stored):
@@ -194,8 +196,7 @@ def _overflows(changed: DataFrame, windows: Rows, seen: Mapping[str, int | None]
 
 
 def needs_slack(transform: Definition) -> bool:
-    """Return whether an expectation needs the possible difference between two values that were
-    computed from the same events."""
+    """Return whether an expectation needs the rounding error of the values (`SLACK`)."""
     return any(isinstance(e, Windowed) and e.slack for e in transform.expectations)
 
 
@@ -232,8 +233,7 @@ def _changed(
 
 
 def _in_memory(asset: Asset, marker: Marker, state: "_State", marked: bool) -> pa.Table | None:
-    """Compute the same rows, with all published columns, in memory. Return None if only the engine
-    can."""
+    """Compute the same rows in memory, with all published columns; None if only the engine can."""
     transform = asset.transform
     if not few_windows.possible(transform, marker):
         return None
@@ -278,8 +278,7 @@ class _State:
         return there.unionByName(new)
 
     def take(self, ranges: Ranges) -> pa.Table | None:
-        """Return the same partials of an increment in memory, or None if its new ones are not in
-        memory."""
+        """Return the same partials of an increment in memory, or None if the new ones are not."""
         stored, new = self._asset.state, self._new
         if isinstance(new, DataFrame):
             return None
@@ -324,8 +323,7 @@ def _reach(asset: Asset, marker: Marker) -> str:
 
 
 def published_columns(rows: Rows) -> Rows:
-    """Return `rows` with only the columns of the published table; the caller uses just the
-    schema."""
+    """Return `rows` with only the published columns; the caller uses just the schema."""
     away = ["gone", *MARKS]
     if isinstance(rows, DataFrame):
         return rows.drop(*away)

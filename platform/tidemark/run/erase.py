@@ -394,8 +394,10 @@ def _anew(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
 
 
 def _settle(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> None:
-    """Delete the published rows of windows that are now quarantined, and silence earlier check
-    results."""
+    """Delete the published rows of windows that are now quarantined, and silence check results.
+
+    Only results from before the recomputation are silenced: they may show values of erased events.
+    """
     asset = Asset(warehouse, definition)
     newest = asset.published()
     if warehouse.exists(definition.quarantine_table):
@@ -432,7 +434,6 @@ def _beside(warehouse: Warehouse, asset: str) -> list[TableName]:
 
 
 def _owned(warehouse: Warehouse, asset: str) -> list[TableName]:
-    """Return the tables that belong to an asset in the order in which they are dropped: states
-    first."""
+    """Return the tables that belong to an asset, in the order to drop them: states first."""
     found = [t for t in own_tables(warehouse) if t.owner == tables_of.asset(asset)]
     return sorted(found, key=lambda table: (table.role is not Role.STATE, table))

@@ -215,8 +215,7 @@ def anew_in_part(asset: Asset, last: Marker) -> bool:
 def _in_place(
     asset: Asset, last: Marker, mode: Mode, ranges: Ranges, answer: str, *, part: bool
 ) -> Plan:
-    """Return a plan for windows of some ranges, each through the arrival that it is complete
-    through.
+    """Return a plan that recomputes windows through the arrival that each is complete through.
 
     Args:
         part: whether they are sessions that are recomputed without the others.
@@ -229,7 +228,8 @@ def _in_place(
         after=stands,
         ranges=cells(ranges, asset.transform) if part else ranges,
         answer=answer,
-        # An event that is admitted now may join sessions to a session before it that is still open.
+        # With the complete answer, an event that is admitted now may join an open session to
+        # earlier ones, so the start of the first open session is unknown.
         open_from=last.open_from if part and answer == "as_streamed" else None,
         merges=part,
     )

@@ -212,7 +212,8 @@ def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]
     them may create some of them again. So this function checks the number of erasures when `make`
     has finished. If no events have left the log in the meantime, any later erasure finds all the
     tables. Otherwise the tables are dropped and made again from the current log. If the process is
-    killed in between, the tables' state records the number of erasures, and no run continues them.
+    killed in between, the tables' state still has the earlier number of erasures, so no run
+    continues them.
 
     Raises:
         ConflictError: events were erased during every attempt.
@@ -227,7 +228,7 @@ def without_erased(warehouse: Warehouse, side: Definition, make: Callable[[], T]
         else:
             if erasures.gone(warehouse, side.source) == known:
                 return made
-        # Errors are retried too, because an erasure drops the tables while they are written.
+        # Also after an error, because an erasure drops the tables while they are written.
         drop(warehouse, side)
     raise ConflictError(f"Events of '{side.source.name}' were erased {_ANEW} times meanwhile.")
 

@@ -9,6 +9,7 @@ that fired.
 | backfill | all arrivals so far, for a range of windows, which it replaces |
 | replay | the windows with events of some arrivals, which it replaces |
 | correction | the windows that lack too-late events, which it replaces |
+| erasure | the windows whose events were erased, which it replaces |
 
 Each is safe to repeat, to kill at any point, and to run concurrently with the others.
 
@@ -109,10 +110,10 @@ def backfill(
     """Recompute windows from all arrivals so far, and replace them in one commit per table.
 
     Args:
-        start, end: the windows that start in [start, end), in microseconds; all by default. Session
-            windows: the sessions with events in that range, and those that touch one. Other
-            arrivals are processed first. All sessions are recomputed if the asset has none from
-            this definition yet.
+        start, end: the windows that start in [start, end), in microseconds; all by default. For
+            session windows, these are the sessions with events in that range, and those that touch
+            one. Other arrivals are processed first. All sessions are recomputed if the asset has
+            none from this definition yet.
         answer: `as_streamed` excludes too-late events, as a stream does; `complete` includes them.
         reported: whether the caller reports the run to the orchestrator.
 

@@ -64,8 +64,9 @@ def open_from(asset: Asset, marker: Marker, partials: Rows) -> int | None:
 def first_open(
     transform: Definition, marker: Marker, observed: Mapping[str, int | None]
 ) -> int | None:
-    """Return the start of the first session that later arrivals can still change; None means no
-    bound.
+    """Return the start of the first session that later arrivals can still change.
+
+    None means no bound.
 
     Args:
         observed: the engine's observation of the existing sessions.

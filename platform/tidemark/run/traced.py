@@ -36,8 +36,7 @@ def trace(asset: Asset, facts: RunFacts) -> None:
 
 
 def arrived(log: Log, after: int, through: int) -> list[Arrived]:
-    """Return the arrivals with `after` < number <= `through`, at most the newest
-    `telemetry.MOST`."""
+    """Return the newest `telemetry.MOST` arrivals with `after` < number <= `through`."""
     place = log.warehouse.path("")
     found = log.timeline(max(after, through - telemetry.MOST), through)
     return [Arrived(place, log.source.name, a.arrival, a.arrived_at) for a in found]

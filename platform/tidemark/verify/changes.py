@@ -179,8 +179,7 @@ def _differing(asset: Asset, commit: Marker) -> Changes:
 
 
 def _earlier(asset: Asset, commit: Marker) -> int | None:
-    """Return the arrival through which an earlier definition counted windows that still exist, or
-    None."""
+    """Return the arrival through which an earlier definition counted existing windows, or None."""
     first = asset.state.at(commit.defined)
     if first.seq <= 0 or first.renews:
         return None

@@ -8,7 +8,7 @@ alone:
 | --- | --- |
 | `complete()`, `unique()` | never: they check Tidemark itself |
 | `between`, `not_null`, `one_of`, `greater` | if the row's values do fail it |
-| any other, which does not depend on one row alone | always: the gate's result is accepted |
+| any other, for which one row is not enough | always: the gate's result is accepted |
 
 A window that fails several expectations is explained if each of them is.
 """
@@ -25,8 +25,9 @@ Row = Mapping[str, Any]
 
 
 def unexplained(transform: Definition, withheld: Iterable[Row]) -> list[tuple[Row, str]]:
-    """Return the quarantined rows that the data do not explain, each with the unexplained
-    expectation.
+    """Return the quarantined rows that the data do not explain.
+
+    Each comes with the name of an expectation whose failure is unexplained.
 
     Args:
         withheld: rows of the asset's quarantine.

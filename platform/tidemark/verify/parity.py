@@ -156,8 +156,7 @@ class _Held(NamedTuple):
 def _settled(
     asset: Asset, ranges: Ranges, place: Scratch, *, few: bool
 ) -> tuple[DataFrame, _Held, Marker]:
-    """Return the rows as computed, the quarantined ones among them, and the commit that they are
-    of.
+    """Return the rows as computed, the counts of quarantined ones among them, and their commit.
 
     A stream may publish in the meantime, so the rows are read again until no table has changed.
     """

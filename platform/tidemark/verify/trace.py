@@ -1,9 +1,9 @@
 """Trace one event from its arrival to every row that includes it.
 
-An event is found in the log by its correlation id. It is then prepared and classified again with
-the functions that runs use, which gives the same result as every run, and the rows of its windows
-are looked up. For panes, and for triggers that decide which events are in a row, the windows are
-recounted. The only aggregate then is the number of times that they hold the event itself.
+An event is found in the log by its correlation id. The functions that runs use then prepare and
+classify it again, with the same result as in every run. The rows of its windows are looked up. For
+panes, and for triggers that decide which events are in a row, the windows are recounted. The only
+aggregate then is the number of times that they hold the event itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -273,8 +273,7 @@ def _fired(
 
 
 def _whole(transform: Definition, row: Row) -> Ranges:
-    """Return the range of starts that covers a window; for a session, of everything that may be in
-    it."""
+    """Return the range of starts that covers a window, or everything that a session may hold."""
     start, end = instant(row["window_start"]), instant(row["window_end"])
     return ((start, end if transform.window.merges else start + 1),)
 
@@ -320,8 +319,7 @@ def _taken_in(asset: Asset, event: Event, place: Place) -> bool:
 def _of_window(
     warehouse: Warehouse, transform: Definition, table: str, place: Place
 ) -> list[dict[str, Any]]:
-    """Return the rows of a place's window and keys in a table, or of the session that contains
-    it."""
+    """Return a table's rows of a place's keys and window, or of the session that contains it."""
     if not warehouse.exists(table):
         return []
     assert place.start is not None

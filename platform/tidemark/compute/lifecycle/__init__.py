@@ -34,7 +34,7 @@ class Lifecycle(Protocol):
 
         Args:
             columns: the aggregates.
-            before: the partials of earlier runs, for triggers that count.
+            before: the partials of earlier runs, which count triggers need.
         """
         ...
 
@@ -66,8 +66,7 @@ class Lifecycle(Protocol):
         opened: Observation | None = None,
         all_plain: bool = False,
     ) -> DataFrame:
-        """Return the rows that changed between `then` and `at`, and with `gone` those that were
-        deleted.
+        """Return the rows that changed between `then` and `at`; `gone` marks deleted rows.
 
         Args:
             opened: observation that receives `open_from` if windows merge: the start of the first

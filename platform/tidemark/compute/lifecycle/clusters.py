@@ -117,9 +117,9 @@ def plain(over: WindowSpec | None = None) -> Column:
 def earliest_open(transform: Definition, at: AsOf) -> Column:
     """Return the start of the first cluster that events of arrivals after `at` can still change.
 
-    Such an event is not too late, so it lies less than the allowed lateness and a gap before the
-    watermark. It joins sessions that end there or later. The column is `open_from`; the clusters
-    need `_end`.
+    Such an event is not too late, so its event time is later than the watermark minus the allowed
+    lateness and the gap. It can only join sessions that end after that. The column is `open_from`;
+    the clusters need `_end`.
     """
     settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.joins)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))

@@ -38,8 +38,7 @@ def cells(ranges: Ranges, transform: Definition) -> Ranges:
 def added_up(
     events: DataFrame, transform: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
-    """Return classified events, aggregated to fragments, with the facts by which they merge and
-    fire.
+    """Aggregate classified events to fragments, with the facts by which these merge and fire.
 
     Args:
         columns: the aggregates.

@@ -196,8 +196,7 @@ class Replay:
         return session
 
     def _meeting(self, fragment: Fragment) -> slice:
-        """Return the slice of the sessions that overlap or touch a fragment, or its insertion
-        point.
+        """Return the slice of the sessions that touch a fragment, or its insertion point.
 
         Sessions are disjoint, so their ends are sorted, too.
         """

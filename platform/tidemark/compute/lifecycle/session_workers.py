@@ -109,7 +109,10 @@ def partial_columns(transform: Definition) -> list[str]:
 def _ticked(
     stored: DataFrame, firing: Firing, side: str, log: Log
 ) -> tuple[DataFrame, list[Column]]:
-    """Return fragments with the arrival that reached an interval's next tick, and its columns."""
+    """Return fragments with the arrival that reached an interval's next tick.
+
+    Also return the added columns, as facts for the worker; they are null without an interval.
+    """
     names = [f"{side}_at", f"{side}_watermark"]
     if firing.clock is None:
         return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
