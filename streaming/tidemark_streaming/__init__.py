@@ -1,1 +1,1 @@
-"""Bringing arrivals in and keeping runs going: feeds, ingest, continuous queries, the CLI."""
+"""Ingest arrivals and keep runs going: feeds, ingest, continuous queries, the command line."""

@@ -1,8 +1,9 @@
-"""A column that producers have changed: nothing of it fits any more, and its source stops.
+"""Stop a source if producers have changed a column's type, so that no row fits any more.
 
-What does not fit is a dead letter, and a stream goes on without it. Where many rows came and all of
-them fail on the same column, that is no damage of some: whoever goes on publishes windows without
-them. So the arrival is not brought in, and a person decides.
+A row that does not fit becomes a dead letter, and the stream continues without it. If many rows
+arrive and all of them fail on the same column, the cause is not a few damaged rows: continuing
+would publish windows without any of them. The arrival is therefore not ingested, and a person must
+decide.
 """
 
 import re
@@ -12,7 +13,7 @@ from tidemark.base.errors import DataError
 from tidemark_streaming.observed import Facts
 
 MANY = 100
-"""Rows of an arrival from which on that none of them fits tells of a change."""
+"""The number of failing rows, all of an arrival's, that indicates a changed column."""
 
 _FIELD = re.compile(r"The field '.+' is no .+\.")
 
@@ -21,7 +22,7 @@ class ColumnChanged(DataError):  # noqa: N818 (it names what is the matter)
     """An arrival all of whose rows fail on one column.
 
     Args:
-        before: how many of a commit's arrivals come before it.
+        before: how many arrivals of the commit come before it.
     """
 
     def __init__(self, sentence: str, before: int) -> None:
@@ -30,10 +31,13 @@ class ColumnChanged(DataError):  # noqa: N818 (it names what is the matter)
 
 
 def check(source: str, facts: Mapping[int, Facts]) -> None:
-    """Refuse what the rows of some arrivals are, by their places in the commit.
+    """Refuse arrivals whose rows all fail on one column.
+
+    Args:
+        facts: the facts of the arrivals of a commit, by their index in it.
 
     Raises:
-        ColumnChanged: of the first whose rows all fail on one column.
+        ColumnChanged: for the first such arrival.
     """
     for place, found in sorted(facts.items()):
         misfit = found.misfit or ""

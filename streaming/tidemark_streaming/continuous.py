@@ -1,18 +1,19 @@
-"""Continuous queries: the same run, again and again, as arrivals come.
+"""Continuous queries, which repeat the same run as arrivals come in.
 
-A continuous query is a Structured Streaming query over a source's timeline, each row of which is a
-whole arrival; each micro-batch is an incremental run through the newest arrival in it. That of a
-roll-up is over the ledger, and runs whenever something has run. The state knows where it stands, so
-the query's checkpoint holds nothing that would be missed. Nor does a version of the table that
-Spark does not find: a listing of the log may pass over one, as files come while it goes on.
+A continuous query is a Structured Streaming query over a source's timeline, in which each row is a
+whole arrival. Each micro-batch is an incremental run through the newest arrival in it. The query of
+a roll-up reads the ledger instead, and runs whenever another run has finished. The asset's state
+records its progress, so nothing is lost if the query's checkpoint is deleted. Nothing is lost
+either if Spark misses a version of the table: its listing of the transaction log may skip a file
+that is written during the listing.
 
 A query belongs to a session on the engine, not to the client that started it. Each asset's query
-has a session of its own, whose settings no other stream shares: any process finds it again by its
-id, and the engine keeps it for as long as the query runs.
+has its own session, whose settings no other stream shares. Any process finds the session by its ID,
+and the engine keeps it for as long as the query runs.
 
-A query keeps the definition with which it was started. Where a run meets what a newer definition
-has written, it ends with `DefinitionChanged`, and so does the query: who looks after it starts it
-again with the definition that there is then.
+A query keeps the definition with which it was started. If a run finds that a newer definition has
+written the asset, it ends with `DefinitionChanged`, and so does the query. The supervisor or the
+command that owns the query then restarts it with the current definition.
 """
 
 import re
@@ -44,13 +45,13 @@ from tidemark_streaming.watcher import abandoned, watching
 _STARTS = 4
 _NOTE = "write the checkpoint of the stream"
 _OF_SPARK = "org.apache.spark.sql.streaming.StreamingQueryException: "
-"""How the line begins that says what Spark itself met, and not a run."""
+"""The start of the line with an exception of Spark itself and not of a run."""
 _CRASHED = "Python worker exited unexpectedly"
-"""What Spark says of a query whose worker was killed, or took more memory than there is."""
+"""Spark's message for a query whose worker was killed, or ran out of memory."""
 _RAISED = re.compile(
     r"tidemark\.base\.errors\.(?P<kind>\w+): (?P<sentence>.+)|[\w.]+(?:Error|Exception): .+"
 )
-"""The line of a traceback that says what was raised; of our own errors, their sentence."""
+"""The traceback line with the exception; for Tidemark's own errors, also their message."""
 
 
 def start(
@@ -61,18 +62,18 @@ def start(
     available_now: bool = False,
     watched: bool = False,
 ) -> StreamingQuery:
-    """Start the continuous query of a transform, in the warehouse's session, in the place of one
-    that is abandoned.
+    """Start the continuous query of an asset in the warehouse's session.
+
+    An abandoned query is replaced.
 
     Args:
-        admission: what a run takes in at most; by default all that has come, as that of a roll-up
-            always does.
-        available_now: stop when all that has come is taken in.
-        watched: it belongs to this process, which will stop it (`watcher`).
+        admission: the limits of a run; by default none, as always for a roll-up.
+        available_now: stop when all available arrivals are processed.
+        watched: the query belongs to this process, which will stop it (`watcher`).
 
     Raises:
         DataError: the source was never ingested, or the query's checkpoint can't be changed.
-        EngineError: the query runs already in this session, or its worker does not come up.
+        EngineError: the query is already running in this session, or its worker does not start.
     """
     if find(warehouse, transform) is not None:
         if not abandoned(warehouse.spark):
@@ -96,20 +97,22 @@ def start(
 
 
 def session_id(settings: Settings, asset: str) -> str:
-    """The session in which an asset's query lives: the same for every process that asks."""
+    """Return the ID of the session of an asset's query, which is the same for every process."""
     place = f"{settings.warehouse}/{settings.database}"
     return str(uuid5(NAMESPACE_URL, f"tidemark:{place}/{asset}"))
 
 
 def find(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
-    """The transform's running query in the warehouse's session, if there is one."""
+    """Return the asset's running query in the warehouse's session; None if there is none."""
     name = _name(warehouse, transform)
     return next((q for q in warehouse.spark.streams.active if q.name == name), None)
 
 
 def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
-    """Stop the transform's query; False where none ran. What a run had not committed is done again
-    by the next one."""
+    """Stop the asset's query. Return False if none was running.
+
+    The next run repeats the work that a stopped run had not committed.
+    """
     query = find(warehouse, transform)
     if query is None:
         return False
@@ -121,14 +124,14 @@ def stop(warehouse: Warehouse, transform: Definition, wait: float = 30) -> bool:
 
 
 def why(failure: PySparkException) -> str:
-    """Why a query ended, in one line: what its run raised, of the whole that Spark tells."""
+    """Return why a query ended, in one line: its run's exception, without a stack trace."""
     if crashed(failure):
         return "Its Python worker was killed."
     found = _raised(failure)
     if found is not None and found["sentence"]:
         return found["sentence"]
     if found is None or found[0].startswith(_OF_SPARK):
-        # Spark itself writes nothing but where the query stands.
+        # Spark itself writes only the query's progress, so a refused write concerns the checkpoint.
         refused = unwritable(_NOTE, failure)
         if refused is not None:
             return str(refused)
@@ -138,28 +141,28 @@ def why(failure: PySparkException) -> str:
 
 
 def crashed(failure: PySparkException) -> bool:
-    """Whether a query ended because its worker was killed, which says nothing of its definition."""
+    """Return whether a query ended because its worker was killed, not through its definition."""
     return _CRASHED in str(failure)
 
 
 def outdated(failure: PySparkException) -> bool:
-    """Whether a query ended because its definition is not the newest any more."""
+    """Return whether a query ended because its definition is not the newest any more."""
     found = _raised(failure)
     return found is not None and found["kind"] == DefinitionChanged.__name__
 
 
 def checkpoint(warehouse: Warehouse, transform: Definition) -> str:
-    """Where Spark keeps the query's checkpoint; it may be deleted at any time."""
+    """Return the path of Spark's checkpoint of the query; it may be deleted at any time."""
     return warehouse.path(checkpoints.folder(transform.name))
 
 
 def name(database: str, asset: str) -> str:
-    """What an asset's query is called; the engine runs one of a name at a time."""
+    """Return the name of an asset's query; the engine runs at most one query of a name."""
     return f"tidemark {database}.{asset}"
 
 
 def _raised(failure: PySparkException) -> re.Match[str] | None:
-    """The last line of a failure's text that says what was raised."""
+    """Return the match of the last line of a failure's text that names an exception."""
     lines = str(failure).strip().splitlines()
     return next((found for line in reversed(lines) if (found := _RAISED.match(line))), None)
 
@@ -171,7 +174,7 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
         except PySparkException as error:
             if refused := unwritable(_NOTE, error):
                 raise refused from error
-            # Spark gives the query's Python worker ten seconds to come up, on any machine.
+            # Spark gives the query's Python worker ten seconds to start, on any machine.
             if "worker failed to connect back" not in str(error):
                 raise
     raise EngineError(
@@ -186,7 +189,7 @@ def _name(warehouse: Warehouse, transform: Definition) -> str:
 
 
 def _followed(warehouse: Warehouse, transform: Definition) -> str:
-    """The table each commit of which has the transform run."""
+    """Return the table whose commits trigger runs of the asset."""
     if not warehouse.exists(transform.source.timeline_table):
         raise DataError(
             f"Source '{transform.source.name}' was never ingested: run `tidemark ingest "
@@ -204,7 +207,7 @@ def _batch(
     if transform.follows is not None:
         return _following(place, transform)
 
-    # Once it has run, another definition's run means that this query goes by an earlier one.
+    # After this query's first run, a run by another definition means that this query is outdated.
     standing = False
 
     def run(batch: DataFrame, _: int) -> None:
@@ -233,16 +236,17 @@ def _batch(
 
 
 def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int], None]:
-    # Once its base was run by the definition that it knows, another one's run means that this
-    # query goes by an earlier one.
+    # After a run of its base by the definition that this query knows, a run by another definition
+    # means that this query is outdated.
     standing = False
 
     def run(batch: DataFrame, _: int) -> None:
         nonlocal standing
         warehouse = Warehouse(batch.sparkSession, *place)
         state = State(warehouse, transform)
-        # Whichever run a batch tells of, and where it tells of none: one of the base's may have
-        # come before it, or there was none yet, whose row in the ledger will bring the next batch.
+        # The run does not depend on the batch's rows: a run of the base may have finished before
+        # the batch. If the base has no state yet, its first run adds a row to the ledger, which
+        # triggers the next batch.
         if state.life() is None:
             return
         known = standing or state.last().definition == fingerprint(counting(transform))

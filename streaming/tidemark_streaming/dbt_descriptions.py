@@ -1,11 +1,10 @@
-"""Whose a description of a column is in the sources of a dbt project: the definition's, as it is or
-as it was before, or a person's.
+"""Decide whether a definition or a person wrote a column's description in dbt's sources.
 
-Nothing in the file marks it, as a definition tells only two kinds of text. One is a sentence of
-Tidemark's, of the columns that it adds and of keys. The other is the call of an aggregate with all
-of its arguments, and perhaps ` where` and a condition: `sum(amount)`. So that is what a person's
-description is not: one of these sentences, or a call and nothing else. `sum(amount), in euros` is a
-person's; what is written behind a condition can't be told from it.
+The file does not need to mark that, because definitions write only two kinds of text. One is a
+fixed text of Tidemark's, for the columns that it adds and for keys. The other is the call of an
+aggregate with all of its arguments, optionally followed by ` where` and a condition: `sum(amount)`.
+Every other text is a person's, as is `sum(amount), in euros`. Words that a person adds after a
+condition can't be distinguished from the condition.
 """
 
 from collections.abc import Collection, Iterable
@@ -17,16 +16,16 @@ _FUNCTIONS = {*aggregate.__all__} - {"Aggregate", "python"}
 
 
 def functions(transforms: Iterable[Definition]) -> set[str]:
-    """The names by which aggregates are called: Tidemark's, and those of some definitions' own."""
+    """Return the names of aggregates in calls: Tidemark's, and users' own in some definitions."""
     own = {str(value) for t in transforms for value in t.aggregates.values()}
     return _FUNCTIONS | {call.partition("(")[0] for call in own}
 
 
 def told(description: str, sentences: Collection[str], functions: Collection[str]) -> bool:
-    """Whether a definition tells, or has told, such a description.
+    """Return whether a definition writes, or could have written, this description.
 
     Args:
-        sentences: those that definitions tell.
+        sentences: the fixed texts that definitions write.
         functions: the names of aggregates.
     """
     return description in sentences or _call(description, functions)

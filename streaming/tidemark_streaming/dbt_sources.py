@@ -1,10 +1,9 @@
-"""The sources of a dbt project, written of the definitions: which tables of Tidemark's there are to
-read, with their columns.
+"""Write the sources of a dbt project from the definitions: Tidemark's tables with their columns.
 
-What a definition tells is its own: names, types, what an asset is. What a person has written beside
-it in the file stays: a better description of a column, the type of one that no definition tells,
-tests, how fresh a table is to be. Comments do not. A description is a person's where it is in words
-of theirs, and none that a definition can have told before it changed (`dbt_descriptions`).
+The definition determines names, types, and the description of an asset. Additions by a person stay:
+a better description of a column, the type of a column that no definition has, tests, and the
+expected freshness of a table. Comments do not stay. A description is a person's unless a current or
+an earlier definition can have written it (`dbt_descriptions`).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,10 +17,10 @@ from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published
 from tidemark_streaming.dbt_descriptions import functions, told
 
 PLACE = "models/sources.yml"
-"""The file of the project."""
+"""The file in the project."""
 
 WINDOWS, KEPT = "windows", "kept"
-"""The source of the published tables, and of those beside them."""
+"""The dbt source of the published tables, and that of the tables that accompany them."""
 
 _Node = dict[str, Any]
 
@@ -60,7 +59,7 @@ _SENTENCES = {
     *(_KEY, *WINDOW_MEANINGS.values()),
     *(about for _, columns in _BESIDE.values() for _, about in columns.values()),
 }
-"""What definitions tell of columns that are no aggregates."""
+"""Descriptions that definitions write for columns that are not aggregates."""
 
 
 class _Row(dict[str, Any]):
@@ -73,7 +72,7 @@ class _Plain(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Several lines stay several lines, as a person writes SQL."""
+    """Represent a text of several lines as a block, as a person writes SQL."""
     style = "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
@@ -85,32 +84,32 @@ _Plain.add_representer(
 
 
 def chosen(text: str) -> list[str]:
-    """The assets whose windows a project's file has, by name.
+    """Return the names of the assets whose windows a project's file has.
 
     Raises:
-        DefinitionError: it is no file of dbt's sources.
+        DefinitionError: the text is not a file of dbt sources.
     """
     return [str(table["name"]) for table in _named(_source(_read(text), WINDOWS), "tables")]
 
 
 def written(transforms: Iterable[Definition], text: str = "") -> str:
-    """The file for these assets.
+    """Return the text of the file for these assets.
 
     Args:
-        text: what it holds already.
+        text: the existing text of the file.
 
     Raises:
-        DefinitionError: it is no file of dbt's sources.
+        DefinitionError: the existing text is not a file of dbt sources.
     """
     there, assets = _read(text), list(transforms)
     calls = functions(assets)
     windows = [
-        # The source of its events, which its freshness goes by.
+        # The source of its events, which determines its freshness.
         (str(t.table), " ".join(t.description.split()), _columns(t), {"events": t.source.name})
         for t in assets
     ]
     beside = [
-        # The asset on whose page Dagster shows it.
+        # The asset on whose page Dagster shows the table.
         (f"{t.table}_{kind}", about, _typed(columns), {"asset": str(t.table)})
         for kind, (about, columns) in _BESIDE.items()
         for t in assets
@@ -145,11 +144,10 @@ def _source(file: _Node, name: str) -> _Node:
 
 
 def _named(owner: _Node, key: str) -> list[_Node]:
-    """What a mapping of the file has under a key: mappings with a name; none, where nothing is
-    written there.
+    """Return the named mappings under a key of the file; none if the key is missing or empty.
 
     Raises:
-        DefinitionError: it is something else.
+        DefinitionError: the value is something else.
     """
     found: object = owner.get(key) or []
     if isinstance(found, list) and all(isinstance(n, dict) and "name" in n for n in found):
@@ -202,7 +200,7 @@ def _table(
 
 
 def _column(name: str, own: _Node, there: _Node, calls: Collection[str]) -> _Node:
-    # Of a type the definition has the last word, of a description the person.
+    # The definition determines a type; a person's description takes precedence.
     kind = own.get("data_type") or there.get("data_type")
     said = str(there.get("description") or "")
     theirs = said and not told(said, _SENTENCES, calls)

@@ -1,13 +1,13 @@
-"""Dead letters: which there are, and how mended ones come back, each once.
+"""Find dead letters, and reprocess corrected ones, each once.
 
-A replay is an arrival like any other: it brings the events of some dead letters, decoded anew, and
-its position in the timeline names the letters:
+Reprocessing adds an arrival like any other. It has the events of some dead letters, decoded again,
+and its position in the timeline names the dead letters:
 
     {"replayed": [[3, 17, 17], [3, 40, 52]]}
 
-It brought those of arrival 3 at the positions 17 and 40 to 52. So the commit that brings them back
-is the one that marks them: a replay that is killed has done both or neither, and one that is made
-again finds nothing to do. The table of dead letters itself only grows.
+This arrival reprocessed those of arrival 3 at the positions 17 and 40 to 52. The commit that brings
+them back is therefore also the one that marks them. A process that is killed has done both or
+neither, and repeating it finds nothing to do. The table of dead letters itself only grows.
 """
 
 import json
@@ -31,7 +31,7 @@ from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import ingest
 
 Place = tuple[int, int]
-"""Which letter: its arrival, and its position there."""
+"""The key of a dead letter: its arrival, and its position there."""
 
 BRIEF = ("arrival", "position", "arrived_at", "read_from", "correlation_id", "reason", "topic")
 """The columns of dead letters without their content."""
@@ -40,18 +40,19 @@ _MARK = "replayed"
 
 
 def standing(glance: Glance, source: str, columns: Sequence[str] = BRIEF) -> pa.Table:
-    """The dead letters of a source, in their order; with `replayed_by`, the arrival that brought
-    them back, null where none has.
+    """Return the dead letters of a source, in order, with the column `replayed_by`.
+
+    `replayed_by` is the arrival that reprocessed a dead letter, or null if there is none.
 
     Args:
-        columns: of their table, at least `arrival` and `position`.
+        columns: columns of their table, at least `arrival` and `position`.
     """
     timeline = glance.timeline(source)
     found = glance.read(f"{source}_dead_letters", list(columns))
     if found is None:
         types = dict.fromkeys((*columns, "replayed_by"), pa.null())
         return pa.schema(types | {"reason": pa.string()}).empty_table()
-    # A writer that died may have left some beyond the timeline.
+    # A writer that died may have left dead letters beyond the timeline.
     newest = timeline[-1].arrival if timeline else -1
     found = found.filter(ds.field("arrival") <= newest)
     found = found.sort_by([("arrival", "ascending"), ("position", "ascending")])
@@ -61,39 +62,41 @@ def standing(glance: Glance, source: str, columns: Sequence[str] = BRIEF) -> pa.
 
 
 def waiting(glance: Glance, source: str) -> int:
-    """How many dead letters of a source have not come back."""
+    """Return the number of a source's dead letters that have not been reprocessed."""
     return standing(glance, source, ("arrival", "position"))["replayed_by"].null_count
 
 
 def places(letters: pa.Table) -> list[Place]:
-    """Which letters these are."""
+    """Return the keys of dead letters."""
     columns = (letters[name].to_pylist() for name in ("arrival", "position"))
     return list(zip(*columns, strict=True))
 
 
 def replayed(timeline: Sequence[Arrival]) -> dict[Place, int]:
-    """The letters that came back, each with the arrival that brought it."""
-    # The first of those that name it: an arrival without rows may stand where the last one did.
+    """Return the keys of reprocessed dead letters, each with the arrival that reprocessed it."""
+    # The first arrival that names a dead letter counts: an arrival without rows may repeat the
+    # position of the one before it.
     return {place: one.arrival for one in reversed(timeline) for place in returned(one.position)}
 
 
 def returned(position: str) -> Iterator[Place]:
-    """The letters that an arrival at this position brought back."""
+    """Yield the keys of the dead letters that an arrival with this position reprocessed."""
     told = json.loads(position)
     ranges = told.get(_MARK) if isinstance(told, dict) else None
-    # A topic may have that name, and is told as an object.
+    # A Kafka topic may have the same name; its value is an object and not a list.
     for arrival, first, last in ranges if isinstance(ranges, list) else ():
         yield from ((arrival, p) for p in range(first, last + 1))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of letters that were decoded anew.
+    """The result of decoding dead letters again.
 
     Args:
-        arrivals: what brought back those that fit now.
-        brought: how many these are.
-        refused: those that don't, each with the reason: they stay what they are.
+        arrivals: the arrivals with the events that now fit.
+        brought: the number of these events.
+        refused: the dead letters that still do not fit, each with the reason; they stay dead
+            letters.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -102,14 +105,14 @@ class Outcome:
 
 
 def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
-    """Decode dead letters anew, and bring those that fit into the log, as new arrivals.
+    """Decode dead letters again, and add those that now fit to the log, as new arrivals.
 
-    The arrivals' processing time is now, and they are judged by the watermark as it stands. Letters
-    that came back before are passed over.
+    The processing time of these arrivals is now, and their lateness is classified by the current
+    watermark. Dead letters that were reprocessed before are skipped.
 
     Args:
-        feed: the source's, which decodes them.
-        letters: as their table has them, `bytes` perhaps mended.
+        feed: the source's feed, which decodes them.
+        letters: rows of their table, in which `bytes` may be corrected.
 
     Raises:
         ConflictError: an ingest of the source is running.
@@ -138,7 +141,7 @@ def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
 
 @dataclass(frozen=True)
 class _Mended:
-    """Dead letters that fit now, as a feed: `rows` with the letters' arrivals and positions."""
+    """A feed of dead letters that now fit: `rows` with their arrivals and positions."""
 
     source: Source
     rows: pa.Table
@@ -167,7 +170,7 @@ class _Mended:
 
 
 def _written(letters: Iterable[Place]) -> str:
-    """The position of an arrival that brings some letters back."""
+    """Return the position of an arrival that reprocesses some dead letters."""
     ranges = list[list[int]]()
     for arrival, position in sorted(letters):
         if ranges and (ranges[-1][0], ranges[-1][2]) == (arrival, position - 1):

@@ -1,13 +1,13 @@
-"""Direct runs: transforms that run in the process of their source's ingest.
+"""Direct runs: assets that run in the process of their source's ingest.
 
-Each commit of the ingest is followed by a run of each transform. Of few events (`rows.FEW`) the run
-takes them from memory: they are read once for all transforms, and not read from the log before they
-are counted. Many it reads from the log's files, each transform for itself. No query of its own
-waits for either. What is published is what any other run would have published: a run that is
-killed, or not reached, is made up for by the next one.
+After each commit of the ingest, each asset runs. If the commit has few events (`rows.FEW`), the
+runs take them from memory: they are read once for all assets, and not read from the log before they
+are counted. If it has many, each asset reads them from the log's files. Neither needs a query of
+its own. The published result is the same as for any other run: the next run makes up for one that
+was killed or skipped.
 
-The ingest goes on when the runs have ended. What comes meanwhile is the next commit, so that a
-backlog is caught up in large runs, and never outruns them.
+The ingest continues when the runs have ended. Records that arrive in the meantime form the next
+commit, so large runs process a backlog, and the ingest never outruns them.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +26,12 @@ from tidemark_streaming.outbox.follow import attend
 
 
 def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> None:
-    """Refuse transforms that the ingest of a source can't run.
+    """Refuse assets that the ingest of a source can't run.
 
     Raises:
-        DefinitionError: one is computed from another source, or is a roll-up whose base is not
-            among them, and may run at any time or never.
-        EngineError: the stream of one is running: runs of both would be in each other's way.
+        DefinitionError: an asset is computed from another source, or is a roll-up whose base is not
+            among the assets, so that the base may run at any time or never.
+        EngineError: the stream of an asset is running: runs of both would conflict.
     """
     there = {t.name for t in transforms}
     for transform in transforms:
@@ -55,13 +55,13 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
 
 
 class Direct:
-    """Runs transforms on what an ingest has just brought in, as `ingest.follow` asks for it.
+    """Runs assets on the newest arrivals of an ingest; `ingest.follow` calls it after each commit.
 
     Args:
-        transforms: of the ingest's source; a roll-up comes after its base.
-        opened: gives the warehouse in a session of its own, for who brings an asset out to Kafka.
-        told: takes the facts of each run.
-        admission: what a run takes in at most: the rest of a commit is for more of them.
+        transforms: assets of the ingest's source; a roll-up runs after its base.
+        opened: returns the warehouse in a session of its own, for the publication to Kafka.
+        told: receives the facts of each run.
+        admission: the limits of a run; further runs process the rest of a commit.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Direct:
         self._standing: set[str] = set()
 
     def __call__(self, warehouse: Warehouse, recent: Recent) -> None:
-        """Run each transform through the newest arrival.
+        """Run each asset through the newest arrival.
 
         Args:
-            recent: what the ingest has just brought in; nothing, to begin with.
+            recent: the arrivals of the last commit; none at the start.
 
         Raises:
             DefinitionChanged: another definition has run an asset since the first run here.
@@ -95,7 +95,7 @@ class Direct:
 
     def _run(self, warehouse: Warehouse, transform: Definition, recent: Recent) -> None:
         name = transform.name
-        # A roll-up follows all that its base has taken in.
+        # A roll-up processes everything that its base has processed.
         admission = ALL if transform.follows is not None else self._admission
         more = True
         while more:

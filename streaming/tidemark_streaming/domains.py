@@ -1,8 +1,8 @@
 """Domains: the packages in which users define sources, feeds and transforms.
 
-A domain is a Python package whose modules `sources`, `feed`, `transforms` and `lanes`, those that
-it has, hold `Source`, `Inlet`, `Definition` and `Lane` objects under any name. The settings list
-the domains; here they are imported, and their objects found by name.
+A domain is a Python package. Its modules `sources`, `feed`, `transforms` and `lanes`, each of them
+optional, contain `Source`, `Inlet`, `Definition` and `Lane` objects under any name. The settings
+list the domains; this module imports them and finds their objects by name.
 """
 
 import sys
@@ -32,7 +32,7 @@ T = TypeVar("T", Source, Inlet, Definition, Lane)
 
 @dataclass(frozen=True)
 class Domains:
-    """All that the configured domains define, by name."""
+    """All objects that the configured domains define, by name."""
 
     sources: Mapping[str, Source]
     inlets: Mapping[str, Inlet]
@@ -40,12 +40,12 @@ class Domains:
     lanes: Mapping[str, Lane] = field(default_factory=dict[str, Lane])
 
     def all_sources(self) -> Iterable[Source]:
-        """Return the sources, those too that only a feed or an asset names."""
+        """Return the sources, including those that only a feed or an asset uses."""
         used = [*self.inlets.values(), *self.transforms.values()]
         return {**self.sources, **{each.source.name: each.source for each in used}}.values()
 
     def tables(self) -> Iterator[TableName]:
-        """Return all tables that sources, assets and rebuilds write, by their names."""
+        """Yield the names of all tables that sources, assets and rebuilds write."""
         inlets, definitions = self.inlets.values(), self.transforms.values()
         for source in self.all_sources():
             yield from source.tables
@@ -58,42 +58,42 @@ class Domains:
 
 
 def source(settings: Settings, name: str) -> Source:
-    """The source of that name; a DefinitionError that lists all if there is none."""
+    """Return the source with a name, or raise a DefinitionError that lists all sources."""
     return _find(settings, "source", name, load(settings.domains).sources)
 
 
 def inlet(settings: Settings, source: str) -> Inlet:
-    """The way in of the source of that name; a DefinitionError that lists all if there is none."""
+    """Return the inlet of a source, or raise a DefinitionError that lists all sources with one."""
     return _find(settings, "source", source, load(settings.domains).inlets)
 
 
 def transform(settings: Settings, name: str) -> Definition:
-    """The transform of that name; a DefinitionError that lists all if there is none."""
+    """Return the asset with a name, or raise a DefinitionError that lists all assets."""
     return _find(settings, "asset", name, load(settings.domains).transforms)
 
 
 def lane(settings: Settings, name: str) -> Lane:
-    """The lane of that name; a DefinitionError that lists all if there is none."""
+    """Return the lane with a name, or raise a DefinitionError that lists all lanes."""
     return _find(settings, "lane", name, load(settings.domains).lanes)
 
 
 def load(domains: Iterable[str]) -> Domains:
-    """Import the domains and collect what they define.
+    """Import the domains and return the objects that they define.
 
     Raises:
-        DefinitionError: a domain that can't be imported, or two objects or tables of one name.
+        DefinitionError: a domain can't be imported, or two objects or tables have the same name.
     """
     found = [m for name in domains for m in _modules(name)]
     return _defined(found)
 
 
 def check_names(domains: Iterable[str]) -> None:
-    """Refuse two tables of one name in different domains, each of which loads by itself.
+    """Refuse two tables with one name in different domains, even if each domain loads on its own.
 
-    A domain that can't be imported is left out: its own code location reports that.
+    A domain that can't be imported is skipped: its own code location reports that.
 
     Raises:
-        DefinitionError: two objects or tables of one name.
+        DefinitionError: two objects or tables have the same name.
     """
     found = list[ModuleType]()
     for name in domains:
@@ -114,10 +114,11 @@ def _defined(found: Sequence[ModuleType]) -> Domains:
 
 
 def locations(domains: Iterable[str]) -> dict[str, str]:
-    """The modules that say how domains appear in the orchestrator, by the domains' last names.
+    """Return the modules that define how domains appear in Dagster, by the domains' last names.
 
     Raises:
-        DefinitionError: a domain that can't be imported or has no such module, or two of one name.
+        DefinitionError: a domain can't be imported or has no such module, or two have the same
+            name.
     """
     found: dict[str, str] = {}
     for domain in domains:
@@ -144,10 +145,11 @@ def _modules(domain: str) -> Iterator[ModuleType]:
 
 
 def _imported(module: str) -> ModuleType:
-    """Import a module of the user's.
+    """Import a user's module.
 
     Raises:
-        TidemarkError: why it can't be imported, and the file and line.
+        TidemarkError: the module can't be imported; the message has the reason, the file and the
+            line.
     """
     try:
         return import_module(module)
@@ -189,7 +191,7 @@ def _collect(
 
 def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) -> T:
     if name not in objects:
-        # What somebody sees who works beside the project's folder and not in it.
+        # The case of a user who works outside the project's folder.
         beside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
         said = f" There is no {FILE} in this folder: a project's commands work in its own."
         raise DefinitionError(unknown(what, name, objects) + (said if beside else ""))

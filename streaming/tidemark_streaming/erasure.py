@@ -1,7 +1,7 @@
-"""Erasures as a whole: the tables, the marts that read them, old files, and what is beyond reach.
+"""Erase events in tables, marts and old files, and report copies that are out of reach.
 
-`run.erase` deletes events and computes anew what had them. Here is what the platform knows nothing
-of: that no ingest may run meanwhile, marts, and where the same events are outside.
+`run.erase` deletes events and recomputes the windows that had them. This module handles the rest:
+no ingest may run during an erasure, marts must be rebuilt, and the same events may exist outside.
 """
 
 from collections.abc import Sequence
@@ -29,11 +29,11 @@ from tidemark_streaming.sole import sole
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to erase of a source.
+    """A request to erase events of a source.
 
     Args:
-        where, texts, dry_run: as `run.erase` takes them.
-        vacuum: whether old files go at once.
+        where, texts, dry_run: as for `run.erase`.
+        vacuum: whether to remove old files immediately.
     """
 
     source: Source
@@ -45,14 +45,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Report:
-    """What an erasure has touched, or would.
+    """The result of an erasure, or of a dry run.
 
     Args:
-        erased: what was done in Tidemark's tables.
-        marts: those that are built anew.
-        vacuumed: the tables of which old files are gone, and how many.
-        readable_until: until when earlier versions can be read at most; None where none can.
-        beyond: what it does not reach, a sentence each.
+        erased: the changes in Tidemark's tables.
+        marts: the marts that are rebuilt.
+        vacuumed: the tables whose old files were removed, with the number of files.
+        readable_until: the latest time at which earlier versions can be read; None if there are
+            none.
+            beyond: notes on copies that the erasure does not reach.
     """
 
     erased: Erased
@@ -70,14 +71,15 @@ def erase(
     address: str,
     tell: Tell = silent,
 ) -> Report:
-    """Erase, build the marts anew, and say what was touched.
+    """Erase events, rebuild the marts, and return a report.
 
     Args:
-        address: the engine's, for dbt.
+        address: the engine's address, for dbt.
 
     Raises:
         ConflictError: the source is being ingested.
-        DataError: with `vacuum`, a stream of one of its assets is to run; or a mart can't be built.
+        DataError: with `vacuum`, a stream of one of its assets is requested; or a mart can't be
+            built.
         DefinitionError: as `run.erase`.
     """
     source = wanted.source
@@ -138,7 +140,7 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
 
 
 def _marts(settings: Settings, warehouse: Warehouse, own: Sequence[Definition]) -> list[str]:
-    """The marts that are there and read one of the assets."""
+    """Return the existing marts that read one of the assets."""
     there = set(_of_marts(warehouse).committer.tables())
     if not there or not marts.present(settings):
         return []
@@ -157,7 +159,7 @@ def _until(done: Erased) -> str | None:
 
 
 def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) -> list[str]:
-    """What has the same events, and is not Tidemark's to delete."""
+    """Return notes on the places that have the same events and that Tidemark does not delete."""
     told = list[str]()
     if wanted.source.name in known.inlets:
         told.append(_outside(settings, known, wanted.source))
@@ -202,7 +204,7 @@ def _outside(settings: Settings, known: Domains, source: Source) -> str:
 
 
 def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
-    """Folders of rows that runs have set aside, and that could not be removed."""
+    """Return a note on temporary folders of runs that could not be removed."""
     if not done.unswept:
         return []
     return [
@@ -213,7 +215,7 @@ def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
 
 
 def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
-    """States whose asset no domain defines."""
+    """Return a note on state tables whose asset no domain defines."""
     own = {d.state_table.owner for d in known.transforms.values()}
     odd = [t for t in own_tables(warehouse) if t.role is Role.STATE and t.owner not in own]
     if not odd:
@@ -222,7 +224,7 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
 
 
 def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
-    """Tables beside the marts that no model makes any more."""
+    """Return a note on tables in the marts' database that no dbt model creates any more."""
     place = _of_marts(warehouse)
     there = place.committer.tables()
     known = marts.Marts(settings).names() if there and marts.present(settings) else []

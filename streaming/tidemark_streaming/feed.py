@@ -1,8 +1,8 @@
-"""Feeds: how outside data becomes arrivals.
+"""Feeds: connectors that turn outside data into arrivals.
 
-A feed looks at the outside world, says which arrivals are pending after those already in the
-timeline, and reads their rows. It keeps nothing itself: the timeline's positions are its memory,
-so it goes on where the timeline ends, whatever was killed or deleted in between.
+A feed polls an outside system, returns the arrivals that are pending after those in the timeline,
+and reads their rows. It has no state of its own: its memory is the positions in the timeline. It
+continues from the end of the timeline, even after processes were killed or files were deleted.
 """
 
 import math
@@ -49,28 +49,28 @@ CHUNK = helper("chunk")
 """The column of a feed's rows with the index of their chunk."""
 
 BYTES = helper("bytes")
-"""The column of a feed's rows with the size of each."""
+"""The column of a feed's rows with the size of each row."""
 
 CLOCK_SLACK = duration("1 minute")
-"""How far another machine's clock may be after this one's."""
+"""How far the clock of another machine may be ahead of this one's."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """One arrival to be.
+    """A pending arrival.
 
     Example:
         Chunk(position='{"through": 1000}', arrived_at=1_767_225_600_000_000)  # 2026-01-01
 
     Args:
-        position: where the feed stands after it, as JSON; it comes back in the timeline.
-        arrived_at: processing time, in microseconds; never before that of the chunk before.
-        bytes: its size, as far as it is known before it is read.
-        rows: how many rows it has at most, where that is known before it is read.
+        position: the feed's position after it, as JSON; the timeline returns it.
+        arrived_at: processing time, in microseconds; never before that of the previous chunk.
+        bytes: its size, if it is known before it is read.
+        rows: the maximum number of its rows, if it is known before it is read.
         watermark: the watermark after it, for the `Manual` strategy.
         end: whether the stream ends with it.
-        waiting: values of the watermark's column of which more comes with later chunks, as far as
-            the feed knows: they are not silent, whatever this one brings of them.
+        waiting: values of the watermark's column that have more events in later chunks, as far as
+            the feed knows: they are not idle, even if this chunk has no events of them.
     """
 
     position: str
@@ -85,91 +85,93 @@ class Chunk:
 def processing_time(timestamp: int, before: int | None) -> int:
     """Return the processing time of an arrival, in microseconds.
 
-    A file's modification time or a commit's timestamp may be wrong. One that lies after now would
-    stay the processing time of all later arrivals, so it is replaced by now.
+    A file's modification time or a commit's timestamp may be wrong. A time after now would stay the
+    processing time of all later arrivals, so it is replaced by now.
 
     Args:
-        timestamp: when it arrived, as its origin says.
-        before: the processing time of the arrival before; None for the first.
+        timestamp: the arrival time according to its origin.
+        before: the processing time of the previous arrival; None for the first.
     """
     clamped = min(timestamp, time.time_ns() // 1000 + CLOCK_SLACK)
     return clamped if before is None else max(clamped, before)
 
 
 class Feed(Protocol):
-    """A source's way in."""
+    """The connector that reads a source's data."""
 
     @property
     def source(self) -> Source: ...
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        """What has come since, in the order in which it arrives, given all arrivals so far."""
+        """Return the pending arrivals, in order, given all arrivals so far."""
         ...
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows | Iterator[pa.Table]:
-        """The rows of `chunks`, protected as the source declares: for the engine, in memory, or in
-        tables that come into memory one after the other, at least one.
+        """Return the rows of `chunks`, protected as the source declares.
 
-        A feed whose `protects` is not true brings in no source with protected columns.
+        The rows are a DataFrame of the engine, a table in memory, or an iterator of at least one
+        table, which is read table by table. A source with protected columns is only ingested if the
+        feed's `protects` is true.
 
         The columns are those of the source and:
 
         - `CHUNK` BIGINT, the index in `chunks`;
-        - `position` BIGINT, from 0 on in each chunk and growing, the same whenever it is read;
+        - `position` BIGINT, ascending from 0 in each chunk, and the same at every read;
         - `read_from` STRING;
-        - `DEAD`, as the function `dead_letter` makes it, if some rows may not fit the source's
+        - `DEAD`, as the function `dead_letter` creates it, if some rows may not fit the source's
           columns, which are null then;
-        - `correlation_id` STRING, if the feed knows it; null lets the log make one;
-        - `BYTES` BIGINT, if the feed knows it: added to the sizes of `chunks`.
+        - `correlation_id` STRING, if the feed knows it; the log generates one for null;
+        - `BYTES` BIGINT, if the feed knows it; it is added to the sizes of `chunks`.
         """
         ...
 
     def explain(self, error: PySparkException) -> DataError | None:
-        """What is wrong with the data, when that is what the engine's error says."""
+        """Return an error about the data, if a problem in the data caused the engine's error."""
         ...
 
 
 @runtime_checkable
 class Ahead(Protocol):
-    """A feed that reads while what it read before is worked on."""
+    """A feed that prefetches: it reads the next chunks while earlier ones are processed."""
 
     def ahead(self, chunks: Sequence[Chunk]) -> None:
-        """Begin to read what will be asked for next; with no chunk, give up what was begun."""
+        """Start to read the chunks that are requested next; cancel the prefetch without chunks."""
         ...
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """A feed of which some rows may not fit the source's columns."""
+    """A feed whose rows may not fit the source's columns, and which can decode such rows again."""
 
     def decode(self, letters: pa.Table) -> pa.Table:
-        """The rows of dead letters, which may have been mended, as `read` gives them.
+        """Return the rows of dead letters, which may have been corrected, in the form of `read`.
 
         Args:
-            letters: as their table has them, and `CHUNK`, in each of which `position` counts anew.
+            letters: rows of the dead-letter table with `CHUNK`; `position` is numbered within each
+                chunk.
         """
         ...
 
 
 @runtime_checkable
 class Noticing(Protocol):
-    """A feed that notices fields which its source does not declare, and passes over."""
+    """A feed that notices and ignores fields that its source does not declare."""
 
     def undeclared(self) -> Mapping[int, tuple[str, ...]]:
-        """Of each chunk of the last `read`, by its index, those that were seen, if any."""
+        """Return the undeclared fields seen in the last `read`, by the index of the chunk."""
         ...
 
 
 class Player(Protocol):
-    """Plays recorded data as files that land in a folder, for a feed to find."""
+    """Plays recorded data as files in a folder that a feed reads."""
 
     def __call__(self, landing: Path, excerpt: "Excerpt") -> Iterator["Landed"]:
-        """Write the files of an excerpt, one for each span, and yield each when it is there.
+        """Write the files of an excerpt, one per span, and yield each when it exists.
 
-        A file that is there already is yielded and not written again.
+        A file that exists already is yielded and not written again.
 
         Args:
-            landing: the folder, created if need be.
+            landing: the folder, which is created if necessary.
         """
         ...
 
@@ -177,21 +179,21 @@ class Player(Protocol):
 @checked_class
 @dataclass(frozen=True)
 class Excerpt:
-    """What of a recording is played, and how.
+    """The part of a recording to play, and its pace.
 
     Example:
         Excerpt(start="2013-01-01", days=3, span="6 hours")
 
     Args:
-        start: where to begin, ISO 8601; by default with the first record.
+        start: where to begin, ISO 8601; by default at the first record.
         end: where to stop, exclusive; by default after the last record.
-        days: how many days from `start`, instead of `end`.
-        span: processing time covered by one file.
-        speed: seconds of the recording for each second that passes; without one, at once.
+        days: the number of days from `start`, instead of `end`.
+        span: the processing time that one file covers.
+        speed: seconds of the recording per second of real time; without it, all at once.
 
     Raises:
-        DefinitionError: a span that neither divides a day nor is whole days, or a speed that is
-            not more than zero.
+        DefinitionError: the span neither divides a day nor is whole days, or the speed is not
+            greater than zero.
     """
 
     start: str | None = None
@@ -210,7 +212,7 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Landed:
-    """A file that a player wrote: the `number`th of `total`, counted from 1."""
+    """A file that a player wrote: number `number` of `total`, counted from 1."""
 
     path: Path
     number: int
@@ -219,11 +221,11 @@ class Landed:
 
 @dataclass(frozen=True)
 class Span:
-    """What arrived in a span of processing time: the `number`th of `total`, counted from 1.
+    """The records of a span of processing time: number `number` of `total`, counted from 1.
 
     Args:
-        records: the source's fields, in the order in which they arrived; instants are text.
-        ends: when the span ends, in microseconds.
+        records: the source's fields, in the order of arrival; instants are text.
+        ends: the end of the span, in microseconds.
     """
 
     records: "pd.DataFrame"
@@ -235,18 +237,18 @@ class Span:
 @checked_class
 @dataclass(frozen=True)
 class Inlet:
-    """A source's way in as a domain offers it, in its module `feed`.
+    """The connection of a source to its feed, as a domain's module `feed` defines it.
 
     Example:
         Inlet(source=visits, feed=lambda landing: FileFeed(visits, landing))
 
     Args:
         source: the source.
-        feed: makes its feed for a landing folder.
-        play: plays its recorded data into a landing folder, if it has any.
-        spans: its recorded data by spans of processing time, for another way in than files.
-        references: by name, what reads a reference of the source that the domain brings along; the
-            table is made of it where it is not there yet, and is the user's from then on.
+        feed: creates its feed for a landing folder.
+        play: writes its recorded data into a landing folder, if it has any.
+        spans: its recorded data by spans of processing time, for connectors other than files.
+        references: by name, functions that read lookup tables which the domain provides. A table is
+            created from the result if it does not exist; after that, it is the user's.
     """
 
     source: Source

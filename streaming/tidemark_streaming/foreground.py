@@ -1,10 +1,10 @@
-"""Commands that go on in a terminal, or under whatever keeps services up: which run, and which have
-ended although nobody ended them.
+"""Long-running commands: record which should run, and find those that ended unexpectedly.
 
-`tidemark stream`, `tidemark ingest --follow`, `tidemark emit --follow` and `tidemark lane` each
-have a small file in the folder `foreground` of the home for as long as they should run, with a lock
-beside it that ends with their process. Who ends one on purpose has it remove its file. So a file
-whose lock nobody has is of a command that was killed, or ended with an error, which it tells.
+`tidemark stream`, `tidemark ingest --follow`, `tidemark emit --follow` and `tidemark lane` run in a
+terminal or under a service manager. Each has a small file in the folder `foreground` of the home
+for as long as it should run. A lock next to the file is released when the process ends. A command
+that is stopped on purpose removes its file. A file without a held lock therefore belongs to a
+command that was killed, or that ended with an error, which the file contains.
 """
 
 import json
@@ -29,13 +29,12 @@ class Command:
 
     Args:
         kind: `stream`, `ingest`, `emit` or `lane`.
-        name: of its asset, source or lane.
-        since: when it was started, in microseconds.
-        assets: those that an ingest runs on what it brings in.
-        error: what it waits for, or why it ended; None where all is well, and of one that was
-            killed.
-        restarts: how often it has started its query again.
-        runs: whether its process is there.
+        name: the name of its asset, source or lane.
+        since: its start time, in microseconds.
+        assets: the assets that an ingest runs after each commit.
+        error: the error that it waits for, or that ended it; None if it is healthy or was killed.
+        restarts: how often it has restarted its query.
+        runs: whether its process exists.
     """
 
     kind: str
@@ -48,10 +47,10 @@ class Command:
 
 
 class Entry:
-    """The file of a command that runs.
+    """The file of a running command.
 
     Args:
-        path: where it is; None where another process of the same kind and name has its lock.
+        path: its path; None if another process of the same kind and name has its lock.
     """
 
     def __init__(self, path: Path | None, command: Command) -> None:
@@ -60,17 +59,17 @@ class Entry:
         self._write()
 
     def waits(self, error: Exception) -> None:
-        """It waits until an error has passed, or ends with it."""
+        """Record that the command waits until an error has passed, or ends with it."""
         said = next(iter(str(error).splitlines()), type(error).__name__)
         self._tell(replace(self._command, error=said))
 
     def goes_on(self, *, again: bool = False) -> None:
-        """All is well; `again` where its query was started anew for that."""
+        """Record that the command is healthy; `again` if it restarted its query for that."""
         restarts = self._command.restarts + again
         self._tell(replace(self._command, error=None, restarts=restarts))
 
     def remove(self) -> None:
-        """It should run no more."""
+        """Record that the command should not run any more."""
         if self._path is not None:
             with suppress(OSError):
                 self._path.unlink()
@@ -85,7 +84,7 @@ class Entry:
             return
         told = asdict(self._command)
         del told["runs"]
-        # A home that can't be written ends no command.
+        # A home that can't be written must not end a command.
         with suppress(OSError):
             atomic.write(self._path, json.dumps(told))
 
@@ -94,8 +93,10 @@ class Entry:
 def running(
     settings: Settings, kind: str, name: str, assets: tuple[str, ...] = ()
 ) -> Iterator[Entry]:
-    """A command runs for as long as the block does. An interrupt ends it on purpose, and so does
-    its own end; an error does not."""
+    """Record a command as running for the duration of the block.
+
+    An interrupt or the end of the block counts as an intended end; an error does not.
+    """
     path, command = _file(settings, kind, name), Command(kind, name, _now(), assets)
     with _locked(path) as own:
         entry = Entry(path if own else None, command)
@@ -111,7 +112,7 @@ def running(
 
 
 def forget(settings: Settings, kind: str, name: str) -> bool:
-    """Let a command that has ended be expected no more; False where none was."""
+    """Stop expecting a command that has ended. Return False if there was none."""
     path = _file(settings, kind, name)
     if locks.held(_lock(path)) or not path.exists():
         return False
@@ -120,10 +121,11 @@ def forget(settings: Settings, kind: str, name: str) -> bool:
 
 
 def commands(settings: Settings) -> list[Command]:
-    """The commands that should run, of the settings' database."""
+    """Return the commands that should run, of the settings' database."""
     found = list[Command]()
     for file in sorted(_folder(settings).glob("[!.]*.json")):
-        # Whether it runs is looked at first: one that ends on purpose removes its file before.
+        # The lock is checked before the file is read: a command that ends on purpose removes its
+        # file before it releases the lock.
         runs = locks.held(_lock(file))
         try:
             told: dict[str, Any] = json.loads(file.read_text())
@@ -136,7 +138,7 @@ def commands(settings: Settings) -> list[Command]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[bool]:
-    """Whether this process has the lock beside a file, which it then has for the block."""
+    """Take the lock next to a file for the block, and yield whether this process has it."""
     try:
         make_folder(file.parent)
         handle = open_lock(_lock(file))

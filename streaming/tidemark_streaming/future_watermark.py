@@ -1,9 +1,9 @@
-"""A watermark far ahead of the processing clock: the event that moved it there, and the way back.
+"""Find a watermark far ahead of the processing clock and the event that caused it, and lower it.
 
 A watermark that is years ahead makes every later event too late. `find` reports it without the
-engine. `lower` computes the recorded watermarks of a source again from its event log, with the
-definition in the code, which by then has a `max_future_skew`. It never raises a watermark, so no
-event becomes late that was on time. The caller recomputes the assets afterwards.
+engine. `lower` recomputes the recorded watermarks of a source from its event log, with the current
+definition, which must have a `max_future_skew`. It never raises a watermark, so no event becomes
+late that was on time. The caller recomputes the assets afterwards.
 
 | a process that is killed | leaves |
 | --- | --- |
@@ -76,11 +76,11 @@ class FutureWatermark:
 
 @dataclass(frozen=True)
 class Lowered:
-    """Which recorded watermarks of a source were lowered.
+    """The recorded watermarks of a source that were lowered.
 
     Args:
-        arrivals: how many arrivals have another watermark before or after them.
-        first: the first of them; None if all were as the definition says.
+        arrivals: the number of arrivals with another watermark before or after them.
+        first: the first of them; None if all watermarks match the definition.
         before, after: the watermark of the source, in microseconds.
     """
 
@@ -91,7 +91,7 @@ class Lowered:
 
 
 def is_far_ahead(watermark: int | None, clock: int) -> bool:
-    """Return whether a watermark deserves a warning; that of an ended source does not."""
+    """Return whether a watermark requires a warning; that of an ended source does not."""
     return watermark is not None and watermark < INFINITY and watermark - clock > FAR
 
 
@@ -117,8 +117,7 @@ def find(glance: Glance, source: Source) -> FutureWatermark | None:
 
 
 def dated_ahead(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> str | None:
-    """Return a sentence about events that are dated after their arrival by more than the source
-    accepts; None if there are none."""
+    """Return a message about events dated too far after their arrival; None if there are none."""
     some = [a for a in arrivals if a.dated_ahead]
     if not some or source.max_future_skew is None:
         return None
@@ -140,9 +139,9 @@ def dated_ahead(glance: Glance, source: Source, arrivals: Sequence[Arrival]) -> 
 
 
 def lower(warehouse: Warehouse, source: Source) -> Lowered:
-    """Lower the recorded watermarks of a source to what its definition gives for its event log.
+    """Lower the recorded watermarks of a source to those that its definition gives for its log.
 
-    A processing time that lies after now becomes now. No stream of the source's assets may run.
+    A processing time after now becomes now. No stream of the source's assets may run.
 
     Raises:
         ConflictError: the source is being ingested.
@@ -170,8 +169,7 @@ def lower(warehouse: Warehouse, source: Source) -> Lowered:
 
 
 def _lowered(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
-    """Return the arrivals with the watermarks that the definition gives, none above the recorded
-    one."""
+    """Return the arrivals with the watermarks of the definition, none above the recorded one."""
     source, now = log.source, time.time_ns() // 1000 + CLOCK_SLACK
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
     events = log.read(-1, recorded[-1].arrival)
@@ -203,7 +201,7 @@ def _lowered(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
 
 
 def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
-    """Write the watermarks and the processing times of arrivals, the last ones of the log."""
+    """Write the watermarks and the processing times of the log's last arrivals."""
     warehouse, source, first = log.warehouse, log.source, arrivals[0].arrival
     app, beyond = f"watermarks/{uuid4().hex}", f"arrival >= {first}"
     table = warehouse.read(

@@ -1,7 +1,7 @@
-"""Rows of a source with protected columns, protected in this process.
+"""Protect the rows of a source with protected columns, in this process.
 
-The engine parses files of text and hands their rows over: it neither sorts nor exchanges them, for
-which it would write them to files of its own.
+The engine parses text files and returns their rows. It neither sorts nor exchanges them, because it
+would write them to temporary files for that.
 """
 
 from typing import Any
@@ -24,26 +24,25 @@ FILE = helper("file")
 """The name of the file from which a row comes."""
 
 BLOCK = helper("block")
-"""Where the part of the file begins that was read at once."""
+"""The offset in the file of the block that was read at once."""
 
 ROW = helper("row")
-"""The row's number in that part."""
+"""The row's number in that block."""
 
 _ORDER = (CHUNK, BLOCK, ROW)
 
 
 def guarded(rows: DataFrame, source: Source) -> pa.Table:
-    """Rows with their `position` in their chunk, protected as their source declares.
+    """Return rows with their `position` in their chunk, protected as their source declares.
 
-    Dead letters are without their bytes: of what can't be decoded nobody can tell what is to be
-    protected.
+    Dead letters have no bytes: if a row can't be decoded, it is not known which parts to protect.
 
     Args:
-        rows: as a feed reads them, with `FILE`, `BLOCK` and `ROW` instead of `position` and
+        rows: the rows that a feed reads, with `FILE`, `BLOCK` and `ROW` instead of `position` and
             `read_from`.
 
     Raises:
-        DefinitionError: the key of tokens is not there.
+        DefinitionError: the key of tokens does not exist.
         PySparkException: a file can't be read.
     """
     found = fetch(rows).sort_by([(name, "ascending") for name in _ORDER]).combine_chunks()
@@ -58,10 +57,13 @@ def guarded(rows: DataFrame, source: Source) -> pa.Table:
 
 
 def check(source: Source, what: str) -> None:
-    """Refuse a source with a column that can't be protected so in rows.
+    """Refuse a source with a column that can't be protected in rows of this kind.
+
+    Args:
+        what: the feed that reads the source, for the message.
 
     Raises:
-        DefinitionError: tokens of headers, which records of Kafka alone have; `what` reads it.
+        DefinitionError: tokens are required of headers, which only Kafka records have.
     """
     for name, way in source.protect.items():
         kind = source.columns.get(name, "STRING").replace(" ", "").upper()
@@ -73,10 +75,10 @@ def check(source: Source, what: str) -> None:
 
 
 def kept(rows: pa.Table, source: Source) -> dict[str, Any]:
-    """A source's columns of rows, protected.
+    """Return a source's columns of rows, protected.
 
     Raises:
-        DefinitionError: the key of tokens is not there.
+        DefinitionError: the key of tokens does not exist.
     """
     return {name: _column(rows, source, name) for name in source.columns}
 

@@ -1,8 +1,8 @@
-"""Ingest: bring what a feed has into the arrival log, exactly once.
+"""Ingest a feed's records into the event log, exactly once.
 
-Every commit is a set of whole arrivals, and the timeline says which are in. A process that is
-killed at any point leaves at most log rows that the timeline does not know; the next one removes
-them and goes on after the timeline's last arrival. There is no other memory to lose.
+Every commit is a set of whole arrivals, and the timeline lists the committed ones. A process that
+is killed at any point leaves at most log rows that the timeline does not list. The next process
+removes these rows and continues after the timeline's last arrival. No other state can be lost.
 """
 
 import json
@@ -39,33 +39,35 @@ from tidemark_streaming.sole import sole
 from tidemark_streaming.standstill import kept
 
 FURNISHED = "furnish"
-"""The application that fills a table which an inlet brings along, once."""
+"""The application ID of the transaction that fills a table which an inlet provides, once."""
 
 FEW_BYTES = 4 << 20
-"""The size of files up to which their rows are few."""
+"""The total size of files below which their rows count as few."""
 
 LOOK_EVERY = 0.2
 
 TOGETHER_BYTES = 128 << 20
-"""What one commit brings at most, about, where the feed has its rows in memory. So much again is
-read while it is written and counted."""
+"""The approximate limit of bytes per commit, if the feed has its rows in memory.
+
+The same amount is read ahead while the commit is written and counted.
+"""
 
 _FIRST_BYTES = TOGETHER_BYTES // 4
-"""What the first commit of a look brings at most: nothing is counted while it is read."""
+"""The limit of the first commit after a poll: no run is counting while it is read."""
 
 _ROW_BYTES = 96
-"""What a row takes in memory beside what came of it."""
+"""The memory that a row takes in addition to its data."""
 
 _UNKNOWN = 1024
-"""What comes of a row is taken for, in bytes, before any is known."""
+"""The assumed size of a row's data, in bytes, before any size is known."""
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """One commit: its arrivals, and how many of those that were pending are in by now.
+    """A commit: its arrivals, and how many of the pending arrivals are committed by now.
 
     Args:
-        rows: what it brought, as the log has it, where that is in memory.
+        rows: the rows of the commit, as the log has them; None if they are not in memory.
     """
 
     arrivals: tuple[Arrival, ...]
@@ -75,21 +77,21 @@ class Ingested:
 
     @property
     def recent(self) -> Recent:
-        """Its arrivals, for a run that is to read nothing again."""
+        """Its arrivals, for a run that must not read them again."""
         return Recent(self.arrivals, self.rows)
 
 
 def ingest(warehouse: Warehouse, feed: Feed, *, batch: int | None = 1) -> Iterator[Ingested]:
-    """Bring in what is pending, and yield after each commit.
+    """Ingest the pending arrivals, and yield after each commit.
 
     Args:
-        batch: how many arrivals to bring in one commit; `None` is all of them, a bulk load. The
-            log is the same in every case.
+        batch: the number of arrivals per commit; None for all of them, a bulk load. The log is the
+            same in every case.
 
     Raises:
         ConflictError: another ingest of this source is running.
         DataError: the data can't be read, or the warehouse can't be written.
-        DefinitionError: the source's watermark can't be told from its columns.
+        DefinitionError: the source's watermark can't be computed from its columns.
     """
     with _opened(warehouse, feed.source) as log:
         yield from _bring(log, log.timeline(), feed, batch)
@@ -104,21 +106,21 @@ def follow(
     again: Callable[[], Warehouse] | None = None,
     tell: Tell = silent,
 ) -> Iterator[Ingested]:
-    """Bring in what is pending again and again, and yield after each commit, until the stream ends.
+    """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
 
-    A feed's servers that don't answer are waited for, and so is the engine. Meanwhile it stays the
-    source's only ingest.
+    If a feed's servers or the engine do not respond, it waits for them. It stays the source's only
+    ingest during that time.
 
     Args:
-        every: seconds between two looks.
-        then: what is done with the arrivals of each commit before the next look; and, to begin
-            with, with those that were there, of which none is in memory.
-        again: the warehouse by a new session, once the engine is back; without it, an engine that
-            is gone ends this.
-        tell: takes a sentence when something does not answer, and one when it is back.
+        every: seconds between two polls.
+        then: called with the arrivals of each commit before the next poll. At the start and after
+            an outage, it is called for the existing arrivals, of which none is in memory.
+        again: opens the warehouse in a new session once the engine is back; without it, a lost
+            engine ends the ingest.
+        tell: receives a message when something does not respond, and one when it is back.
 
     Raises:
-        ConflictError, DataError, DefinitionError: as `ingest`, where it does not pass by itself.
+        ConflictError, DataError, DefinitionError: as `ingest`, unless the error is transient.
     """
     source, outage = feed.source, Outage(tell)
     log: Log | None = None
@@ -129,7 +131,8 @@ def follow(
             brought = False
             try:
                 if log is None:
-                    # Most of the time few rows come, so the engine need not be told with each.
+                    # Usually few rows arrive, so the planner settings are set once and not for each
+                    # commit.
                     planned.enter_context(warehouse.planning(Planning.FEW))
                     log = _written(warehouse, source)
                     timeline = log.timeline()
@@ -157,15 +160,16 @@ def follow(
                     outage.wait(error)
                 continue
             if then is None or not brought:
-                # What came while the runs took place has waited long enough.
+                # Records that arrived during the runs have waited long enough, so the next poll
+                # follows at once.
                 time.sleep(every)
 
 
 def end(warehouse: Warehouse, source: Source) -> Arrival:
-    """End the stream: an arrival without rows, after which the watermark is INFINITY.
+    """End the stream: add an arrival without rows, after which the watermark is INFINITY.
 
-    Every window closes with it. A stream that has ended takes nothing more; ending it again
-    changes nothing.
+    Every window closes. A stream that has ended accepts no more events; ending it again changes
+    nothing.
     """
     with _opened(warehouse, source) as log:
         last = log.last()
@@ -182,11 +186,11 @@ def end(warehouse: Warehouse, source: Source) -> Arrival:
 
 
 def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
-    """Make the tables that an inlet brings along, those that were not filled yet."""
+    """Create and fill the tables that an inlet provides, unless they were filled before."""
     for name, load in inlet.references.items():
         table = inlet.source.lookup_table(name)
-        # A table that is there may be empty: whoever made it may have been killed before it was
-        # filled, so what counts is the transaction that filled it.
+        # An existing table may be empty, because the process that created it was killed before it
+        # filled it. The transaction that filled the table is what counts.
         if warehouse.transaction(table, FURNISHED) < 0:
             rows = load(warehouse.spark)
             if not warehouse.create(table, rows, f"What {inlet.source.name} are joined with."):
@@ -201,10 +205,10 @@ def ingest_each(
     *,
     batch: int | None = 1,
 ) -> Iterator[Ingested]:
-    """Bring in what is pending at each of these feeds of a source, as one writer.
+    """Ingest the pending arrivals of each of these feeds of a source, as one writer.
 
     Args:
-        feeds: each with its number, counted from 1, and how many there are in all.
+        feeds: each with its number, counted from 1, and the total number of feeds.
         batch: as for `ingest`.
 
     Raises:
@@ -219,13 +223,13 @@ def ingest_each(
 
 @contextmanager
 def _opened(warehouse: Warehouse, source: Source) -> Iterator[Log]:
-    """The source's log, its only writer."""
+    """Yield the source's log, with this process as its only writer."""
     with sole(warehouse, source), kept(warehouse, source):
         yield _written(warehouse, source)
 
 
 def _written(warehouse: Warehouse, source: Source) -> Log:
-    """The source's log, without what another writer left beyond the timeline."""
+    """Return the source's log, without rows that another writer left beyond the timeline."""
     integrity.demand(warehouse, source)
     log = Log(warehouse, source)
     log.create()
@@ -234,7 +238,7 @@ def _written(warehouse: Warehouse, source: Source) -> Log:
 
 
 def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> Iterator[Ingested]:
-    """Commit what is pending after `timeline`, and add it there."""
+    """Commit the arrivals that are pending after `timeline`, and append them to it."""
     if log.source.protect and not getattr(feed, "protects", False):
         raise DefinitionError(
             f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} does not "
@@ -257,7 +261,7 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
             except ColumnChanged as changed:
                 if not changed.before:
                     raise
-                # What came before it is brought in first.
+                # The arrivals before the changed column are ingested first.
                 stops, part = changed, part[: changed.before]
                 arrivals, rows = _commit(log, feed, last, part)
             timeline += arrivals
@@ -273,12 +277,12 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
 def _together(
     chunks: Sequence[Chunk], timeline: Sequence[Arrival], batch: int | None, most: int
 ) -> Sequence[Chunk]:
-    """Those of the chunks, the first ones, that one commit brings.
+    """Return the first chunks, those that one commit ingests.
 
     Args:
-        most: about so many bytes, where the feed has its rows in memory.
+        most: the approximate limit in bytes, if the feed has its rows in memory.
     """
-    # A feed that knows how many rows come has them in memory.
+    # A feed that knows the number of rows has them in memory.
     if batch is not None or not any(chunk.rows for chunk in chunks):
         return chunks[:batch]
     known = next((a for a in reversed(timeline) if a.rows), None)
@@ -294,16 +298,17 @@ def _commit(
     chunks: Sequence[Chunk],
     following: Sequence[Chunk] = (),
 ) -> tuple[list[Arrival], pa.Table | None]:
-    """The arrivals that the chunks have become, and what the log was given of them, if few.
+    """Commit chunks. Return their arrivals, and the rows that were written if they are few.
 
     Args:
-        following: what will be asked of the feed next.
+        following: the chunks that will be requested from the feed next.
     """
     clock = Clock()
     try:
         versions = json.dumps(current(log.warehouse, log.source))
         with scratch(log.warehouse) as place:
-            # Read once: a file that is still growing would give other rows the second time.
+            # Rows are read once: a file that is still growing would give other rows the second
+            # time.
             few = sum(c.bytes for c in chunks) <= FEW_BYTES and sum(c.rows for c in chunks) <= FEW
             rows = feed.read(log.warehouse.spark, chunks)
             if isinstance(feed, Ahead):
@@ -336,12 +341,12 @@ def _commit(
         span = clock.span(f"ingest {log.source.name}", events=events)
         numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
         telemetry.tell(arrived(log, *numbers), span, begins=True)
-    # Many rows are sooner read from the log's files than sent to the engine.
+    # Reading many rows from the log's files is faster than sending them to the engine.
     return arrivals, logged if few else None
 
 
 def _numbered(rows: Rows, first: int) -> Rows:
-    """Rows with the number of their arrival, of which `first` is that of the first chunk."""
+    """Return rows with the number of their arrival; `first` is that of the first chunk."""
     if isinstance(rows, DataFrame):
         return rows.withColumn("arrival", F.col(CHUNK) + first)
     return rows.append_column("arrival", pa.array(rows[CHUNK].to_numpy() + first, pa.int64()))

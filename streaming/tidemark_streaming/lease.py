@@ -1,8 +1,9 @@
-"""A lease: one of several processes looks after a thing, for as long as it keeps saying so.
+"""Leases: one of several processes is responsible for something for as long as it renews its lease.
 
-Unlike a lock it outlives the moment: whoever comes every half minute holds it in between, and one
-that died loses it after a while. One that was renewed much later than now was so before the clock
-was set back, and is lost as well; a little later, where the clocks of two machines differ.
+Unlike a lock, a lease outlives the moment: a process that renews it every half minute holds it in
+between, and a process that died loses it after a while. A renewal time far in the future means that
+the clock was set back since, so that lease has expired too. A renewal time slightly in the future
+is valid, because the clocks of two machines may differ.
 """
 
 import fcntl
@@ -20,7 +21,7 @@ from tidemark.base.private import make_folder, open_lock
 
 
 def renew(file: Path, owner: str, lasts: float) -> None:
-    """Take or keep the lease in `file` for so many seconds.
+    """Take or keep the lease in `file` for `lasts` seconds.
 
     Raises:
         ConflictError: another owner has it, and renewed it less than `lasts` seconds ago.

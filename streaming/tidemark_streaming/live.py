@@ -1,6 +1,6 @@
-"""The live view of a stream: what has arrived, what is published, where the watermark stands.
+"""The live view of a stream: arrivals, published windows and the watermark.
 
-It reads the tables without the engine, so that looking costs the stream nothing.
+It reads the tables without the engine, so the view does not slow the stream down.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at the tables found."""
+    """The result of reading the tables once."""
 
     source: SourceGlance
     asset: AssetGlance
@@ -32,15 +32,15 @@ class Look:
 
     @property
     def behind(self) -> int:
-        """Arrivals that came and are not in the asset yet."""
+        """The number of arrivals that the asset has not processed yet."""
         return self.source.arrivals - 1 - self.asset.as_of
 
 
 class View:
-    """Looks at one transform's stream, and shows it.
+    """The live view of one asset's stream.
 
     Args:
-        expected: how many arrivals there will be in all, where that is known.
+        expected: the total number of arrivals, if it is known.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class View:
         self._first: Look | None = None
 
     def look(self) -> Look:
-        """Read the tables."""
+        """Read the tables, and return their state."""
         t = self._transform
         asset = self._glance.asset(t.name, t.source.name, t.keys, t.allowed_lateness)
         newest = self._glance.last_run(t.name)
@@ -70,11 +70,11 @@ class View:
         return look
 
     def fresh(self) -> list[dict[str, Any]]:
-        """The runs since this was asked last, as the ledger has them; the first time, all."""
+        """Return the runs in the ledger since the last call; at the first call, all."""
         return self._newer.take()
 
     def render(self, look: Look) -> RenderableType:
-        """The view for a terminal."""
+        """Return the view for a terminal."""
         source, asset = look.source, look.asset
         first = self._first or look
         body = Table.grid(padding=(0, 3))
@@ -114,7 +114,7 @@ class View:
         return Panel(Group(*parts), title=f"[bold]{self._transform.name}", title_align="left")
 
     def line(self, look: Look) -> str:
-        """The view as one line, for a log."""
+        """Return the view as one line, for a log."""
         source, asset = look.source, look.asset
         return (
             f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark {iso(asset.watermark)}  "

@@ -1,7 +1,7 @@
-"""Times without a time zone, as instants: the same here as the engine's `to_utc_timestamp`.
+"""Convert times without a time zone to instants, as the engine's `to_utc_timestamp` does.
 
-A time that occurs twice, when the clock is put back, is the first; one that does not occur, when it
-is put forward, is as much later.
+A time that occurs twice because the clock goes back is the first of the two instants. A time that
+does not occur because the clock goes forward is shifted by the same amount.
 """
 
 from typing import Any
@@ -17,8 +17,11 @@ from tidemark.store.rows import compute as pc
 def zone_of(name: str, what: str) -> ZoneInfo:
     """Return a time zone by its name.
 
+    Args:
+        what: the owner of the name, for the message.
+
     Raises:
-        DefinitionError: there is no zone of this name; `what` has it.
+        DefinitionError: the time zone does not exist.
     """
     try:
         return ZoneInfo(name)
@@ -44,6 +47,6 @@ def _instant(time: "pa.Scalar[Any]", zone: ZoneInfo) -> int | None:
     try:
         offset = time.as_py().replace(tzinfo=zone).utcoffset()
     except BEYOND:
-        # Beyond the years 1 to 9999, at which nothing can have happened.
+        # Outside the years 1 to 9999, in which no event can have happened.
         return micros
     return micros - round(offset.total_seconds() * 1_000_000)

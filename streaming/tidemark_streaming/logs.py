@@ -1,8 +1,8 @@
-"""Logs: what a process that goes on for long does, as lines of JSON for machines.
+"""Log the actions of long-running processes as lines of JSON, for machines.
 
-With `log_format` = `json` every line on the standard error of such a process is one JSON object;
-otherwise it speaks to people, and nothing here does anything. A line tells facts of arrivals, runs
-and records, and never the values of a row.
+With `log_format` = `json`, every line on the standard error of such a process is one JSON object.
+Otherwise the output is for people, and this module does nothing. A line has facts about arrivals,
+runs and records, and never the values of a row.
 """
 
 import json
@@ -22,11 +22,11 @@ _log: logging.Logger | None = None
 
 
 def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
-    """Let this process log as JSON from here on, where the setting says so; whether it does.
+    """Start to log as JSON in this process if the setting says so. Return whether it does.
 
     Args:
-        process: what it is, the last part of the logger's name.
-        guest: whether the process is another program's, which has its own way to log.
+        process: the kind of process, the last part of the logger's name.
+        guest: whether the process belongs to another program, which has its own logging.
     """
     global _log
     if settings.log_format != "json":
@@ -47,27 +47,27 @@ def begin(settings: Settings, process: str, *, guest: bool = False) -> bool:
 
 
 def structured() -> bool:
-    """Whether this process logs as JSON."""
+    """Return whether this process logs as JSON."""
     return _log is not None
 
 
 def tell(event: str, /, *, level: int = logging.INFO, **facts: object) -> None:
-    """Log what has happened, with facts by name; those that are None are left out."""
+    """Log an event, with facts by name; facts that are None are left out."""
     if _log is not None:
         told = {name: fact for name, fact in facts.items() if fact is not None}
         _log.log(level, event, extra=told)
 
 
 def warn(event: str, /, **facts: object) -> None:
-    """The same, of what is not as it should be."""
+    """Log an event as a warning."""
     tell(event, level=logging.WARNING, **facts)
 
 
 def of_run(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of a run.
+    """Return the facts of a run.
 
     Args:
-        row: of the ledger, with instants in microseconds.
+        row: a row of the ledger, with instants in microseconds.
     """
     from tidemark.store.ledger import spans
 
@@ -103,7 +103,7 @@ def _formatter() -> logging.Formatter:
 
 
 def _masked(_: object, __: str, told: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """What other libraries say, or an exception's trace, without what looks like a secret."""
+    """Return an entry whose messages and tracebacks have strings that look like secrets masked."""
     for name in ("event", "exception"):
         if name in told:
             told[name] = _SECRET.sub(r"\1***", str(told[name]))

@@ -1,9 +1,9 @@
-"""Which rows of marts rest on a window: told by dbt's manifest, and by dbt's own views.
+"""Find the rows of marts that depend on a window, from dbt's manifest and views.
 
-A mart that reads a published table through a view has the columns of its rows from there: so the
-view is asked what it makes of the window, and the mart for the rows with the same values in the
-columns that tell them apart. Of a mart that reads the table in another way it is known only that
-it does.
+A mart that reads a published table through a view has the columns of its rows from that view. The
+view is therefore queried for its values for the window. The mart is queried for the rows with the
+same values in the columns that identify its rows. For a mart that reads the table in another way,
+only the dependency is known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +19,17 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.marts import Marts
 
 MOST = 50
-"""Rows of a mart that are told."""
+"""The maximum number of a mart's rows to return."""
 
 
 @dataclass(frozen=True)
 class MartRows:
-    """What a mart has of a window.
+    """The rows of a mart for a window.
 
     Args:
         mart: its name.
-        by: the values that its rows for the window have; None where that is not known.
-        rows: these rows, `MOST` of them at most; none where it was not built since.
+        by: the values that its rows for the window have; None if they are not known.
+        rows: these rows, `MOST` of them at most; none if the mart has not been built since.
     """
 
     mart: str
@@ -40,13 +40,13 @@ class MartRows:
 def resting_on(
     warehouse: Warehouse, marts: Marts, transform: Definition, row: Mapping[str, Any]
 ) -> Iterator[MartRows]:
-    """The marts that read an asset's published table, with their rows for one of its rows."""
+    """Yield the marts that read an asset's published table, with their rows for one of its rows."""
     for mart, views in marts.readers(transform.table).items():
         try:
             rows = warehouse.spark.table(marts.relation(mart))
             there = set(rows.columns)
         except AnalysisException:
-            # It was not built yet.
+            # The mart has not been built yet.
             yield MartRows(mart)
             continue
         made = (_made_of(warehouse, marts.relation(v), there, transform, row) for v in views)
@@ -66,8 +66,10 @@ def _made_of(
     transform: Definition,
     row: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """What a view makes of a row in the columns that a mart's rows are told apart by; None where
-    that tells no time of the mart's.
+    """Return a view's values for a row, in the columns that identify a mart's rows.
+
+    The result is None if the view does not have the window, or shares only key columns with the
+    mart.
 
     Args:
         there: the mart's columns.
@@ -79,7 +81,7 @@ def _made_of(
             rows = rows.where(F.col(f"`{name}`").eqNullSafe(F.lit(row[name])))
         shared = [c for c in rows.columns if c in told_apart]
     except AnalysisException:
-        # It does not keep the window.
+        # The view does not have the window's columns.
         return None
     if not set(shared) - {*transform.keys}:
         return None

@@ -1,9 +1,9 @@
-"""Marts: what people read, built by dbt on the windows that are published.
+"""Marts: tables for readers, which dbt builds from the published windows.
 
-dbt is a process of its own, and a client of the engine. The engine's address, with its token, and
-the place of the tables reach it through the environment of that process alone; nothing of them is
-in the project or in dbt's arguments. What the project holds is known from its manifest, which dbt
-makes without the engine, once for each state of the project's files.
+dbt is a separate process and a client of the engine. The engine's address, with its token, and the
+location of the tables are passed only through the environment of that process; neither the project
+nor dbt's arguments contain them. The contents of the project are known from its manifest, which dbt
+creates without the engine, once for each state of the project's files.
 """
 
 import hashlib
@@ -30,14 +30,14 @@ NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
 """Unit tests test the project's code: they belong to its tests, not to each build."""
 
 _HEAD, _TAIL = 500, 1500
-"""Characters that are shown of a longer message: its beginning and its end."""
+"""The number of characters to show of a longer message: from its beginning and from its end."""
 _KEPT = 7 * 86_400.0
-"""Seconds for which the manifest of an earlier state of the project is kept."""
+"""The seconds for which the manifest of an earlier state of the project is kept."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a model or test in a build: `status` and `message` are dbt's."""
+    """The result of a model or test in a build; `status` and `message` are dbt's."""
 
     name: str
     kind: str
@@ -47,21 +47,20 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is wrong with it."""
+        """True if it did not fail."""
         return self.status in ("success", "pass", "warn")
 
 
 @dataclass(frozen=True)
 class Build:
-    """A build that no orchestrator knows of: when it ended, in nanoseconds, and what became of
-    each model and test."""
+    """A build outside the orchestrator: its end, in nanoseconds, and the results."""
 
     at: int
     outcomes: Sequence[Outcome]
 
 
 def present(settings: Settings) -> bool:
-    """Whether there is a dbt project at all."""
+    """Return whether there is a dbt project at all."""
     return _project(settings) is not None
 
 
@@ -75,7 +74,7 @@ class Marts:
     """The dbt project of the settings.
 
     Raises:
-        DefinitionError: there is none.
+        DefinitionError: there is no dbt project.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -97,15 +96,17 @@ class Marts:
 
     @property
     def profiles(self) -> Path:
-        """The folder of dbt's profiles: the project's own, else those that come along."""
+        """The folder of dbt's profiles: the project's own, or the bundled one."""
         own = (self.folder / "profiles.yml").is_file()
         return self.folder if own else self._bundled
 
     def environment(self, address: str | None = None) -> dict[str, str]:
-        """The variables that dbt's process needs: secret, because of the engine's address.
+        """Return the environment variables of dbt's process.
+
+        They are secret, because they have the engine's address.
 
         Args:
-            address: of the engine; None where dbt asks no engine.
+            address: the engine's address; None if dbt does not use the engine.
         """
         return {
             **({} if address is None else {"SPARK_REMOTE": address}),
@@ -123,14 +124,16 @@ class Marts:
 
     @cached_property
     def _windows(self) -> list[str]:
-        """The assets that the project's sources name, for models over all of them: dbt itself
-        knows its sources only when it has read its models."""
+        """The assets that the project's sources name, for models over all of them.
+
+        dbt itself knows its sources only after it has read its models.
+        """
         path = self.folder / dbt_sources.PLACE
         return dbt_sources.chosen(path.read_text(encoding="utf-8")) if path.is_file() else []
 
     @cached_property
     def target(self) -> Path:
-        """The folder, in Tidemark's home, of what dbt makes of the project as it is now."""
+        """The folder in Tidemark's home with dbt's output for the project's current state."""
         digest = hashlib.sha256()
         for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
             digest.update(part.encode())
@@ -142,10 +145,10 @@ class Marts:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """What the project holds, as dbt describes it.
+        """The contents of the project, as dbt describes them.
 
         Raises:
-            DefinitionError: dbt can't read the project, with what it says of it.
+            DefinitionError: dbt can't read the project; the message is dbt's.
         """
         path = self.target / "manifest.json"
         if not path.exists():
@@ -153,13 +156,13 @@ class Marts:
         return json.loads(path.read_text())
 
     def names(self) -> list[str]:
-        """The marts: all models that are tables."""
+        """Return the marts: all models that are tables."""
         return sorted(node["name"] for node in self._marts())
 
     def missing(self, exists: Callable[[str], bool]) -> dict[str, list[str]]:
-        """The models that can't be built yet, with the tables that they lack.
+        """Return the models that can't be built yet, with the tables that they lack.
 
-        A model whose `meta` says `any_table` does with those of its tables that are there.
+        A model whose `meta` has `any_table` can be built if at least one of its tables exists.
         """
         known = cache(exists)
         found: dict[str, list[str]] = {}
@@ -172,7 +175,7 @@ class Marts:
         return found
 
     def views(self, names: Iterable[str]) -> set[str]:
-        """The views that marts read: without data of their own, made anew with each of them."""
+        """Return the views that marts read: they have no data and are recreated with each mart."""
         nodes = self.manifest["nodes"]
         found: set[str] = set()
         new = [node for node in self._marts() if node["name"] in names]
@@ -184,26 +187,28 @@ class Marts:
         return found
 
     def readers(self, table: str) -> dict[str, list[str]]:
-        """The marts that read a table of Tidemark's, by themselves or through others, each with the
-        views on the way that read the table themselves."""
+        """Return the marts that read a table of Tidemark, directly or through other models.
+
+        Each has the views on the way that read the table directly.
+        """
         found = {node["name"]: self._ways(node, table) for node in self._marts()}
         return {name: sorted(views - {""}) for name, views in sorted(found.items()) if views}
 
     def relation(self, name: str) -> str:
-        """The table or view that dbt makes of a model, as the engine's catalog names it."""
+        """Return the table or view of a model, as the engine's catalog names it."""
         (node,) = (node for node in self._models() if node["name"] == name)
         return node["relation_name"]
 
     def build(
         self, address: str, names: Sequence[str], *, full_refresh: bool = False
     ) -> list[Outcome]:
-        """Build marts, with what they read of the project, and test them.
+        """Build marts, with the models that they read, and test them.
 
         Returns:
-            What became of each model and test.
+            The result of each model and test.
 
         Raises:
-            DefinitionError: dbt did not begin, with what it says of it.
+            DefinitionError: dbt did not start; the message is dbt's.
         """
         _ = self.manifest
         selected = ["--select", *(f"+{name}" for name in names)]
@@ -217,7 +222,7 @@ class Marts:
         return found
 
     def builds(self, after: int) -> list[Build]:
-        """What `build` did since an instant, in nanoseconds, in order."""
+        """Return the builds by `build` since an instant, in nanoseconds, in order."""
         return [
             Build(int(path.stem), [Outcome(**o) for o in json.loads(path.read_text())])
             for path in sorted(self._builds.glob("*.json"))
@@ -226,13 +231,13 @@ class Marts:
 
     @property
     def _builds(self) -> Path:
-        # Of each database a folder, which is removed like `target` when nothing was built for long.
+        # One folder for each database, removed like `target` if there was no build for a long time.
         return self._settings.home / "marts" / f"builds-{self.database}"
 
     def _note(self, found: Sequence[Outcome]) -> None:
         self._builds.mkdir(exist_ok=True)
         note = self._builds / f"{time.time_ns()}.json"
-        # Whoever reads it finds it whole.
+        # The rename is atomic, so readers find the whole file.
         scratch = note.with_suffix(".part")
         scratch.write_text(json.dumps([asdict(o) for o in found]))
         scratch.rename(note)
@@ -256,7 +261,7 @@ class Marts:
                 yield source["identifier"]
 
     def _ways(self, node: Mapping[str, Any], table: str) -> set[str]:
-        """The views by which a node reads a table; an empty name where it does so itself."""
+        """Return the views through which a node reads a table; a direct read is an empty name."""
         found = set[str]()
         for parent in node["depends_on"]["nodes"]:
             source = self.manifest["sources"].get(parent)
@@ -283,19 +288,19 @@ class Marts:
         try:
             scratch.rename(self.target)
         except OSError:
-            # Another process was quicker, and its result is the same.
+            # Another process was faster, and its result is the same.
             shutil.rmtree(scratch)
 
 
 def outcomes(target: Path, said: str = "") -> list[Outcome]:
-    """What became of each model and test in a build.
+    """Return the result of each model and test in a build.
 
     Args:
         target: dbt's folder of the build.
-        said: what dbt said, for when it did not begin.
+        said: dbt's output, for a build that did not start.
 
     Raises:
-        DefinitionError: dbt did not begin.
+        DefinitionError: dbt did not start.
     """
     results = target / "run_results.json"
     if not results.exists():
@@ -304,7 +309,7 @@ def outcomes(target: Path, said: str = "") -> list[Outcome]:
 
 
 def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
-    """The sentence that says what to materialize first, if one of the marts lacks a table."""
+    """Return a message about the first table that the marts lack; empty if none is missing."""
     for name in names:
         for table in missing.get(name, ()):
             return (
@@ -315,7 +320,7 @@ def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
 
 
 def failed(outcomes: Iterable[Outcome]) -> str:
-    """The sentence that says which model or test failed first in a build, if one did."""
+    """Return a message about the first model or test that failed in a build; empty if none did."""
     bad = [o for o in outcomes if o.status in ("error", "fail")]
     if not bad:
         return ""
@@ -336,10 +341,10 @@ def _shortened(message: str) -> str:
 
 
 def refuse(*sentences: str) -> None:
-    """Go no further if there is something to say.
+    """Raise an error if there is a message.
 
     Raises:
-        DataError: all that is said.
+        DataError: with all messages.
     """
     said = " ".join(filter(None, sentences))
     if said:
@@ -347,7 +352,7 @@ def refuse(*sentences: str) -> None:
 
 
 def run(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Run dbt, and return what it says as one line."""
+    """Run dbt, and return its output as one line."""
     done = subprocess.run(
         [DBT, *arguments],
         env={**os.environ, **variables},

@@ -1,6 +1,6 @@
-"""What the supervisor saw last, for who shows streams without asking the engine.
+"""The supervisor's latest status of streams, for programs that show streams without the engine.
 
-A small file for each domain, beside the wishes: a look replaces it, atomically.
+Each domain has a small file, next to the requests (`wishes`); each poll replaces it atomically.
 """
 
 import json
@@ -15,11 +15,11 @@ from tidemark_streaming import wishes
 from tidemark_streaming.supervisor import Stream
 
 STALE = 120_000_000
-"""Microseconds after which a look says nothing of now."""
+"""The microseconds after which a status is stale."""
 
 
 def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: int) -> None:
-    """Put down how the streams of a domain are."""
+    """Store the status of a domain's streams."""
     file = _folder(settings) / f"{domain}.json"
     make_folder(file.parent)
     told = {"at": now, "streams": {asset: asdict(stream) for asset, stream in streams.items()}}
@@ -27,13 +27,13 @@ def note(settings: Settings, domain: str, streams: Mapping[str, Stream], now: in
 
 
 def noted(settings: Settings, now: int, lasts: int = STALE) -> dict[str, Stream]:
-    """How streams were when they were looked at last, by asset; nothing of a look that is stale.
+    """Return the latest status of streams, by asset, without a stale one.
 
-    One of a time to come is: the clock was set back, and nobody knows how long ago it was.
+    A status from the future is stale too: the clock was set back, so its age is unknown.
 
     Args:
         now: the time, in microseconds.
-        lasts: microseconds after which a look is stale.
+        lasts: the microseconds after which a status is stale.
     """
     found: dict[str, Stream] = {}
     for file in sorted(_folder(settings).glob("[!.]*.json")):

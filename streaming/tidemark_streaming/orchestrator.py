@@ -1,7 +1,7 @@
-"""The orchestrator's processes, as commands: what `tidemark up` starts beside the engine.
+"""The commands of the orchestrator's processes, which `tidemark up` starts besides the engine.
 
-Only strings and two files: nothing here imports the orchestrator, which lives a layer above and is
-started as a program of its own.
+This module has only strings and two files. It does not import the orchestrator, which is in a
+higher layer and runs as a separate program.
 """
 
 import sys
@@ -67,34 +67,37 @@ retention:
 
 
 def catch_up(domain: str) -> str:
-    """The name of the job that brings all assets of a domain up to date."""
+    """Return the name of the job that brings all assets of a domain up to date."""
     return f"{domain}_catch_up"
 
 
 def prepare(home: Path) -> dict[str, str]:
-    """Make the orchestrator's folder in Tidemark's `home`; the variables its processes need.
+    """Create the orchestrator's folder in Tidemark's `home`.
 
-    A `dagster.yaml` that is already there stays as it is.
+    Return the variables its processes need.
+
+    An existing `dagster.yaml` stays as it is.
     """
     folder = (home / "dagster").resolve()
     make_folder(folder)
     instance = folder / "dagster.yaml"
     if not instance.exists():
         instance.write_text(INSTANCE)
-    # The processes load definitions in a folder of their choosing, so the home must be absolute.
+    # The processes load definitions in a folder of their choice, so the home must be absolute.
     return {"DAGSTER_HOME": str(folder), "TIDEMARK_HOME": str(home.resolve())}
 
 
 def workspace(settings: Settings) -> Path:
-    """Write down what the orchestrator loads, each domain and the marts as code locations.
+    """Write the file that lists the code locations: each domain, and the marts.
 
-    Packages in the working folder are found.
+    Packages in the working folder can be imported.
 
     Returns:
         The file.
 
     Raises:
-        DefinitionError: a domain that can't be loaded so, as `domains.locations` says.
+        DefinitionError: a domain can't be loaded (`domains.locations`), or has the name of the
+            marts.
     """
     found = packages.locations(settings.domains)
     if marts.present(settings) and not without_marts(settings):
@@ -115,14 +118,14 @@ def workspace(settings: Settings) -> Path:
 
 
 def without_marts(settings: Settings) -> bool:
-    """Whether there are marts, and no dbt to build them."""
+    """Return whether there are marts but no dbt to build them."""
     return marts.present(settings) and bool(extras.missing("marts"))
 
 
 def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
-    """The command of the web interface, on loopback."""
+    """Return the command of the web interface, on loopback."""
     return [
-        # Without the working folder among the places of modules, as Dagster's own programs.
+        # `-P` keeps the working folder out of the module search path, as in Dagster's own programs.
         *(sys.executable, "-P", "-m", "tidemark_assets.webserver"),
         "-w",
         str(workspace),
@@ -135,16 +138,15 @@ def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:
 
 
 def daemon(workspace: Path, logs: Logs = "text") -> list[str]:
-    """The command of the daemon, which runs backfills, schedules, sensors and the queue."""
+    """Return the command of the daemon, which runs backfills, schedules, sensors and the queue."""
     return [*_program("dagster-daemon"), "run", "-w", str(workspace), *_LOGGING[logs]]
 
 
 def migrate() -> list[str]:
-    """The command that makes the databases of runs, events and ticks, or brings those that an
-    earlier version made to this one."""
+    """Return the command that creates the databases of runs, events and ticks, or upgrades them."""
     return [*_program("dagster"), "instance", "migrate"]
 
 
 def _program(name: str) -> list[str]:
-    # Beside this Python, whatever PATH says.
+    # The program next to this Python, independent of PATH.
     return [str(Path(sys.executable).with_name(name))]

@@ -1,9 +1,9 @@
-"""A guard in front of the web pages that a home serves on loopback.
+"""Guard the web pages that a home serves on loopback against requests of other pages.
 
-Any web page that a browser shows can send requests to 127.0.0.1: a form post, a picture, a
-WebSocket. A foreign name that resolves to 127.0.0.1 even lets its page read the answers. So a
-request must name one of the page's own hosts, come from a page of the same origin, and change
-something only by a POST of JSON, which a browser sends to another origin only after it has asked.
+Any web page in a browser can send requests to 127.0.0.1: a form post, a picture, a WebSocket. A
+foreign name that resolves to 127.0.0.1 even lets its page read the responses. A request must
+therefore name one of the page's own hosts and come from a page of the same origin. It may change
+something only by a POST of JSON, for which a browser first requests permission from another origin.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _POLICY_VIOLATION = 1008
 
 
 class OriginGuard:
-    """An ASGI application that passes on only requests which people and programs of this home make.
+    """An ASGI application that forwards only requests from people and programs of this home.
 
     Args:
         app: the guarded application.
@@ -71,12 +71,12 @@ class OriginGuard:
 
     def _is_own(self, origin: str, host: str) -> bool:
         """Return whether a page of `origin` is served by this application under `host`."""
-        # A proxy may give the host another name, and a browser names the page's by the proxy.
+        # A proxy may change the host name, while the browser sends the proxy's name as the origin.
         return origin.partition("://")[2] == host or _name(origin) in self._public
 
 
 def _refusal_of_query(scope: Scope) -> tuple[int, str] | None:
-    # The address of a picture could hold a GraphQL mutation.
+    # The address of a picture could contain a GraphQL mutation.
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if scope["path"].rstrip("/").endswith("/graphql") and "query" in query:
         return 405, "GraphQL takes a POST of JSON (application/json) only."
@@ -92,9 +92,9 @@ def _name(address: str) -> str | None:
 
 
 def _unframed(send: Send) -> Send:
-    """Return a `send` that forbids other pages to show the answer in a frame.
+    """Return a `send` that forbids other pages to show the response in a frame.
 
-    An operator could otherwise be led to click on a button that the other page covers.
+    Otherwise another page could lead an operator to click on a button that it covers.
     """
 
     async def sent(message: Message) -> None:

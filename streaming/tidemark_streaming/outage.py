@@ -1,9 +1,9 @@
-"""Outages: who goes on for ever waits until what does not answer is back.
+"""Outages: a long-running process waits until a service that does not respond is back.
 
-That brokers or the engine don't answer passes by itself, or by the hand of somebody who need not
-know who waits. It is tried again and again, later each time; why is said, each reason once, and
-that it is over.
-Whatever a person must decide is no outage: it is raised.
+Brokers or an engine that do not respond recover on their own, or are restarted by someone who does
+not know about the waiting process. The process retries with growing waits. It reports each reason
+once, and reports when the outage is over. An error that requires a decision by a person is not an
+outage: it is raised.
 """
 
 import time
@@ -18,25 +18,25 @@ from tidemark.engine.connect import gone
 from tidemark.engine.process import Tell, silent
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
-"""Seconds until the first new try; each next wait is twice as long, up to the longest."""
+"""Seconds before the first retry; each next wait is twice as long, up to the longest."""
 
 T = TypeVar("T")
 
 ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
-"""What may tell of an outage."""
+"""Errors that may indicate an outage."""
 
 
 def engine_lost(error: Exception) -> bool:
-    """Whether the engine went away: what it gave, sessions and their frames, is of no use now."""
+    """Return whether the engine is lost, so that its sessions and DataFrames are unusable."""
     return (isinstance(error, EngineError) and error.passing) or gone(error)
 
 
 class Outage:
-    """The outages that one piece of endless work meets, one after the other.
+    """The outages of one long-running task, one after the other.
 
     Args:
-        tell: takes the sentences.
-        sleep: waits so many seconds.
+        tell: receives the messages.
+        sleep: waits a number of seconds.
     """
 
     def __init__(self, tell: Tell = silent, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -47,10 +47,10 @@ class Outage:
         self._said = set[str]()
 
     def wait(self, error: Exception) -> None:
-        """Wait before the next try.
+        """Wait before the next retry.
 
         Raises:
-            Exception: `error` itself, where it does not pass.
+            Exception: `error` itself, if it is not transient.
         """
         lost = engine_lost(error)
         if not lost and not (isinstance(error, TidemarkError) and error.passing):
@@ -64,10 +64,10 @@ class Outage:
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def again(self, error: Exception, attempt: Callable[[], T]) -> T:
-        """What an attempt gives, made again and again after `error`, with a wait before each.
+        """Retry an attempt after `error`, with a wait before each try, and return its result.
 
         Raises:
-            Exception: `error`, or the one of an attempt, where it does not pass.
+            Exception: `error`, or that of an attempt, if it is not transient.
         """
         while True:
             self.wait(error)
@@ -77,7 +77,7 @@ class Outage:
                 error = next_error
 
     def over(self) -> None:
-        """It works: an outage that there was is over."""
+        """Report that an outage is over, if there was one."""
         if self._begun is None:
             return
         self._tell(f"It is back after {time.monotonic() - self._begun:.0f} seconds: going on.")

@@ -1,6 +1,6 @@
-"""A recording is played: what it has lands as files in a source's folder, and is ingested.
+"""Play a recording: write its data as files to a source's folder, and ingest them.
 
-A source whose data is recorded (`Inlet.play`) so goes through the same door as one that is live.
+A source with recorded data (`Inlet.play`) is therefore ingested in the same way as a live one.
 """
 
 import json
@@ -24,13 +24,13 @@ def play(
     *,
     batch: int | None = 1,
 ) -> Iterator[Ingested]:
-    """Play recorded data into a landing folder and ingest what lands.
+    """Play recorded data into a landing folder, ingest the files, and yield after each commit.
 
-    Without a speed all files land first and are then ingested, `batch` of them in a commit; with
-    one, each is ingested when it lands.
+    Without a speed, all files are written first and then ingested, `batch` of them per commit. With
+    a speed, each file is ingested when it is written.
 
     Raises:
-        DataError: the source has no recorded data, or its log has what came through Kafka.
+        DataError: the source has no recorded data, or its log has records from Kafka.
         ConflictError, DefinitionError: as `ingest`.
     """
     if inlet.play is None:
@@ -47,11 +47,11 @@ def play(
 
 
 def _check_way(warehouse: Warehouse, source: Source) -> None:
-    """Refuse to play files of what has come through Kafka: they would bring it again."""
+    """Refuse to play files into a log with records from Kafka: they would be ingested twice."""
     if not warehouse.exists(source.timeline_table):
         return
     came = [(a.arrival, json.loads(a.position)) for a in Log(warehouse, source).timeline()]
-    # Of the ways in, Kafka tells its topics as objects; dead letters came by either.
+    # Positions of Kafka have an object for each topic; those of replayed dead letters have neither.
     ways = [(n, "file" in p) for n, p in came if "file" in p or any(map(_is_topic, p.values()))]
     if ways and not ways[-1][1]:
         raise DataError(

@@ -1,4 +1,4 @@
-"""When a sensor of the orchestrator last polled a source for what has landed.
+"""Record when a sensor of the orchestrator last polled a source for new files.
 
 A sensor that is off leaves no trace in Tidemark's home; one that is on touches a file at each tick.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from tidemark.base.settings import Settings
 
 STALE = 120.0
-"""Seconds after which a poll says nothing of now."""
+"""The seconds after which a poll is stale."""
 
 
 def note(settings: Settings, source: str) -> None:

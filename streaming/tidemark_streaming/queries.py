@@ -1,8 +1,8 @@
-"""Which streams run: asked of the engine for many assets at once, without a session for each.
+"""Find the running streams of many assets at once, without a client session for each.
 
 Each stream has a session of its own on the engine, and Spark lists the queries of one session at a
-time. So every session is asked by one small message over the same connection, some at once: ten
-milliseconds each or less, where a client for each would take a quarter of a second.
+time. Each session therefore gets one small request over a shared connection, several in parallel.
+That takes at most ten milliseconds each; a client for each would take a quarter of a second.
 """
 
 from collections.abc import Iterable
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.proto import SparkConnectServiceStub
 
 _AT_ONCE = 8
-"""Sessions that are asked at the same time."""
+"""The number of sessions that are queried in parallel."""
 
 
 class Query(NamedTuple):
     """A query of the engine.
 
     Args:
-        id: of the query, whenever it is started.
-        run: of this start.
+        id: the ID of the query, the same for every start.
+        run: the ID of this start.
     """
 
     id: str
@@ -35,10 +35,10 @@ class Query(NamedTuple):
 
 
 def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
-    """The queries that run, of these assets, by asset.
+    """Return the running queries of these assets, by asset.
 
     Raises:
-        EngineError: the engine does not answer, or refuses the token.
+        EngineError: the engine does not respond, or refuses the token.
     """
     import grpc
     from pyspark.sql.connect.proto import SparkConnectServiceStub
@@ -68,7 +68,7 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
 def _of_session(
     stub: "SparkConnectServiceStub", session_id: str, metadata: list[tuple[str, str]]
 ) -> dict[str, Query]:
-    """The queries of a session that run, by name."""
+    """Return the running queries of a session, by name."""
     from pyspark.sql.connect import proto
 
     ask = proto.StreamingQueryManagerCommand(active=True)

@@ -1,7 +1,7 @@
-"""Recordings: a table of records, played as files in the order in which they arrived.
+"""Recordings: a table of records that is played as files, in the order of arrival.
 
-A domain whose data is a recording says when each record arrived; all else is here. The files are
-what a `FileFeed` finds in its folder, so it goes through the same door as live data.
+A domain with recorded data provides the records with their arrival times; this module does the
+rest. A `FileFeed` finds the files in its folder, so they are ingested in the same way as live data.
 """
 
 import csv
@@ -30,10 +30,10 @@ class Recording:
     """The recorded data of a source.
 
     Args:
-        source: whose events they are; it has no column `arrives`.
-        records: reads them: the source's columns, and `arrives`, when each arrived. That and the
-            event time, which may be missing, are timestamps in UTC of whole seconds; the rest is
-            written as it is.
+        source: the source of the events; it has no column `arrives`.
+        records: returns the source's columns and `arrives`, the arrival time of each record. That
+            and the event time, which may be missing, are timestamps in UTC of whole seconds. The
+            other columns are written unchanged.
     """
 
     source: Source
@@ -41,18 +41,18 @@ class Recording:
 
     @property
     def inlet(self) -> Inlet:
-        """The way in of what is played."""
+        """The inlet of the played data."""
         return Inlet(source=self.source, feed=self._feed, play=self.play, spans=self.spans)
 
     def play(self, landing: Path, excerpt: Excerpt) -> Iterator[Landed]:
-        """Land the records as csv files, one for each span of arrivals, as `Player` describes.
+        """Write the records as CSV files, one for each span of arrivals, as `Player` describes.
 
         A file's modification time is the end of its span. A span without arrivals gives a file
         without rows.
 
         Raises:
-            DefinitionError: a range that can't be.
-            DataError: the folder can't be written, or holds files of another span.
+            DefinitionError: the range is not valid.
+            DataError: the folder can't be written, or has files of another span.
         """
         step, due = duration(excerpt.span), time.monotonic()
         header = ",".join(self.source.fields) + "\n"
@@ -68,12 +68,12 @@ class Recording:
             yield Landed(path, span.number, span.total)
 
     def spans(self, excerpt: Excerpt) -> Iterator[Span]:
-        """What arrived in each span of processing time, in the order in which it arrived.
+        """Yield the records of each span of processing time, in the order of arrival.
 
-        Spans are counted from midnight UTC, and a range is widened to whole spans.
+        Spans are counted from midnight UTC, and a range is extended to whole spans.
 
         Raises:
-            DefinitionError: a range that can't be.
+            DefinitionError: the range is not valid.
         """
         start, end, days = excerpt.start, excerpt.end, excerpt.days
         step = duration(excerpt.span)
@@ -97,7 +97,7 @@ class Recording:
         return FileFeed(self.source, landing, format="csv", options={"header": True})
 
     def _table(self, records: pd.DataFrame) -> pd.DataFrame:
-        """Return the source's fields, the event time as text, or None if there is none."""
+        """Return the source's fields, with the event time as text, or None if it is missing."""
         happened = _micros(records[self.source.event_time]).astype("datetime64[us]")
         text = np.datetime_as_string(happened, unit="s", timezone="UTC").astype(object)
         text[np.isnat(happened)] = None

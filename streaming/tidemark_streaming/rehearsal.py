@@ -1,7 +1,7 @@
-"""What an engine does first, done once, so that the archive of its classes can be made.
+"""Run an engine's typical first tasks once, to create its class data archive (JVM AppCDS).
 
-An engine of its own, in a home that is gone afterwards, ingests two small files, takes in each with
-an incremental run as `tidemark run` does, and answers a query in SQL.
+A separate engine, in a temporary home, ingests two small files, processes each with an incremental
+run as `tidemark run` does, and answers a SQL query.
 """
 
 import sys
@@ -57,7 +57,7 @@ def readings_hourly(readings: DataFrame) -> DataFrame:
 
 
 def main() -> None:
-    """Make the archive, unless it is there."""
+    """Create the archive, unless it exists."""
     try:
         java = find_java()
         paths = jars.class_path(java, Settings().maven_repository)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _rehearse(java_options: str) -> None:
-    """Start an engine with more Java options, let it do what engines do first, and end it."""
+    """Start an engine with further Java options, run the typical first tasks, and stop it."""
     _say(f"it takes a minute, and 270 MB in {archive.FOLDER}")
     with tempfile.TemporaryDirectory(prefix="tidemark_rehearsal_") as folder:
         home = Path(folder)
@@ -94,7 +94,7 @@ def _rehearse(java_options: str) -> None:
             finally:
                 spark.stop()
         finally:
-            # Java writes the archive before it ends.
+            # Java writes the archive before it exits.
             engine.stop(settings, deadline=300)
 
 
@@ -109,7 +109,7 @@ def _run(warehouse: Warehouse, landing: Path) -> None:
 
 
 def _land(landing: Path, number: int) -> None:
-    """Write a file of ten hours, some of whose readings come after their window was published."""
+    """Write a file of ten hours, in which some readings arrive after their window was published."""
     first = instant("2026-01-01") + number * 600 * _MINUTE
     lines = [",".join(_COLUMNS)]
     for minute in range(600):

@@ -1,10 +1,10 @@
-"""Whether a stream may go on where its checkpoint stands.
+"""Decide whether a stream may resume from its checkpoint.
 
-Spark makes no batch of what its checkpoint has read, whatever has become of the asset since: it was
-dropped, switched back, or a run of it was killed before it had published, or it is a roll-up that
-has other windows now. And Spark refuses a checkpoint of another table than the query follows: of a
-source that had another name, or whose log was made anew. In both cases the checkpoint is of no use,
-and the query reads its table again.
+Spark creates no batch for rows that its checkpoint has read, even if the asset has changed since.
+The asset may have been dropped or rolled back, a run of it may have been killed before it
+published, or a roll-up may have other windows now. Spark also refuses the checkpoint of another
+table than the query reads: the source had another name, or its log was recreated. In both cases the
+checkpoint is useless, and the query reads its table from the start.
 """
 
 from tidemark.define.definition import Definition
@@ -15,25 +15,26 @@ from tidemark.store.warehouse import Warehouse
 
 
 def clear(warehouse: Warehouse, transform: Definition, table: str) -> None:
-    """Remove the checkpoint of the transform's query, which must not run, where it can't go on
-    with that.
+    """Remove the checkpoint of the asset's query if the query can't resume from it.
+
+    The query must not run.
 
     Args:
-        table: that which the query follows.
+        table: the table that the query reads.
     """
     if not _of(warehouse, transform, table) or _behind(warehouse, transform):
         checkpoints.remove(warehouse, transform.name)
 
 
 def _of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
-    """Whether the checkpoint tells of that table, and of no other."""
+    """Return whether the checkpoint is of that table and of no other."""
     head = warehouse.head(table)
     told = {read.table for read in checkpoints.read(warehouse, transform.name)}
     return head is not None and told == {head.life}
 
 
 def _behind(warehouse: Warehouse, transform: Definition) -> bool:
-    """Whether there is something that the asset has not taken in, or not published."""
+    """Return whether the asset has not processed all arrivals, or not published all runs."""
     asset = Asset(warehouse, transform)
     last = asset.state.last()
     if asset.published() < last.seq:

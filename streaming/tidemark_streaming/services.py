@@ -1,5 +1,8 @@
-"""The background processes of a home beside the engine: the orchestrator's web interface and
-daemon, the live page, and what is made while the machine is quiet."""
+"""The background processes of a home besides the engine.
+
+They are the orchestrator's web interface and daemon, the live page, and the creation of the class
+data archive while the machine is idle.
+"""
 
 import json
 import os
@@ -33,29 +36,29 @@ _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healt
 
 
 def service(settings: Settings, name: str) -> Managed:
-    """The process `webserver`, `daemon`, `watch` or `archive`."""
+    """Return the process `webserver`, `daemon`, `watch` or `archive`."""
     return Managed(settings.home, name)
 
 
 def url(settings: Settings) -> str:
-    """Where the web interface is."""
+    """Return the address of the web interface."""
     return f"http://127.0.0.1:{settings.webserver_port}"
 
 
 def watch_url(settings: Settings) -> str:
-    """Where the live page is."""
+    """Return the address of the live page."""
     return f"http://127.0.0.1:{settings.watch_port}"
 
 
 def start(settings: Settings, workspace: Path) -> None:
-    """Start the web interface and the daemon, unless they run; `await_…` tells when they are ready.
+    """Start the web interface and the daemon, unless they run; `await_…` waits for them.
 
     Args:
-        workspace: the file that says what they load.
+        workspace: the file that lists their code locations.
 
     Raises:
-        EngineError: the web interface's port is another program's, or the databases that both
-            share can't be made.
+        EngineError: another program uses the web interface's port, or the databases that both share
+            can't be created.
     """
     process = service(settings, "webserver")
     at = (settings.webserver_port, "web interface", "webserver_port", "tidemark down")
@@ -75,10 +78,10 @@ def start(settings: Settings, workspace: Path) -> None:
 
 
 def await_webserver(settings: Settings) -> str:
-    """Wait until the web interface answers; its address.
+    """Wait until the web interface responds. Return its address.
 
     Raises:
-        EngineError: it ended, or is not ready in time.
+        EngineError: it exited, or is not ready in time.
     """
     webserver = service(settings, "webserver")
     webserver.await_ready("web interface", lambda: _get(settings) is not None, START_DEADLINE)
@@ -86,17 +89,19 @@ def await_webserver(settings: Settings) -> str:
 
 
 def await_daemon(settings: Settings) -> None:
-    """Wait until the web interface calls the daemon healthy.
+    """Wait until the web interface reports that the daemon is healthy.
 
     Raises:
-        EngineError: it ended, or is not healthy in time.
+        EngineError: it exited, or is not healthy in time.
     """
     daemon = service(settings, "daemon")
     daemon.await_ready("daemon", lambda: _healthy(settings), START_DEADLINE)
 
 
 def launch(settings: Settings, location: str, job: str) -> str:
-    """Launch a job of a code location in the orchestrator, which must be up; the id of its run.
+    """Launch a job of a code location in the orchestrator, which must be up.
+
+    Return the ID of its run.
 
     Raises:
         EngineError: the job was not launched.
@@ -111,11 +116,10 @@ def launch(settings: Settings, location: str, job: str) -> str:
 
 
 def start_watch(settings: Settings) -> None:
-    """Start the live page and the metrics, unless they run; `await_watch` tells when they are
-    ready.
+    """Start the live page and the metrics, unless they run; `await_watch` waits for them.
 
     Raises:
-        EngineError: their port is another program's.
+        EngineError: another program uses their port.
     """
     process = service(settings, "watch")
     at = (settings.watch_port, "live page", "watch_port", "tidemark down")
@@ -126,10 +130,10 @@ def start_watch(settings: Settings) -> None:
 
 
 def await_watch(settings: Settings) -> str:
-    """Wait until the live page answers; its address.
+    """Wait until the live page responds. Return its address.
 
     Raises:
-        EngineError: it ended, or is not ready in time.
+        EngineError: it exited, or is not ready in time.
     """
     address = watch_url(settings)
     watch = service(settings, "watch")
@@ -138,13 +142,13 @@ def await_watch(settings: Settings) -> str:
 
 
 def make_archive(settings: Settings) -> bool:
-    """Have the archive of the engine's classes made in the background, out of the way of all else;
-    False where there is no need.
+    """Start to create the engine's class data archive in the background, at low priority.
 
-    Called when an engine was stopped, as the machine has just become quiet.
+    Return False if it is not needed. It is called after an engine was stopped, because the machine
+    is idle then.
 
     Raises:
-        EngineError: there is no Java any more, or no jars.
+        EngineError: Java or the jars are missing.
     """
     if not settings.engine_archive:
         return False
@@ -159,8 +163,10 @@ def make_archive(settings: Settings) -> bool:
 
 
 def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
-    """Make the orchestrator's databases once, before anything opens them: of two processes that
-    begin to make them at the same time one finds half of the tables, and fails."""
+    """Create the orchestrator's databases once, before any process opens them.
+
+    If two processes create them at the same time, one finds half of the tables, and fails.
+    """
     made, current = folder / "migrated", version("dagster")
     if made.exists() and made.read_text() == current:
         return

@@ -1,4 +1,4 @@
-"""The only ingest of a source: a lock of this machine, gone with the process that holds it."""
+"""Allow only one ingest per source: a lock on this machine, released when its process ends."""
 
 import errno
 import os
@@ -15,12 +15,19 @@ from tidemark.engine import cache
 from tidemark.store.warehouse import Warehouse
 
 _SHARED = cache.folder("ingests")
-"""Where the locks are of all object stores that this user's ingests write to."""
+"""The folder of the locks for all object stores to which this user's ingests write."""
 
 
 @contextmanager
 def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
-    """The only ingest of a source on this machine, until the process ends, however it ends."""
+    """Hold the lock that makes this the only ingest of a source on this machine, for the block.
+
+    The lock is released when the process ends, however it ends.
+
+    Raises:
+        ConflictError: another process holds the lock.
+        DataError: the lock can't be written.
+    """
     path = beside(warehouse.location, warehouse.database, source.name, "lock")
     try:
         _make(path.parent)
@@ -48,15 +55,15 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
 
 
 def at_work(settings: Settings, source: str) -> bool:
-    """Whether an ingest of a source runs on this machine at present."""
+    """Return whether an ingest of a source runs on this machine at present."""
     return locks.held(beside(settings.warehouse, settings.database, source, "lock"))
 
 
 def beside(location: str, database: str, source: str, ending: str) -> Path:
-    """Return a file of this machine next to a source's tables.
+    """Return the path of a file on this machine next to a source's tables.
 
-    If these are in an object store, it is in a folder of this user: into a temporary folder of all
-    users another one could put a link.
+    For tables in an object store, it is in a folder of this user: in a shared temporary folder,
+    another user could place a link.
     """
     name = f".{source}_ingest.{ending}"
     location = location.rstrip("/").removeprefix("file://")
@@ -70,7 +77,7 @@ def _make(folder: Path) -> None:
     if folder.is_relative_to(_SHARED):
         make_folder(folder)
     else:
-        # Next to tables, which others may be allowed to read.
+        # This folder is next to tables, which others may be allowed to read.
         folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -1,6 +1,8 @@
-"""Faults of Tidemark itself that stand: windows that fail `complete()` or `unique()` as they are.
+"""Open integrity failures: windows that currently fail `complete()` or `unique()`.
 
-A window is at fault as long as its failure stands (`judged.standing`).
+Such a failure indicates a fault in Tidemark itself.
+
+A window counts for as long as its failure stands (`judged.standing`).
 """
 
 from dataclasses import dataclass
@@ -18,14 +20,14 @@ from tidemark_streaming.judged import named, standing
 
 @dataclass(frozen=True)
 class StandingFault:
-    """Windows of one asset that fail such an expectation as they are.
+    """Windows of one asset that currently fail such an expectation.
 
     Args:
-        expectations: those that they fail.
-        windows: how many.
-        first: the start of the first of them, microseconds.
+        expectations: the expectations that they fail.
+        windows: the number of windows.
+        first: the start of the first of them, in microseconds.
         since: when a run found the first of them.
-        remedy: what to do, in a sentence.
+        remedy: what to do, as text.
     """
 
     asset: str
@@ -36,7 +38,7 @@ class StandingFault:
     remedy: str
 
     def sentence(self) -> str:
-        """All of it in a sentence."""
+        """Return all of it as one message."""
         some = "1 window fails" if self.windows == 1 else f"{self.windows:,} windows fail"
         return (
             f"{self.asset}: {some} {' and '.join(self.expectations)} since "
@@ -46,7 +48,10 @@ class StandingFault:
 
 
 def standing_fault(glance: Glance, transform: Definition) -> StandingFault | None:
-    """What stands of an asset; None where nothing does, which takes one look at the results."""
+    """Return the open integrity failures of an asset; None if there are none.
+
+    Without failures, that takes one read of the results.
+    """
     own = (ds.field("asset") == transform.name) & ds.field("expectation").isin(list(OWN))
     failed = glance.select(TABLE, ["asset"], own & ~ds.field("success"))
     if failed is None or not failed.num_rows:

@@ -1,8 +1,8 @@
-"""A source that stands: what its newest ingest was refused for, where a person must mend that.
+"""Blocked sources: the error that ended a source's newest ingest, if it requires manual action.
 
-An incompatible change of the source, records that are gone, a file that was changed: each stops
-that source alone, with one sentence. It is kept beside the source's lock until an ingest begins
-anew, so that who watches sees it, whoever ran the ingest.
+An incompatible change of the source, records that were deleted, a file that was changed: each
+blocks that source alone, with one message. The message is stored next to the source's lock until
+another ingest begins. Monitoring therefore sees it for any ingest process.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from tidemark_streaming.sole import beside
 
 
 class Ingest:
-    """What an ingest does beside bringing in: that is no refusal of its source."""
+    """Tracks errors of other work that an ingest does: these do not block its source."""
 
     def __init__(self) -> None:
         self.beside: TidemarkError | None = None
 
     @contextmanager
     def doing(self) -> Iterator[None]:
-        """Something else in the block."""
+        """Mark the block as other work."""
         try:
             yield
         except TidemarkError as error:
@@ -33,11 +33,10 @@ class Ingest:
 
 @contextmanager
 def kept(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
-    """An ingest in the block: with what it is refused for is kept, and with its beginning what was
-    kept goes."""
+    """Run an ingest in the block: clear the stored error first, and store one that ends it."""
     ingest = Ingest()
     file = beside(warehouse.location, warehouse.database, source.name, "refused")
-    # A disk that is full has its own sentence.
+    # A full disk has its own error message.
     with suppress(OSError):
         file.unlink()
     try:
@@ -52,7 +51,7 @@ def kept(warehouse: Warehouse, source: Source) -> Iterator[Ingest]:
 
 
 def refusal(settings: Settings, source: str) -> str | None:
-    """What the newest ingest of a source was refused for; None where it was not."""
+    """Return the error that blocks a source since its newest ingest; None if it is not blocked."""
     file = beside(settings.warehouse, settings.database, source, "refused")
     try:
         return file.read_text() or None

@@ -1,16 +1,15 @@
-"""The supervisor: do the streams that should run, run?
+"""Supervise streams: compare the streams that should run with those that do.
 
-A look compares the wishes with the queries that the engine has, and says which streams to start
-now. It starts nothing itself. A stream that ended, or could not be started, waits before it is
-started again: half a minute, then twice as long each time, up to half an hour. After `TRIES` times
-in a row without a while of steady work it is given up, until somebody starts it; where it was the
-engine that did not answer, until that answers again, which ends a wait too.
+Each poll compares the requests (`wishes`) with the engine's queries, and returns the streams to
+start now. It starts nothing itself. A stream that ended or could not be started waits before its
+next start: half a minute, then twice as long each time, up to half an hour. After `TRIES` failures
+in a row without steady work, the supervisor gives it up until a user starts it. If the engine did
+not respond, the stream is restarted as soon as it responds again, even during a wait.
 
-A stream that ended through no fault of its own is started at once: because its definition has
-changed, with the present one; because its worker was killed, or its engine, which comes back with
-it. Its earlier failures are forgotten. Where that happens again before it has worked steadily, two
-definitions are at odds with each other, or it takes more memory than there is, and it waits like
-any other.
+A stream that did not end through its own fault is restarted at once, and its earlier failures are
+forgotten. That is the case if its definition has changed, or if its worker or its engine was
+killed. If it happens again before the stream has worked steadily, it waits like any other: two
+definitions alternate, or the stream needs more memory than there is.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +29,7 @@ from tidemark_streaming.queries import Query
 SECOND = 1_000_000
 FIRST_WAIT, LONGEST_WAIT = 30 * SECOND, 1800 * SECOND
 STEADY = 600 * SECOND
-"""A stream that has run so long has left its earlier failures behind."""
+"""The time after which a running stream's earlier failures are forgotten."""
 
 TRIES = 10
 
@@ -39,18 +38,18 @@ RUNNING, WAITING, STARTING, GIVEN_UP = "running", "waiting", "starting", "given 
 
 @dataclass(frozen=True)
 class Stream:
-    """What the supervisor remembers of a stream. Instants are microseconds.
+    """The supervisor's status of a stream. Instants are microseconds.
 
     Args:
-        since: of the wish that it belongs to.
-        state: `running`, `starting` (asked for), `waiting` (for its next start) or `given up`.
-        changed: when it came into its state.
-        query, query_run: the ids of the query that runs, or ran last.
+        since: the time of the request that it belongs to.
+        state: `running`, `starting` (requested), `waiting` (for its next start) or `given up`.
+        changed: when it entered its state.
+        query, query_run: the IDs of the query that runs, or ran last.
         failures: how often in a row it ended or could not be started.
         error: why it ended last, in one line.
-        renewed: whether it was started anew at once, and was not steady since.
-        restarts: how often it was started again, through whose fault ever.
-        away: whether it could not be started last because the engine did not answer.
+        renewed: whether it was restarted at once, and has not worked steadily since.
+        restarts: how often it was restarted, for any reason.
+        away: whether its last start failed because the engine did not respond.
     """
 
     since: int
@@ -66,13 +65,12 @@ class Stream:
 
     @property
     def wait(self) -> int:
-        """How long to wait for the next start."""
+        """The time to wait before the next start."""
         return min(FIRST_WAIT * 2 ** (self.failures - 1), LONGEST_WAIT) if self.failures else 0
 
 
 class Ending(NamedTuple):
-    """Why a stream ended: in one line, whether that was through no fault of its own, and whether
-    the engine did not answer."""
+    """Why a stream ended: the message, whether it was blameless, whether the engine was away."""
 
     sentence: str
     blameless: bool = False
@@ -87,13 +85,13 @@ def look(
     *,
     starting: bool = False,
 ) -> dict[str, Stream]:
-    """How the streams that should run are, by asset; those to start now are `starting`.
+    """Return the status of the requested streams, by asset; those to start now are `starting`.
 
     Args:
-        assets: for which the supervisor is responsible.
-        known: what the last look gave.
+        assets: the assets for which the supervisor is responsible.
+        known: the result of the last poll.
         now: the time, in microseconds.
-        starting: whether a run that starts streams is under way.
+        starting: whether a run that starts streams is in progress.
     """
     wanted = {a: w for a, w in wishes.all_of(settings).items() if a in set(assets)}
     if not wanted:
@@ -114,7 +112,7 @@ def look(
     try:
         endings = _endings(settings, before, running) if away is None else _unanswered(before, away)
     except EngineError as error:
-        # Those that run are known; of the others nobody says why they ended.
+        # The running streams are known; for the others, the engine does not say why they ended.
         endings = _unanswered(before, error)
     found = {
         asset: _next(stream, running.get(asset), endings.get(asset), now, starting=starting)
@@ -126,8 +124,10 @@ def look(
 def _begun(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Stream]:
-    """The streams; those that were started since the last look and have ended by now, as running
-    ones: a query may live for less than the time between two looks."""
+    """Return the streams, with those that have started and ended since the last poll as running.
+
+    A query may live for less than the time between two polls.
+    """
     found = dict(streams)
     for asset, stream in streams.items():
         if stream.state != STARTING or asset in running:
@@ -142,15 +142,18 @@ def _begun(
 
 
 def _reached(stream: Stream, now: int) -> Stream:
-    """A stream whose engine answers: where that was all that it waited for, it waits no more."""
+    """Return a stream whose engine responds: if it waited only for the engine, its wait ends."""
     if not (stream.away and stream.state in (WAITING, GIVEN_UP)):
         return stream
     return replace(stream, state=WAITING, changed=now, failures=0, away=False)
 
 
 def _asked_anew(stream: Stream, known: Stream | None) -> Stream:
-    """A stream that is to be started again, or for another wish, while it was being started: who
-    starts streams sees by a change of its state that it is asked for, so it waits for a look."""
+    """Return a stream that must be started again, or for another request, as waiting for one poll.
+
+    It was being started already, and the run that starts streams reacts only to a change of its
+    state.
+    """
     if known is None or not known.state == stream.state == STARTING:
         return stream
     same = (known.since, known.query_run) == (stream.since, stream.query_run)
@@ -161,7 +164,7 @@ def _next(
     stream: Stream, query: Query | None, ending: Ending | None, now: int, *, starting: bool
 ) -> Stream:
     if now < stream.changed:
-        # The clock was set back: nobody knows how long it has waited.
+        # The clock was set back, so the time that the stream has waited is unknown.
         stream = replace(stream, changed=now - stream.wait)
     if query is not None:
         steady = stream.state == RUNNING and now - stream.changed >= STEADY
@@ -193,21 +196,21 @@ def _into(stream: Stream, state: str, now: int) -> Stream:
 
 
 def _unanswered(streams: Mapping[str, Stream], error: EngineError) -> dict[str, Ending]:
-    """Why streams ended, where the engine does not say it: it is gone, as far as one can see."""
+    """Return why streams ended if the engine does not say it: it seems to be lost."""
     return {a: Ending(str(error), s.state == RUNNING, away=True) for a, s in streams.items()}
 
 
 def _endings(
     settings: Settings, streams: Mapping[str, Stream], running: Collection[str]
 ) -> dict[str, Ending]:
-    """Why those streams ended that ran when last looked at, where their queries can say it."""
+    """Return why streams ended that ran at the last poll, as far as their queries can say it."""
     found: dict[str, Ending] = {}
     for asset, stream in streams.items():
         if stream.state != RUNNING or asset in running or not (stream.query and stream.query_run):
             continue
         with engine.visit(settings, continuous.session_id(settings, asset)) as spark:
             query = StreamingQuery(spark, stream.query, stream.query_run)  # pyright: ignore[reportArgumentType]
-            # Otherwise the engine that ran it is gone.
+            # If the query is unknown, the engine that ran it is lost.
             with suppress(PySparkException):
                 if (failure := query.exception()) is not None:
                     blameless = continuous.outdated(failure) or continuous.crashed(failure)

@@ -1,9 +1,9 @@
-"""Watchers: to which process a stream's query belongs, put down in the query's session.
+"""Watchers: the process to which a stream's query belongs, stored in the query's session.
 
-The query of `tidemark stream` belongs to that process, which stops it when it ends. Where it was
-killed instead, the query works on, and nobody would stop it: it is abandoned. A query that was left
-to run by itself has no watcher, and is never abandoned. Neither is one whose watcher is a process
-of another machine, of which nothing can be known here.
+The query of `tidemark stream` belongs to that process, which stops it when it ends. If the process
+was killed instead, the query continues without an owner: it is abandoned. A query without a watcher
+runs on its own and is never abandoned. A query whose watcher is on another machine is not
+considered abandoned either, because this machine can't know.
 """
 
 import json
@@ -18,15 +18,15 @@ from pyspark.sql import SparkSession
 from tidemark.engine.process import birth
 
 _WATCHER = "tidemark.stream.watcher"
-"""A setting of the session: the machine, the process's id and its birth."""
+"""A session setting: the machine, the process ID and the start time of the process."""
 
 
 @contextmanager
 def watching(spark: SparkSession, watched: bool) -> Iterator[None]:
-    """Start a query in the block: it will belong to this process, or to none.
+    """Start a query in the block, which belongs to this process if `watched`, or else to none.
 
-    It is said beforehand, as this process may be killed as soon as the query runs; and taken back
-    where the query is not started, as another process may have been quicker.
+    The owner is stored before the start, because this process may be killed as soon as the query
+    runs. It is restored if the query does not start, because another process may have been faster.
     """
     before = spark.conf.get(_WATCHER, "")
     spark.conf.set(_WATCHER, _own() if watched else "")
@@ -38,7 +38,7 @@ def watching(spark: SparkSession, watched: bool) -> Iterator[None]:
 
 
 def abandoned(spark: SparkSession) -> bool:
-    """Whether the session's query belongs to a process of this machine that is gone."""
+    """Return whether the session's query belongs to a process of this machine that has exited."""
     told = spark.conf.get(_WATCHER, "")
     if not told:
         return False
@@ -46,14 +46,14 @@ def abandoned(spark: SparkSession) -> bool:
     if machine != socket.gethostname():
         return False
     try:
-        # The system may have given its number to another process by now.
+        # The system may have given the ID to another process since.
         return birth(pid) != born or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
 def own(spark: SparkSession) -> bool:
-    """Whether the session's query belongs to this very process."""
+    """Return whether the session's query belongs to this process."""
     return spark.conf.get(_WATCHER, "") == _own()
 
 

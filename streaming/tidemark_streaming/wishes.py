@@ -1,8 +1,9 @@
-"""Which streams should run: one small file for each, in the folder `streams` of the home.
+"""Requests for streams ("wishes"): one small file per stream that should run.
 
-A wish outlives the stream, the engine and the machine's restart: whoever looks after streams
-starts again what is wished for and does not run. To wish is to write a file, to stop is to delete
-it; both are atomic. Beside a wish there is put down which query was started for it last.
+The files are in the folder `streams` of the home. A request outlives the stream, the engine and a
+restart of the machine: the supervisor restarts requested streams that do not run. To request a
+stream is to write a file, to cancel it is to delete the file; both are atomic. Another file next to
+a request records the query that was started last for it.
 """
 
 import json
@@ -19,12 +20,12 @@ from tidemark.run.admission import ALL, Admission
 
 @dataclass(frozen=True)
 class Wish:
-    """A stream that should run.
+    """A request for a stream.
 
     Args:
-        asset: whose.
-        arrivals_per_run, rows_per_run, bytes_per_run: a run's limits; None is no limit.
-        since: when it was asked for, in microseconds: one wish is told from the next by it.
+        asset: the asset of the stream.
+        arrivals_per_run, rows_per_run, bytes_per_run: the limits of a run; None for no limit.
+        since: the time of the request, in microseconds, which identifies it.
     """
 
     asset: str
@@ -35,16 +36,16 @@ class Wish:
 
     @property
     def admission(self) -> Admission:
-        """What a run takes in at most."""
+        """The limits of a run."""
         return Admission(self.arrivals_per_run, self.rows_per_run, self.bytes_per_run)
 
 
 class Start(NamedTuple):
-    """A query that was started for a wish.
+    """A query that was started for a request.
 
     Args:
-        since: when the stream was asked for, in microseconds.
-        query, run: the ids of the query.
+        since: the time of the request, in microseconds.
+        query, run: the IDs of the query.
     """
 
     since: int
@@ -53,7 +54,7 @@ class Start(NamedTuple):
 
 
 def wish(settings: Settings, asset: str, admission: Admission = ALL) -> Wish:
-    """Ask for an asset's stream, also when it was asked for before."""
+    """Request an asset's stream, even if it was requested before."""
     now, limits = time.time_ns() // 1000, admission
     wanted = Wish(asset, limits.arrivals, now, limits.rows, limits.bytes)
     path = _file(settings, asset)
@@ -63,7 +64,7 @@ def wish(settings: Settings, asset: str, admission: Admission = ALL) -> Wish:
 
 
 def withdraw(settings: Settings, asset: str) -> bool:
-    """Ask for an asset's stream no more; False where nobody had."""
+    """Cancel the request for an asset's stream. Return False if there was none."""
     _start_file(settings, asset).unlink(missing_ok=True)
     try:
         _file(settings, asset).unlink()
@@ -73,32 +74,32 @@ def withdraw(settings: Settings, asset: str) -> bool:
 
 
 def of(settings: Settings, asset: str) -> Wish | None:
-    """The wish for an asset's stream, if it is asked for."""
+    """Return the request for an asset's stream; None if there is none."""
     text = _read(_file(settings, asset))
     return Wish(**json.loads(text)) if text else None
 
 
 def all_of(settings: Settings) -> dict[str, Wish]:
-    """All that is asked for, by asset."""
+    """Return all requests, by asset."""
     files = sorted(folder(settings).glob("[!.]*.json"))
     found = [Wish(**json.loads(text)) for f in files if (text := _read(f))]
     return {w.asset: w for w in found}
 
 
 def started(settings: Settings, wanted: Wish, query: str, run: str) -> None:
-    """Put down that a query was started for a wish."""
+    """Record that a query was started for a request."""
     file = _start_file(settings, wanted.asset)
     atomic.write(file, json.dumps(Start(wanted.since, query, run)))
 
 
 def start_of(settings: Settings, asset: str) -> Start | None:
-    """The query that was started last for a wish of the asset's, where that is known."""
+    """Return the query that was started last for a request of the asset; None if it is unknown."""
     text = _read(_start_file(settings, asset))
     return Start(*json.loads(text)) if text else None
 
 
 def folder(settings: Settings) -> Path:
-    """Where the wishes of the settings' database are."""
+    """Return the folder of the requests of the settings' database."""
     return settings.home / "streams" / settings.database
 
 
@@ -114,5 +115,5 @@ def _read(file: Path) -> str:
     try:
         return file.read_text()
     except FileNotFoundError:
-        # Nobody asked, or it was withdrawn since it was listed.
+        # There is no request, or it was canceled since the files were listed.
         return ""
