@@ -42,7 +42,8 @@ _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
 class Of(Enum):
-    """What to read of a version: the rows that it added, the table as of then, or its changes."""
+    """The part of a version to read: the rows that it added, the table as of then, or its
+    changes."""
 
     ADDED = auto()
     WHOLE = auto()

@@ -37,7 +37,7 @@ BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Lag:
-    """How far an event log is behind its topics.
+    """The lag of an event log behind its topics.
 
     Args:
         waiting: the number of available offsets that were not ingested yet, by topic and partition.
@@ -82,7 +82,7 @@ class KafkaFeed:
         servers: `host:port`, several separated by commas; default: the setting kafka_servers.
         format: the format of the values: json (objects with the source's columns), `Avro` or
             `Protobuf`.
-        options: for JSON: `timestampFormat`, `dateFormat` (see `Json`).
+        options: for JSON: `timestampFormat`, `dateFormat`, `timeZone` (see `Json`).
         correlation: the header that holds an event's correlation ID. The ID is
             `topic-partition-offset` by default, or if a record has no such header or its headers
             can't be read.

@@ -80,11 +80,11 @@ class Stage:
 def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> Iterator[Ingested]:
     """Play recorded data through a topic into the event log, as JSON with the source's columns.
 
+    Args:
+        excerpt: the part of the recording to play; it must begin at the end of the event log.
+
     Yields:
         The result of each ingested arrival.
-
-    Args:
-        excerpt: the part of the recording to play; it must begin where the event log ends.
 
     Raises:
         DataError: the source has no recorded data, or the brokers do not answer.

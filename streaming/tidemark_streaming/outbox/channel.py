@@ -61,7 +61,7 @@ _MOMENT = 0.05
 """Seconds between two polls for a change that is expected at once."""
 
 _LAST = 100
-"""How many records at the end of the topic of positions are read at first."""
+"""The number of records at the end of the topic of positions that are read first."""
 
 T = TypeVar("T")
 

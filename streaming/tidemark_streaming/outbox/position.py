@@ -12,13 +12,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Position:
-    """How far an asset's table was published.
+    """The progress of publishing an asset's table.
 
     Args:
         table: the ID of the published table.
         version: the last version of the table whose changes the topic has.
         topic: the topic's ID, which changes if the topic is recreated.
-        partitions: the number of partitions, which determines where keys go.
+        partitions: the number of partitions, which determines the partition of a key.
         epoch: the start of the uninterrupted sequence of changes, in microseconds.
         seq: the number of the newest published commit; -1 before the first.
         run: the ID of that commit's run, if known.

@@ -39,7 +39,7 @@ class Avro:
         by_id: whether each value begins with its schema's ID, as Confluent's serializers write it;
             by default only if no `schema` is given.
         registry: the source of schemas by ID: a folder with a file `<id>.avsc` for each, or the
-            address of a registry; by default the setting `schema_registry`.
+            address of a registry; default: the setting `schema_registry`.
 
     Raises:
         DefinitionError: the schema can't be read, or is not the schema of a record.

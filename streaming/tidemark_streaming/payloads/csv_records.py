@@ -43,8 +43,9 @@ class Csv:
 
     Args:
         options: `header`, whether files begin with the columns' names; `sep`, the separator between
-            fields, by default a comma; `nullValue`; `timestampFormat` and `dateFormat`, the formats
-            of times and days as in `TimeFormats`, by default ISO 8601.
+            fields (default: a comma); `nullValue`; `timestampFormat` and `dateFormat`, the formats
+            of times and days as in `TimeFormats` (default: ISO 8601); `timeZone`, the zone of times
+            without an offset (default: UTC).
 
     Raises:
         DefinitionError: another option, or an invalid value.
@@ -73,7 +74,7 @@ class Csv:
 
     @property
     def header(self) -> bool:
-        """Whether files begin with the names of the columns."""
+        """Return whether files begin with the names of the columns."""
         return str(self.options.get("header", False)).lower() == "true"
 
     @cached_property

@@ -50,7 +50,8 @@ class Json:
 
     Args:
         options: `timestampFormat` and `dateFormat`, the formats of times and days as in
-            `TimeFormats`; by default ISO 8601.
+            `TimeFormats` (default: ISO 8601); `timeZone`, the zone of times without an offset
+            (default: UTC).
 
     Raises:
         DefinitionError: another option, or an invalid pattern.

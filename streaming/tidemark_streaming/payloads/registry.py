@@ -40,7 +40,7 @@ class Schema:
     Args:
         kind: AVRO, PROTOBUF or JSON.
         text: the schema.
-        references: the schemas that it refers to, in the order in which they must be parsed.
+        references: the schemas that it refers to, which must be parsed before it.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Registry:
 
     Args:
         place: a folder with a file `<id>.avsc` for each, or the address of a registry, http or
-            https; by default the setting `schema_registry`.
+            https; default: the setting `schema_registry`.
     """
 
     def __init__(self, place: str | Path | None = None) -> None:

@@ -123,7 +123,7 @@ class TimeFormats:
 
     @property
     def counts(self) -> bool:
-        """Whether timestamps are integers."""
+        """Return whether timestamps are integers."""
         return self.timestamp in _NANOS
 
     def counted(self, numbers: "pa.ChunkedArray[Any]", kind: pa.DataType) -> "pa.ChunkedArray[Any]":

@@ -80,7 +80,7 @@ class Scenario:
 
     @property
     def prepares(self) -> bool:
-        """Whether the transform is an asset, whose function prepares the events' rows."""
+        """Return whether the transform is an asset, whose function prepares the events' rows."""
         return self.transform.function is not definition.same
 
 

@@ -54,12 +54,12 @@ class Node:
 
     @property
     def empty(self) -> bool:
-        """Whether it is null: `null`, `~` or nothing at all."""
+        """Return whether the value is null: `null`, `~` or nothing at all."""
         return self.raw.tag == f"{_TAG}null"
 
     @property
     def several(self) -> bool:
-        """Whether it is a list."""
+        """Return whether the value is a list."""
         return isinstance(self.raw, yaml.SequenceNode)
 
     def entries(self, what: str) -> list[tuple["Node", "Node"]]:

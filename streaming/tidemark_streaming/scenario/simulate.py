@@ -38,8 +38,8 @@ _FEW_ROWS = {
 
 
 Way = int | Sequence[int] | None
-"""How a scenario is run: as a stream in runs of at most so many arrivals, in increments of these
-numbers of arrivals, or, with None, as batch."""
+"""The way to run a scenario: as a stream in runs of at most so many arrivals, in increments of
+these numbers of arrivals, or, with None, as batch."""
 
 
 def simulate(warehouse: Warehouse, scenario: Scenario, *ways: Way) -> list[Result]:
