@@ -25,7 +25,7 @@ class TidemarkError(Exception):
 
 
 class DefinitionError(TidemarkError):
-    """A source, transform or setting is invalid.
+    """An invalid source, transform or setting.
 
     A line break in the message, which may come from an invalid value, is escaped.
     """
@@ -35,33 +35,34 @@ class DefinitionError(TidemarkError):
 
 
 class DataError(TidemarkError):
-    """Data is missing, unreadable, or does not match its definition."""
+    """Data that is missing, unreadable, or different from its definition."""
 
 
 class HistoryGone(DataError):  # noqa: N818 (the name states the problem)
-    """A table's history does not go back as far as a reader of its changes needs."""
+    """A table history that does not go back as far as a reader of its changes needs."""
 
 
 class EngineError(TidemarkError):
-    """The Spark engine can't be started, reached or used."""
+    """A failure to start, reach or use the Spark engine."""
 
 
 class StoreError(TidemarkError):
-    """An object store can't be reached, refuses a request, or lacks a feature that commits need."""
+    """An object store that can't be reached, refuses a request, or lacks a feature that commits
+    need."""
 
     exit_code = 3
 
 
 class NotInstalled(TidemarkError):  # noqa: N818 (the name states the problem)
-    """An optional package is not installed."""
+    """An optional package that is not installed."""
 
 
 class ConflictError(TidemarkError):
-    """Another run changed the same table first, and retries did not help."""
+    """A conflict with another run that changed the same table first, after all retries."""
 
 
 class DefinitionChanged(TidemarkError):  # noqa: N818 (it is not a user's error)
-    """A run of an older definition met rows that a newer definition has written since."""
+    """A run of an older definition that met rows of a newer definition."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

@@ -143,7 +143,7 @@ def _provider() -> "TracerProvider":
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class Ids(RandomIdGenerator):
-        """An id generator: an arrival's own ids for the root span of its trace, else random
+        """An id generator: the root span of a trace has its arrival's ids, others have random
         ones."""
 
         def generate_trace_id(self) -> int:

@@ -34,7 +34,12 @@ _SOME_ROWS = 2_000_000
 
 
 class Planning(Enum):
-    """A set of planner settings."""
+    """The planner settings for few, some or many rows.
+
+    - `FEW`: no adaptive execution, and plans are interpreted.
+    - `SOME`: no adaptive execution, but plans are compiled, with two shuffle partitions.
+    - `MANY`: the session's own settings.
+    """
 
     FEW = "interpreted"
     SOME = "in two pieces"

@@ -65,8 +65,8 @@ def check_trusted(builder: "Channel", name: str) -> None:
         name: its address without a secret.
 
     Raises:
-        EngineError: the engine's certificate is from an unknown authority or for another host, or
-            the engine does not use TLS, or the file of trusted certificates can't be read.
+        EngineError: the engine does not use TLS, its certificate is from an unknown authority or
+            for another host, or the file of trusted certificates can't be read.
     """
     if not builder.use_ssl and (builder.token is None or builder.host == "localhost"):
         return

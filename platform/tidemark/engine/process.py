@@ -195,7 +195,7 @@ class Managed:
 
 
 def birth(pid: int) -> str:
-    """Return an identifier of a process that no other process with the same pid has.
+    """Return an identifier that no other process with the same pid has.
 
     It does not change if the machine's clock is set. The start time that the system reports would
     change.

@@ -38,5 +38,5 @@ def varying(value: int | None) -> Column:
 
 
 def varying_sql(value: int) -> str:
-    """Return the same literal as SQL."""
+    """Return `varying` as SQL."""
     return f"CAST({value}BD AS BIGINT)"

@@ -97,7 +97,8 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
 
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-    """Return the same for a DataFrame, plus `_file`, the number of the output file of each row."""
+    """Return `rows` with the facts of their arrival and `_file`, the number of their output
+    file."""
     facts = rows.sparkSession.createDataFrame(
         [
             (a.arrival, a.arrived_at, a.before, f)

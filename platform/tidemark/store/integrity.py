@@ -115,7 +115,11 @@ def vouches(warehouse: "Warehouse", app: str, tables: Iterable[str]) -> dict[str
 
 
 def versions(tables: "Tables", app: str, wanted: Iterable[str]) -> dict[str, int]:
-    """Return the same for open tables."""
+    """Return the versions of open tables, for a commit to vouch for.
+
+    Args:
+        app: the application that commits.
+    """
     return {_vouch(app, table): tables.version(table) for table in wanted}
 
 

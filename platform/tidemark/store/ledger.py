@@ -34,6 +34,9 @@ ENDED = {
 class RunFacts:
     """The facts of one run. Instants are microseconds; the ledger stores them as timestamps.
 
+    `counted_at`, `computed_at`, `judged_at` and `stored_at` are None if a later run finished this
+    run, or if it computed nothing.
+
     Args:
         run: the run's id.
         asset: the transform's name.
@@ -59,9 +62,7 @@ class RunFacts:
         computed_at: when the rows of the windows that it may have changed were computed.
         judged_at: when the asset's expectations had validated these rows.
         stored_at: when its partials were in the state. A run that replaces windows stores them
-            before it computes the windows; other runs store them after validation. `counted_at`,
-            `computed_at`, `judged_at` and `stored_at` are None if a later run finished this run, or
-            if it computed nothing.
+            before it computes the windows; other runs store them after validation.
         limited_by: the limit (`arrivals`, `rows`, `bytes`) because of which the run left arrivals
             to the next run. None if it processed all arrivals, or if a later run finished it.
     """

@@ -178,7 +178,7 @@ class Log:
         return timeline.select("arrival", F.unix_micros("watermark_after").alias("reached"))
 
     def few_reached(self) -> Sequence[tuple[int, int | None]] | None:
-        """Return the same in memory as (arrival, watermark) pairs; None for many arrivals."""
+        """Return the result of `reached` in memory, as pairs; None for many arrivals."""
         if self._span is None or self._span[1] - self._span[0] > _FEW_ARRIVALS:
             return None
         if (found := self._recent.reached(*self._span)) is not None:

@@ -216,7 +216,8 @@ class Warehouse:
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the same rows in memory, with the given columns or all."""
+        """Return the current rows that satisfy all bounds in memory, with the given columns or
+        all."""
         self._demand(table)
         return self.committer.take(table, *bounds, columns=columns)
 

@@ -100,7 +100,7 @@ class Merge:
     only: dict[str, str] | None = None
 
     def matching(self) -> str:
-        """Return the match condition; committers replace `{same}` by their null-safe equality."""
+        """Return the match condition, with `{same}` for the committer's null-safe equality."""
         return " AND ".join([*(f"(t.`{c}` {{same}} s.`{c}`)" for c in self.on), f"({self.within})"])
 
 

@@ -55,7 +55,7 @@ _OWN = {
     "delta.logRetentionDuration": "interval 7 days",
 }
 _FOLD_EVERY, _FOLD_FILES, _FOLD_TARGET = 50, 50, 16 << 20
-"""Every 50 commits, a table with more than 50 small files is compacted, to files of this size."""
+"""Every 50 commits, a table with more than 50 small files is compacted, to files of 16 MiB."""
 T = TypeVar("T")
 
 
