@@ -47,7 +47,7 @@ def arrivals(
         allowed_lateness: microseconds; draws the line below which an event is too late.
 
     Raises:
-        DataError: there are no events to draw.
+        DataError: the range holds no event.
     """
     if events.empty or not timeline:
         raise DataError("There is no arrival to draw in that range.")
@@ -143,7 +143,7 @@ def late_loss(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.V
         allowed_lateness: microseconds, named in the subtitle.
 
     Raises:
-        DataError: there are no published days to draw.
+        DataError: `days` is empty.
     """
     if days.empty:
         raise DataError("There is no published day to draw.")

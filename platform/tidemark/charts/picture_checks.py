@@ -24,7 +24,7 @@ def history(results: Sequence[CheckResult], *, title: str) -> alt.FacetChart:
         title: title of the chart.
 
     Raises:
-        DataError: there are no results yet.
+        DataError: `results` is empty.
     """
     if not results:
         raise DataError("There is no result of an expectation to draw.")

@@ -65,7 +65,7 @@ class Correction:
 def told(
     warehouse: Warehouse, transform: Definition, facts: RunFacts, since: int, most: int
 ) -> Correction:
-    """Return what a correction changed, from the published table's change data feed.
+    """Return the changes that a correction made, from the published table's change data feed.
 
     Args:
         since: version of the published table before the correction.

@@ -77,7 +77,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Erased:
-    """What an erasure has changed, or would change.
+    """Result of an erasure, or of its dry run.
 
     Args:
         source: name of the source.

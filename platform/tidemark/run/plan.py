@@ -1,4 +1,4 @@
-"""Plan what a run must do, from the timeline, state and ledger, without a query to the engine.
+"""Plan a run from the timeline, state and ledger, without a query to the engine.
 
 A plan is about one commit of the state. That is the newest one if it was not completely published;
 otherwise it is the commit that this run will make. A run without a plan has nothing to do and ends.

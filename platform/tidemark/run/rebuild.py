@@ -65,7 +65,7 @@ def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") ->
 
     Args:
         name: suffix of the tables' names: `<asset>__<name>`.
-        verb: what the command does, for the error message.
+        verb: name of the operation, for the error message.
 
     Raises:
         DefinitionError: the asset is a roll-up, which follows its base.

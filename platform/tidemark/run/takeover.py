@@ -1,8 +1,8 @@
 """Decide whether a run can continue from data that another definition has stored.
 
-`define.parts` says what a change of each part means. If windows, keys or aggregates changed, the
-stored data is not usable. The run then stops with an error and changes nothing, until the tables
-are recreated by the new definition (`rebuild`, or a backfill of everything). Otherwise the
+`define.parts` defines the effect of a change of each part. If windows, keys or aggregates changed,
+the stored data is not usable. The run then stops with an error and changes nothing, until the
+tables are recreated by the new definition (`rebuild`, or a backfill of everything). Otherwise the
 definition in the code takes over, and a stream with the earlier definition ends itself.
 
 A roll-up derives its windows, keys and aggregates from its base at any time. If they changed, it
