@@ -35,8 +35,8 @@ class KafkaTopic(Outlet):
             `secret`, which names where it is stored.
 
     Raises:
-        DefinitionError: Kafka does not allow the name, `partitions` is less than 1, or a password is in
-            plain text.
+        DefinitionError: Kafka does not allow the name, `partitions` is less than 1, or a password
+            is in plain text.
     """
 
     name: str
