@@ -47,8 +47,7 @@ class EngineError(TidemarkError):
 
 
 class StoreError(TidemarkError):
-    """An object store that can't be reached, refuses a request, or lacks a feature that commits
-    need."""
+    """An object store that can't be reached, refuses a request, or lacks a required feature."""
 
     exit_code = 3
 

@@ -143,8 +143,7 @@ def _provider() -> "TracerProvider":
     from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
     class Ids(RandomIdGenerator):
-        """An id generator: the root span of a trace has its arrival's ids, others have random
-        ones."""
+        """An id generator: root spans have the ids of their arrival, other spans random ones."""
 
         def generate_trace_id(self) -> int:
             given = _root.get()

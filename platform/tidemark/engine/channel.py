@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Channel(DefaultChannelBuilder):
-    """A channel to an address; as in Spark, a token without TLS is only sent to `localhost`."""
+    """A channel to an address; as in Spark, a token without TLS is sent only to `localhost`."""
 
     def metadata(self) -> list[tuple[str, str]]:
         """Return the metadata of each call."""

@@ -97,8 +97,7 @@ def _in_memory(source: Source, rows: pa.Table, arrivals: Sequence[Arrival]) -> p
 
 
 def _in_engine(source: Source, rows: DataFrame, arrivals: Sequence[Arrival]) -> DataFrame:
-    """Return `rows` with the facts of their arrival and `_file`, the number of their output
-    file."""
+    """Return `rows` with the facts of their arrival and `_file`, their output file's number."""
     facts = rows.sparkSession.createDataFrame(
         [
             (a.arrival, a.arrived_at, a.before, f)

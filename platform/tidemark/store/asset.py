@@ -49,14 +49,13 @@ class Asset:
 
     @property
     def counting(self) -> WindowedTransform:
-        """The transform that counts the events of its windows: itself or, for a roll-up, its
+        """The transform that counts the events of its windows: itself or, for a roll-up, the
         base."""
         return counting(self.transform)
 
     @property
     def rolls_up(self) -> bool:
-        """Whether it is a roll-up: it does not have a state of its own and follows its base's
-        state."""
+        """Whether it is a roll-up: it follows its base's state and does not have its own."""
         return self.transform.follows is not None
 
     def published(self) -> int:

@@ -1,4 +1,4 @@
-"""Conditions on rows that allow data skipping: a column is in some ranges, or equals a text.
+"""Define conditions on rows that allow data skipping: a column in some ranges, or equal to a text.
 
 Each file of a Delta table has the minimum and maximum of its columns in the transaction log. A
 condition is rendered from the same values for the engine, for Arrow, and for a table's file list.

@@ -54,8 +54,7 @@ class Coverage:
         return max([self.at.arrival, *(c.at.arrival for c in self.covers)])
 
     def advance(self, at: Position) -> "Coverage":
-        """Return the coverage after an incremental run, without the covers that it caught up
-        with."""
+        """Return the coverage after an incremental run, without the covers that it reached."""
         return Coverage(at, tuple(c for c in self.covers if c.at.arrival > at.arrival))
 
     def cover(self, new: Cover) -> "Coverage":
@@ -66,7 +65,7 @@ class Coverage:
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """Return `arrival` or `watermark` (BIGINT) of the position that applies to each row's
+        """Return `arrival` or `watermark` (BIGINT) of the position that applies to a row's
         window."""
         picked = varying(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")

@@ -64,8 +64,7 @@ def read(warehouse: Warehouse) -> dict[str, int]:
 
 
 def _read_by_marts(warehouse: Warehouse) -> Iterator[tuple[str, int]]:
-    """Yield the versions that marts recorded in their properties
-    (`dbt_project/macros/changes.sql`)."""
+    """Yield the versions that marts (`dbt_project/macros/changes.sql`) recorded as properties."""
     spark, (location, database, *_, kind) = warehouse.spark, warehouse.place
     marts = Warehouse(spark, location, f"{database}_marts", False, kind).committer
     for mart in marts.tables():

@@ -54,8 +54,7 @@ class State:
         return None if head is None else head.life
 
     def read(self, ranges: Ranges = ()) -> DataFrame:
-        """Return the stored partials of windows that start in one of the ranges, without the
-        markers."""
+        """Return the partials of windows that start in one of the ranges, without the markers."""
         rows = self.warehouse.read(self.table, started(ranges))
         return rows.where("marker IS NULL").drop("marker")
 
@@ -155,8 +154,7 @@ class State:
 
 
 def numbered(partials: DataFrame, seq: int) -> DataFrame:
-    """Return partials as the state stores them: with the number of their commit, and a null
-    marker."""
+    """Return partials as the state stores them: with their commit's number and a null marker."""
     # Both go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
         varying(seq).alias("seq"), F.lit(None).cast("string").alias("marker"), "*"

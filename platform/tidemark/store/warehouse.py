@@ -216,8 +216,7 @@ class Warehouse:
     def take(
         self, table: str, *bounds: Condition, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Return the current rows that satisfy all bounds in memory, with the given columns or
-        all."""
+        """Return the current rows that satisfy all bounds in memory; by default, all columns."""
         self._demand(table)
         return self.committer.take(table, *bounds, columns=columns)
 
@@ -273,13 +272,11 @@ class Warehouse:
         return self.committer.whole(table)
 
     def transaction(self, table: str, app: str) -> int:
-        """Return the newest version that an application has committed to a table; -1 before the
-        first."""
+        """Return the newest version of an application in a table; -1 before its first commit."""
         return -1 if self.head(table) is None else self.committer.transaction(table, app)
 
     def spill(self, tables: Iterable[pa.Table], folder: str) -> DataFrame:
-        """Write in-memory tables into a folder of the database, and return them as one
-        DataFrame."""
+        """Write in-memory tables into a folder of the database. Return them as one DataFrame."""
         return self.committer.spill(self.path(folder), tables)
 
     def aside(self, rows: DataFrame, folder: str, most: int) -> Rows:

@@ -86,7 +86,7 @@ class OpenTables:
         return None if open_ is None else open_.table.version()
 
     def forget(self, table: str) -> None:
-        """Close a table that a failed commit may have changed in part; the next access reopens
+        """Close a table that a failed commit may have changed in part. The next access reopens
         it."""
         self._own.__dict__.pop(table, None)
 
