@@ -87,8 +87,8 @@ class DeltaFeed:
         change_feed: read the table's change data feed: each change of a row is an event, which the
             columns in `CHANGE` describe. An update is two events, the row before and after it.
         skip_change_commits: versions that update or delete rows become arrivals without rows.
-        accept_loss: continue past versions that are already lost at the first poll. The position of
-            the next arrival records the loss. A later loss is an error again.
+        accept_loss: continue past versions that are already lost when this connector polls first.
+            The position of the next arrival records the loss. A later loss is an error again.
 
     Raises:
         DefinitionError: a start before 0, both ways to take changes, or an unknown time zone.

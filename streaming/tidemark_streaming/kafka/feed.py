@@ -60,13 +60,13 @@ class KafkaFeed:
     record. If partitions become idle and time alone advances the watermark, that is an arrival
     without records.
 
-    Only records of committed transactions are read. Offsets without a record, for example after
-    compaction, are skipped. A record without a value (a tombstone) is an event whose columns are
-    null. A record that can't be decoded is a dead letter.
+    Only records of committed transactions are read, unless the client sets `isolation.level`.
+    Offsets without a record, for example after compaction, are skipped. A record without a value (a
+    tombstone) is an event whose columns are null. A record that can't be decoded is a dead letter.
 
     If Kafka deleted records before they were ingested, that is an error that names their offsets,
-    until the loss is accepted. The first poll is recorded as an arrival even if it found no
-    records. Records that expire before the first poll are not detected as lost; records that expire
+    until the loss is accepted. The very first poll of the source is recorded as an arrival even if
+    it found no records. Records that expire before it are not detected as lost; records that expire
     later are.
 
     Example:
@@ -91,8 +91,8 @@ class KafkaFeed:
         rows: the most offsets that one arrival ingests. Large records reduce it: an arrival has at
             most about 16 MB, by the mean record size of the last one. A backlog becomes many
             arrivals.
-        accept_loss: continue past records that are already lost at the first poll. The position of
-            the next arrival records the loss. A later loss is an error again.
+        accept_loss: continue past records that are already lost when this connector polls first.
+            The position of the next arrival records the loss. A later loss is an error again.
         accept_change: write records to the dead letters even if all records of an arrival fail on
             the same column. By default this stops the source.
 
