@@ -16,7 +16,9 @@ _OURS = ("22", "42")
 
 @contextmanager
 def explained(asset: str) -> Iterator[None]:
-    """Raise such a failure as a `DataError` that names the asset.
+    """Translate an engine failure in the context into a `DataError` that names the asset.
+
+    Only a failure that the asset's definition or its data caused.
 
     Raises:
         DataError: a function or an expression of the asset's definition failed.

@@ -49,8 +49,7 @@ class Asset:
 
     @property
     def counting(self) -> WindowedTransform:
-        """The transform that counts the events of its windows: itself or, for a roll-up, the
-        base."""
+        """The transform that counts its windows' events: itself or, for a roll-up, its base."""
         return counting(self.transform)
 
     @property

@@ -65,8 +65,7 @@ class Coverage:
         return replace(self, covers=tuple(sorted([*rest, new], key=lambda c: c.start)))
 
     def pick(self, what: str) -> Column:
-        """Return `arrival` or `watermark` (BIGINT) of the position that applies to a row's
-        window."""
+        """Return `arrival` or `watermark` (BIGINT) of the position that applies to each window."""
         picked = varying(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:

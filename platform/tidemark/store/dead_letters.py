@@ -101,8 +101,7 @@ def dead_letters_of(
 
 
 def is_dead(columns: Collection[str]) -> Column:
-    """Return a column that is true for dead letters, or false if rows have no dead-letter
-    column."""
+    """Return a column that is true for dead letters; false without a dead-letter column."""
     return F.isnotnull(DEAD) if DEAD in columns else F.lit(False)
 
 

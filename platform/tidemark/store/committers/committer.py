@@ -173,8 +173,7 @@ class Committer(Protocol):
 
         Returns:
             The rows in memory, if they are known to be at most `most`; otherwise a DataFrame that
-            reads
-            the files.
+            reads the files.
         """
         ...
 

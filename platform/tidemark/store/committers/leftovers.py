@@ -62,7 +62,8 @@ def vacuum(
 def shorten(opened: DeltaTable) -> None:
     """Remove the entries of a table's transaction log before this version, which has a checkpoint.
 
-    Each entry contains minimum and maximum values of the files that the commit added.
+    Each entry contains minimum and maximum values of the files that the commit added, so it may
+    still contain values that were erased from the table.
     """
     system, folder = file_system(opened.table_uri)
     for info in system.get_file_info(pafs.FileSelector(f"{folder}/_delta_log")):

@@ -86,8 +86,7 @@ class OpenTables:
         return None if open_ is None else open_.table.version()
 
     def forget(self, table: str) -> None:
-        """Close a table that a failed commit may have changed in part. The next access reopens
-        it."""
+        """Close a table that a failed commit may have changed in part. The next access opens it."""
         self._own.__dict__.pop(table, None)
 
     def _stands(self, table: str, known: _Open) -> bool:
