@@ -71,8 +71,8 @@ class DeltaFeed:
     `change_feed` or `skip_change_commits` is set. A version whose log entry or files no longer
     exist also stops it, until that loss is accepted.
 
-    If the source has protected columns, this process reads all rows of a version into its memory
-    and protects them there, before the engine gets any of them.
+    If the source has protected columns, this process reads all rows of a version into its memory.
+    It protects them there, before the engine gets any of them.
 
     Example:
         DeltaFeed(visits, "/srv/lake/visits", start=12)
