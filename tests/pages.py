@@ -15,6 +15,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 NOT_RUN = "not run: "
+RUN_BY = "run by: "
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,17 @@ def commands(document: str) -> list[list[str]]:
     shown = [b for b in fences(document) if b.language == "sh" and not b.mark.startswith(NOT_RUN)]
     lines = (shlex.split(line, comments=True) for b in shown for line in b.text.splitlines())
     return [words for program, *words in filter(None, lines) if program == "tidemark"]
+
+
+def unprinted(document: str, said: str) -> list[str]:
+    """Return the lines of a document's `text` blocks with a test that `said` lacks."""
+    shown = (b.text for b in fences(document) if b.language == "text" and b.mark.startswith(RUN_BY))
+    printed = _words(said)
+    return [line for text in shown for line in text.splitlines() if _words(line) not in printed]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 def section(document: str, title: str) -> str:

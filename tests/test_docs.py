@@ -69,7 +69,7 @@ def test_every_setting_is_documented() -> None:
 
 def test_each_fault_is_told_with_tests_that_exist() -> None:
     page = (ROOT / "docs/failure_recovery.md").read_text()
-    told, rest = page.split("## What tries them")
+    told, rest = page.split("## Tests for each fault")
     tried = rest.partition("## ")[0]
     rows = re.compile(r"^\| (?!-|fault )(.+?) \|", re.MULTILINE)
     assert rows.findall(tried) == [*rows.findall(told), "the clock jumps"]
@@ -124,11 +124,12 @@ def test_the_columns_shown_are_protected_as_the_table_says(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/concepts.md", "docs/triggers.md", "docs/data_quality.md"]
+    "document",
+    ["docs/roll_ups.md", "docs/triggers.md", "docs/deduplication.md", "docs/data_quality.md"],
 )
 def test_the_parts_of_definitions_shown_are_lawful(document: str) -> None:
     known: dict[str, Any] = {"departures_hourly": departures_hourly}
-    for module in ("quality", "rollup", "trigger", "window"):
+    for module in ("duplicate", "quality", "rollup", "trigger", "window"):
         known |= vars(import_module(f"tidemark.{module}"))
     parts = [text for language, _, text in blocks(document) if language == "py"]
     assert parts

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from pages import followed
+from pages import followed, unprinted
 from tidemark.base.settings import Settings
 from tidemark.engine import status
 from tidemark.engine.ports import free_port
@@ -31,6 +31,25 @@ def environment(engine: Settings, tmp_path: Path) -> dict[str, str]:
         "TIDEMARK_LANDING": str(tmp_path / ".tidemark" / "landing"),
         "TIDEMARK_DATABASE": f"tutorial_{uuid4().hex[:12]}",
     }
+
+
+def test_the_quick_start_prints_what_it_shows(engine: Settings, tmp_path: Path) -> None:
+    env = environment(engine, tmp_path)
+    # The project has a landing folder of its own. The engine is that of all tests.
+    del env["TIDEMARK_LANDING"]
+    said = followed("docs/quick_start.md", tmp_path, env, without="Next")
+    assert unprinted("docs/quick_start.md", said) == []
+    late = followed("docs/late_data.md", tmp_path / "shop", env)
+    assert "too late, counted by a correction" in " ".join(late.split()), late
+
+
+def test_the_worked_example_of_the_concepts_comes_out(engine: Settings, tmp_path: Path) -> None:
+    said = followed("docs/concepts.md", tmp_path, environment(engine, tmp_path))
+    assert unprinted("docs/concepts.md", said) == []
+
+
+def test_the_definition_that_replaces_a_query_runs(tmp_path: Path) -> None:
+    assert "tumbling 1 hour" in followed("docs/migrating.md", tmp_path, dict(os.environ))
 
 
 def test_the_source_of_a_delta_table_shown_runs(engine: Settings, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from packaging.utils import canonicalize_name
 
 from conftest import SHORT_LIVED
 from interruption import HOMES
-from pages import commands, followed
+from pages import commands, followed, unprinted
 from pythons import newest
 from tidemark.engine import jars
 from tidemark.engine.java import find_java
@@ -239,6 +239,7 @@ def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_
         streamed = followed("docs/tutorial.md", shop, env, python, only=KAFKA)
         more = (time.monotonic() - began) / 60
         traced = followed("docs/tracing.md", shop, env, python)
+        assert unprinted("docs/tutorial.md", said + streamed) == []
     finally:
         for place in (shop, stall):
             if place.is_dir():

@@ -381,12 +381,14 @@ def test_rules_and_dashboard_go_by_metrics_that_there_are() -> None:
 
 
 def test_each_alert_leads_to_a_symptom() -> None:
-    headings = re.findall(r"^#+ (.*)$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    headings = re.findall(
+        r"^#+ (.*)$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE
+    )
     anchors = {re.sub(r"[^\w\- ]", "", h).lower().replace(" ", "-") for h in headings}
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             document, _, anchor = rule["annotations"]["runbook"].partition("#")
-            assert document == "docs/operations.md"
+            assert document == "docs/troubleshooting.md"
             assert anchor in anchors, (rule["alert"], anchor)
             assert rule["labels"]["severity"] in ("warning", "critical")
             assert rule["annotations"]["summary"]
@@ -410,5 +412,5 @@ def test_every_metric_is_documented() -> None:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |")
     table = "\n".join(lines)
-    document = (ROOT / "docs/monitoring.md").read_text()
-    assert table in document, f"docs/monitoring.md should have:\n{table}"
+    document = (ROOT / "docs/metrics_reference.md").read_text()
+    assert table in document, f"docs/metrics_reference.md should have:\n{table}"
