@@ -1,1 +1,1 @@
-"""Tidemark in Dagster: definitions built from transforms, and one sub-package per domain."""
+"""Tidemark in Dagster: definitions built from transforms, and one subpackage per domain."""

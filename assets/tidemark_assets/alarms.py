@@ -1,7 +1,7 @@
-"""What is worth an alarm: checks that failed with an error, to be told by a sensor of one's own.
+"""Find checks that failed with an error, for a user's own alert sensor.
 
-How somebody is told, by mail, a pager or a web hook, is for who is told: docs/dagster.md has
-a recipe.
+The user decides how to send an alert: by mail, by pager or by web hook. docs/dagster.md has a
+recipe.
 """
 
 from collections.abc import Iterable
@@ -12,14 +12,15 @@ __all__ = ["failing"]
 
 
 def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) -> dict[str, str]:
-    """Those checks whose last evaluation failed with an error, `asset: check`, and what they say.
+    """Return the checks (`asset: check`) whose last evaluation failed with an error, and why.
 
-    A check that only warns is left out: a stream that waits for its next start may come back by
-    itself, one that was given up does not.
+    A check with a warning is left out: a stream that waits for its next start may recover on its
+    own, while one that was given up does not.
 
     Args:
-        instance: Dagster's, as a sensor's context has it.
-        checks: those to look at, such as `context.repository_def.asset_graph.asset_check_keys`.
+        instance: the Dagster instance, as in a sensor's context.
+        checks: the checks to examine, such as
+            `context.repository_def.asset_graph.asset_check_keys`.
     """
     found = dict[str, str]()
     for key in sorted(checks, key=lambda key: key.to_user_string()):

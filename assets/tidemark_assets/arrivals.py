@@ -1,13 +1,13 @@
-"""From files that land to windows that are up to date: two sensors and what they launch.
+"""Sensors that react to new files and arrivals, and the jobs that they launch.
 
-`<source>_landing` sees what a source's feed has pending, files or records of Kafka, and launches
-its ingest; of a source that stands only where that may have ended (`attempts`).
-`<domain>_arrivals` sees arrivals that an asset has not taken in, and runs that a roll-up of it has
-not followed, and launches an incremental run, unless a stream keeps that asset. They are two
-because arrivals come in other ways as well (`tidemark ingest`, a recording that is played), and
-because either may be wanted without the other.
+`<source>_landing` finds pending files or Kafka records of a source's feed and launches its ingest.
+If the source is blocked, it does so only if the cause may be fixed (`attempts`).
+`<domain>_arrivals` finds arrivals that an asset has not processed, and runs of a base that its
+roll-up has not followed. It launches an incremental run, except for assets that a stream keeps up
+to date. There are two sensors because arrivals may also come in by other ways (`tidemark ingest`, a
+recording), and because a user may want only one of them.
 
-A tick reads files and small tables in its own process; no engine is asked, none is started.
+A tick reads files and small tables in its own process; it neither uses nor starts an engine.
 """
 
 import json
@@ -39,7 +39,7 @@ EVERY = 30
 """Seconds between two ticks."""
 
 AGAIN = 300
-"""Seconds after which an ingest that failed is launched again, though nothing new has landed."""
+"""Seconds after which a failed ingest is launched again, even if nothing new has arrived."""
 
 RUN_KEY = "dagster/run_key"
 _IN_VAIN = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
@@ -54,7 +54,7 @@ UNFINISHED = [
 
 
 def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
-    """What has landed for a source and is not in its log yet launches its ingest."""
+    """Create the sensor that launches a source's ingest if data is pending, and the ingest job."""
     source = inlet.source
     name, job = source.name, names.own(f"{source.name}_ingest")
 
@@ -80,7 +80,8 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         if under_way(context.instance, job):
             return dg.SkipReason(f"An ingest of '{name}' is under way.")
         now, last = attempt(feed, pending, time.time_ns() // 1000), newest(context.cursor)
-        # With the number, as time alone may be what an arrival brings.
+        # The number of arrivals is part of the key, because an arrival may advance only the time
+        # and leave the position as it was.
         which = _which(tidemark.settings.database, glance.identity(source.timeline_table))
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := refusal(tidemark.settings, name)) is not None:
@@ -90,7 +91,8 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
                     "definition are mended the sensor goes on; of other causes it looks once a "
                     f"day, and at once after a launch of {job} by hand that goes through."
                 )
-            # The daemon launches a run key once, and this may be of the same arrivals.
+            # The daemon launches a run key only once, and the pending arrivals may be the same as
+            # before.
             key = f"{key} {now.digest()}"
         else:
             while (ended := _ended(context.instance, job, key)) is not None:
@@ -118,7 +120,7 @@ def arrivals(
     partitions: PartitionsOf,
     names: Names = PLAIN,
 ) -> dg.Definitions:
-    """Arrivals that assets have not taken in launch one incremental run of all these assets."""
+    """Create a sensor, and its job, for one incremental run of all assets with new arrivals."""
     job, increments = names.own(catch_up(domain)), names.own(f"{domain}_increments")
 
     @dg.sensor(
@@ -145,7 +147,8 @@ def arrivals(
             own = tidemark.settings.database, glance.identity(f"{source}_timeline")
             runs = glance.counts(late)
             behind |= {a: f"{newest} {_which(*own, glance.life(a), runs[a])}" for a in late}
-        # A roll-up runs with its base; left is one whose run failed, or whose base ran without it.
+        # A roll-up runs with its base. These are roll-ups whose run failed, or whose base ran
+        # without them.
         rolled = (t for t in transforms.values() if t.name not in kept)
         bases = {t.name: t.follows for t in rolled if t.follows is not None}
         behind |= _left(glance, tidemark.settings.database, bases)
@@ -177,7 +180,7 @@ def _catch_up(
     partitions: PartitionsOf,
     names: Names,
 ) -> dg.JobDefinition:
-    """The job of incremental runs: each asset takes in the arrivals that it has not seen."""
+    """Return the job of incremental runs: each asset processes its new arrivals."""
 
     class CatchUpConfig(of_assets(domain, transforms)):
         """Which assets to bring up to date."""
@@ -216,7 +219,7 @@ def _catch_up(
 
 
 def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[str]:
-    """Assets, and after them their roll-ups."""
+    """Return the assets, followed by their roll-ups."""
     following = [
         name
         for name, t in transforms.items()
@@ -226,7 +229,7 @@ def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[s
 
 
 def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
-    """The assets of each source."""
+    """Return the assets of each source."""
     found: dict[str, list[str]] = {}
     for transform in transforms:
         found.setdefault(transform.source.name, []).append(transform.name)
@@ -234,7 +237,7 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
 
 
 def _left(glance: Glance, database: str, bases: Mapping[str, str]) -> dict[str, str]:
-    """Roll-ups that have not followed all runs of their bases, each with a word for the newest."""
+    """Return roll-ups that have not followed all runs of their base, and a word for the newest."""
     due = glance.unfollowed(bases)
     runs = glance.counts(due)
     found = dict[str, str]()
@@ -245,20 +248,24 @@ def _left(glance: Glance, database: str, bases: Mapping[str, str]) -> dict[str, 
 
 
 def under_way(instance: dg.DagsterInstance, job: str) -> bool:
-    """Whether a run of a job is queued or runs."""
+    """Return whether a run of a job is queued or running."""
     return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
 
 
 def _which(*identities: str | int | None) -> str:
-    """A word for tables until they are dropped, or run: those made anew, or of another database,
-    count their arrivals from 0 again, an asset may have gone back to where it was before, and the
-    daemon launches a run key once."""
+    """Return a word that identifies tables and their runs, for a run key.
+
+    The daemon launches a run key only once. Recreated tables, and those of another database, number
+    their arrivals from 0 again, and an asset may have been rolled back to an earlier state.
+    """
     return sha256(json.dumps(identities).encode()).hexdigest()[:8]
 
 
 def _ended(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:
-    """The run of a run key and when it ended, where it failed or was cancelled; its process may
-    have been killed, which leaves nothing else."""
+    """Return the failed or canceled run of a run key, with its end time; None if there is none.
+
+    Nothing else records a failed run whose process was killed.
+    """
     of_key = dg.RunsFilter(job_name=job, tags={RUN_KEY: key}, statuses=_IN_VAIN)
     for record in instance.get_run_records(of_key, limit=1):
         ended = record.end_time or record.update_timestamp.timestamp()

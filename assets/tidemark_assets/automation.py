@@ -1,4 +1,4 @@
-"""What keeps a domain's assets current: its sensors and their jobs, put together."""
+"""The sensors and jobs that keep a domain's assets up to date."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,14 +29,16 @@ from tidemark_streaming.domains import Domains
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
 
 CARRY_ON = dg.AutomationCondition.eager().without(~dg.AutomationCondition.any_deps_missing())
-"""For what is made of windows: again when any of their partitions changed, however many of the
-others have never been computed."""
+"""For assets that are derived from windows: run if any of their partitions changed.
+
+Other partitions that have never been computed do not prevent that.
+"""
 
 
 def automation(
     domain: str, found: Domains, show: Presentation, names: Names = PLAIN
 ) -> Iterator[dg.Definitions]:
-    """The sensors and jobs of one domain, named after it or its sources."""
+    """Yield the sensors and jobs of one domain, named after it or its sources."""
     for inlet in found.inlets.values():
         yield arrivals.landing(inlet, names)
         yield ingests.ingests(inlet.source, names)
@@ -47,7 +49,7 @@ def automation(
     if found.transforms:
         transforms, partitions = found.transforms, show.partitions_of
         within = duration(show.fresh_within)
-        # What is computed anew from the log; a roll-up follows it.
+        # Assets that are computed from the log; their roll-ups follow them.
         counted = {name: t for name, t in transforms.items() if t.follows is None}
         yield arrivals.arrivals(domain, transforms, partitions, names)
         yield reporter.windows(domain, transforms, partitions, within, names)

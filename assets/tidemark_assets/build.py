@@ -1,10 +1,10 @@
-"""Dagster assets, built from definitions that know nothing of Dagster.
+"""Build Dagster assets from definitions that know nothing of Dagster.
 
-A windowed transform is one asset, its published windows, which one step computes for any range of
-partitions in a single run, with its side tables (`side_tables`); the asset of a source is in
-`inflow`. What a definition says becomes metadata of the assets (`describe`), and what a run found
-becomes metadata of their materializations (`report`). How either is computed is the platform's
-business: no rule of it belongs here.
+A windowed transform is one asset, its published windows. One step computes any range of partitions
+in a single run, with the side tables (`side_tables`). The asset of a source is in `inflow`. The
+facts of a definition become metadata of the assets (`describe`), and the results of a run become
+metadata of their materializations (`report`). The platform computes both: this package contains
+none of its rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 @dataclass(frozen=True)
 class Presentation:
-    """How a domain appears in Dagster: all that it has to say about Dagster.
+    """The appearance of a domain in Dagster, which is all that a domain defines about Dagster.
 
     Example:
         Presentation(
@@ -48,15 +48,15 @@ class Presentation:
         )
 
     Args:
-        partitions: the days, or hours, by which windows are materialized and backfilled: a window
+        partitions: the days, or hours, by which windows are materialized and backfilled. A window
             belongs to the partition in which it starts.
         by_asset: other partitions, for assets by name: months, or days of another time zone.
-        owners: e-mail addresses, or teams as `team:<name>`.
+        owners: email addresses, or teams as `team:<name>`.
         tags: tags of all the domain's assets.
-        fresh_within: how far the windows' watermark may stay behind the newest event.
-        arrives_within: for live feeds, by source: how long, by the wall clock, its log may go
-            without an arrival. Then Dagster calls it stale, by a freshness policy.
-        automation: when assets are materialized by themselves, by name of the asset.
+        fresh_within: how far the windows' watermark may be behind the newest event.
+        arrives_within: for live feeds, by source: how long, by the wall clock, the log may be
+            without an arrival. After that, a freshness policy marks it as stale in Dagster.
+        automation: when assets are materialized automatically, by name of the asset.
     """
 
     partitions: dg.TimeWindowPartitionsDefinition
@@ -72,7 +72,7 @@ class Presentation:
     )
 
     def partitions_of(self, asset: str) -> dg.TimeWindowPartitionsDefinition:
-        """The partitions by which an asset is materialized."""
+        """Return the partitions by which an asset is materialized."""
         return self.by_asset.get(asset, self.partitions)
 
 
@@ -97,16 +97,18 @@ def transform_assets(
             answer = config.answer.value
             facts = run.backfill(warehouse, transform, start, end, answer=answer, reported=True)
             if facts.window_from is None:
-                # The first sessions of a definition: all were computed, whatever was asked.
+                # For the first sessions of a definition, all windows were computed and not only the
+                # requested range.
                 start, end = min(start, oldest), max(end, newest + 1)
             done = spans(partitions, start, end - 1)
             begins = {span.key: span.start for span in done}
             found = report.computed(warehouse, transform, facts, begins, done[-1].end)
-            # As the pictures of windows: once, with the newest partition.
+            # Like the pictures of windows, it is added once, to the newest partition.
             found[done[-1].key] |= checks.history(warehouse, transform, facts)
             stands = [*checks.standing(names, tidemark.glance(), transform)]
         _tell(context, names, transform, found, facts.run)
-        # By its version what is made of it in turn is stale, as Dagster's own goes by the log.
+        # A new data version for each run marks downstream assets as stale. Dagster's own version
+        # would depend on the log, whose version stays the same.
         yield dg.MaterializeResult(
             asset_key=names.key(transform.table), data_version=dg.DataVersion(facts.run)
         )
@@ -122,9 +124,9 @@ def step(
     expected: Sequence[dg.AssetCheckSpec],
     partitions: dg.TimeWindowPartitionsDefinition,
 ) -> Callable[[Callable[..., Iterator[StepEvent]]], dg.AssetsDefinition]:
-    """Makes of a function the step of a transform, which runs once for any range of partitions.
+    """Return a decorator that makes a function the step of an asset, for any range of partitions.
 
-    Its side tables are not outputs: with a single asset in the step that asset can be selected
+    Its side tables are not outputs. With a single asset in the step, that asset can be selected
     alone, in jobs, on the command line and in backfills.
     """
     return dg.multi_asset(
@@ -175,7 +177,7 @@ def _tell(
     by_partition: Mapping[str, Metadata],
     run: str,
 ) -> None:
-    """Give the partitions their metadata, those too that nobody asked for."""
+    """Log the metadata of the partitions, including partitions that were not requested."""
     asked = set(context.partition_keys)
     own, made = names.key(transform.table), fingerprint(transform)
     tags = made_of(context, names, transform, made, run)
@@ -189,5 +191,5 @@ def _tell(
 
 
 def tags_of(source: Source, show: Presentation) -> dict[str, str]:
-    """The tags of what belongs to a source."""
+    """Return the tags of a source's assets."""
     return {"tidemark/source": source.name, **show.tags}

@@ -1,8 +1,8 @@
-"""What `tidemark marts` built, told to Dagster.
+"""Report the marts that `tidemark marts` built to Dagster.
 
-A build of Dagster reports itself. One of the command line leaves a note (`Marts.build`), which the
-sensor `marts_builds` reads: the marts that it made are reported as materialized, with its tests as
-their checks, so that a mart does not look as if nobody had ever built it.
+A build in Dagster reports itself. A build on the command line leaves a file (`Marts.build`), which
+the sensor `marts_builds` reads. It reports the built marts as materialized, and their tests as
+their checks, so that such a mart does not look as if it had never been built.
 """
 
 import json
@@ -19,7 +19,7 @@ from tidemark_streaming.marts import Build, Marts
 def builds(
     project: Marts, assets: dg.AssetsDefinition, names: Names = PLAIN
 ) -> dg.SensorDefinition:
-    """The sensor that reports what the command line built of these assets."""
+    """Return the sensor that reports builds of these assets on the command line."""
 
     @dg.sensor(
         name=names.own("marts_builds"),
@@ -41,16 +41,16 @@ def builds(
 
 
 def _through(cursor: str | None, database: str) -> dict[str, int]:
-    """By database, the instant of the last build that was reported."""
+    """Return the instant of the last reported build, by database."""
     memory = json.loads(cursor or "{}")
-    # A cursor of before has the instant alone.
+    # An older cursor has the instant alone.
     return {database: memory} if isinstance(memory, int) else memory
 
 
 def _events(
     build: Build, assets: dg.AssetsDefinition
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-    """What to report of one build; what the project no longer holds is passed over."""
+    """Yield the events of one build, without models and tests that no longer exist."""
     keys, tests = {k.path[-1]: k for k in assets.keys}, {k.name: k for k in assets.check_keys}
     for outcome in build.outcomes:
         if outcome.kind == "model" and outcome.good and outcome.name in keys:

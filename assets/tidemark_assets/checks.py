@@ -1,8 +1,9 @@
 """Expectations as asset checks.
 
-Each expectation of a transform is a check of its published asset. After anything that may change
-its outcome, the check is reported as it stands then, from the results that the gate left in the
-table `checks`, from the quarantine and from the published windows: here nothing is judged.
+Each expectation of a transform is a check of its published asset. After every change that may
+affect its outcome, the check is reported with its current state. That state comes from the results
+in the table `checks`, from the quarantine and from the published windows: nothing is validated
+here.
 """
 
 import re
@@ -30,14 +31,17 @@ from tidemark_streaming.judged import results_since
 
 _SHOWN = 20
 _DRAWN = 60
-"""Runs in a picture of the history."""
+"""The number of runs in a picture of the history."""
 _RECENT = 200
-"""Runs whose warnings a check remembers; windows in quarantine fail it however old they are."""
+"""The number of runs whose warnings a check considers.
+
+Windows in quarantine fail it at any age.
+"""
 SEVERITY = {True: dg.AssetCheckSeverity.WARN, False: dg.AssetCheckSeverity.ERROR}
 
 
 def check_names(transform: Definition) -> dict[str, str]:
-    """Each expectation's name to that of its check, which has letters, digits and `_` alone."""
+    """Return the name of each expectation's check, which has only letters, digits and `_`."""
     found: dict[str, str] = {}
     for expectation in transform.expectations:
         plain = re.sub(r"\W+", "_", expectation.name).strip("_")
@@ -47,7 +51,7 @@ def check_names(transform: Definition) -> dict[str, str]:
 
 
 def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
-    """The checks of a transform's published asset."""
+    """Return the checks of a transform's published asset."""
     return [
         dg.AssetCheckSpec(
             name,
@@ -64,10 +68,10 @@ def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
 def standing(
     names: Names, glance: Glance, transform: Definition
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """How each expectation of an asset stands now, whatever runs and decisions led to that.
+    """Yield the current state of each expectation of an asset, after all runs and decisions.
 
-    So a check fails until its failures are settled, and no longer: by a run, a backfill, a
-    promotion, or a person who releases or discards a window.
+    A check therefore fails exactly until its failures are resolved. A run, a backfill or a
+    promotion may resolve them, or a person who releases or discards a window.
     """
     last = glance.last_run(transform.name) if transform.expectations else None
     if last is None:
@@ -85,7 +89,7 @@ def standing(
 
 
 def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """The same, as a step gives it."""
+    """Return an evaluation in the form that a step yields."""
     return dg.AssetCheckResult(
         asset_key=evaluation.asset_key,
         check_name=evaluation.check_name,
@@ -97,7 +101,10 @@ def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 
 
 def _whole(own: Sequence[CheckResult], last: Mapping[str, Any]) -> CheckResult | None:
-    """The result of the last run, if all of its rows fail together, of which it lists none."""
+    """Return the result of the last run if all of its rows failed together, else None.
+
+    Such a result lists no rows.
+    """
     newest = own[-1] if own else None
     if newest is None or newest.seq != last["seq"] or newest.success or newest.failures:
         return None
@@ -138,7 +145,7 @@ def _evaluation(
 def history(
     warehouse: Warehouse, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
-    """The results of the newest runs up to this one, as a picture."""
+    """Return the results of the newest runs up to this one, as a picture."""
     seq = facts.seq
     found = results.since(warehouse, transform.name, seq - _DRAWN, seq, facts.life)
     if not found:

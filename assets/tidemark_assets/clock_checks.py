@@ -15,7 +15,7 @@ NAME = "no_events_from_the_future"
 
 
 def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
-    """The check of a source's log."""
+    """Return the check of a source's log."""
     return dg.AssetCheckSpec(
         NAME,
         asset=names.key(source.log_table),

@@ -1,8 +1,8 @@
-"""The lineage of columns of windows as their definition has it, before anything has run.
+"""Derive the lineage of windows' columns from their definition, before anything has run.
 
-It goes by names: a column of the windows comes from those columns of the log that its aggregate
-names. What the transform made of them under other names nobody can tell without running it, and so
-it has no lineage.
+Lineage is derived from names: a column of the windows comes from the log's columns that its
+aggregate names. A column that the transform creates under another name has no lineage, because that
+is only known when the transform runs.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
-    """Of which columns of its log, or of the asset that it rolls up, each column is made."""
+    """Return the columns of the log, or of a roll-up's base, from which each column is computed."""
     if isinstance(transform, RollUp):
         same = [*BOUNDS, *transform.keys, *transform.aggregates, "events", "late_events"]
         return _lineage(names.key(transform.base.table), {name: [name] for name in same})
@@ -30,7 +30,7 @@ def lineage(transform: Definition, names: Names) -> dg.TableColumnLineage:
         **{key: [key] for key in transform.keys},
         **{name: _names(str(value)) for name, value in transform.aggregates.items()},
     }
-    # SQL takes a name in any case.
+    # SQL names are case-insensitive.
     there = {column.lower(): column for column in source.columns}
     known = {
         name: list(dict.fromkeys(there[c.lower()] for c in of if c.lower() in there))
@@ -48,5 +48,5 @@ def _lineage(key: dg.AssetKey, made_of: Mapping[str, Iterable[str]]) -> dg.Table
 
 
 def _names(expression: str) -> list[str]:
-    """The names in a SQL expression, each once; literals of text have none."""
+    """Return the names in a SQL expression, each once; string literals are ignored."""
     return list(dict.fromkeys(_NAME.findall(_QUOTED.sub("", expression))))

@@ -1,8 +1,8 @@
-"""Comparisons of what is published with a bounded computation, as results of the check `parity`.
+"""Report comparisons of published windows with a bounded computation, as results of `parity`.
 
-The nightly job and the asset's page compare by themselves. What was compared on the command line,
-which knows nothing of Dagster, is on record in the table `parities`: the sensor `<domain>_windows`
-reports those that it has not reported yet.
+The nightly job and the asset's page report their own comparisons. The command line, which knows
+nothing of Dagster, records its comparisons in the table `parities`; the sensor `<domain>_windows`
+reports the new ones.
 """
 
 from collections.abc import Mapping
@@ -19,24 +19,24 @@ from tidemark_streaming.glance import Glance
 
 PARITY = "parity"
 SHOWN = 20
-"""Differences that a result lists."""
+"""The number of differences that a result lists."""
 MOST = 100
-"""Comparisons reported in a tick; the rest follows in the next ones."""
+"""The maximum number of comparisons reported in a tick; later ticks report the rest."""
 
 _COLUMNS = ("kind", "window", "keys", "column", "published", "recomputed")
 
 Told = tuple[str | None, int]
-"""Through where comparisons were reported: which record, and the number; -1 before the first."""
+"""The last reported comparison: the identity of the record, and its number; -1 before the first."""
 
 
 def judged(
     names: Names, verified: ParityReport, span: str, made_by: str
 ) -> dg.AssetCheckEvaluation:
-    """What was found, as the result of a check; a complete answer is no fault.
+    """Return a comparison as a check result; differences from late events do not fail it.
 
     Args:
-        span: which windows were compared.
-        made_by: who compared them.
+        span: the windows that were compared.
+        made_by: the origin of the comparison.
     """
     rows = [
         (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
@@ -66,15 +66,18 @@ def judged(
 def recorded(
     names: Names, glance: Glance, transforms: Mapping[str, Definition], told: Told
 ) -> tuple[list[dg.AssetCheckEvaluation], Told]:
-    """What was compared on the command line since the comparison `told`: the results of these
-    assets, and the last of them."""
+    """Return the results of comparisons on the command line after a given one, and the last one.
+
+    Args:
+        told: the last comparison that was reported.
+    """
     record, number = told
     present = glance.identity(TABLE)
     if present is None:
         return [], told
     table = glance.read(TABLE, None)
     rows = [] if table is None else table.sort_by("number").to_pylist()
-    # A cursor of before has the number alone.
+    # An older cursor has the number alone.
     if record not in (None, present):
         number = -1
     found = [Comparison.of(row) for row in rows if row["number"] > number][:MOST]

@@ -1,4 +1,4 @@
-"""A component: domains as a part of a Dagster project that is there already.
+"""A component that adds domains to an existing Dagster project.
 
 # src/my_project/defs/windows/defs.yaml
 type: tidemark_assets.component.WindowedDomains
@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\{\{\s*env\.(\w+)\s*\}\}")
 
 
 def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
-    """The variable that holds a secret: the secret itself is in no file and no page."""
+    """Return the name of the variable with a secret: no file and no page has the secret."""
     if given is None:
         return None
     if found := _VARIABLE.fullmatch(given.strip()):
@@ -39,32 +39,32 @@ def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
 class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
     """Windows of event streams by Tidemark: the assets, checks, sensors and jobs of domains.
 
-    A domain is a package with modules `sources`, `feed`, `transforms` and `definitions`, the last
-    of which has its `presentation`. The settings are Tidemark's own: `tidemark.toml` in the
-    project's folder, and variables of the environment. The executor stays the project's. A project
-    may have several such components, each with a `key_prefix` of its own; one may do without.
+    A domain is a package with modules `sources`, `feed`, `transforms` and `definitions`; the last
+    has its `presentation`. The settings are Tidemark's own: `tidemark.toml` in the project's
+    folder, and environment variables. The project keeps its own executor. A project may have
+    several such components, each with its own `key_prefix`; one of them may have none.
     """
 
     domains: Sequence[str]
     """Packages, as in `my_project.shop`."""
 
     key_prefix: str | None = None
-    """What stands before each key and name, as in `dev` or `trials/dev`."""
+    """The prefix of each key and name, as in `dev` or `trials/dev`."""
 
     maintenance: bool = False
-    """Whether this project keeps the tables small: one place does that for all."""
+    """True if this project maintains the tables; one project does that for all."""
 
     home: str | None = None
-    """The folder of everything that Tidemark keeps; by default as the settings say."""
+    """The folder for all of Tidemark's files; by default from the settings."""
 
     database: str | None = None
-    """The database that holds the tables; by default as the settings say."""
+    """The database of the tables; by default from the settings."""
 
     engine_port: int | None = None
-    """The port of the engine that Tidemark starts for the home; by default as the settings say."""
+    """The port of the engine that Tidemark starts for the home; by default from the settings."""
 
     remote: str | None = None
-    """The address of an engine that runs already; by default as the settings say."""
+    """The address of a running engine; by default from the settings."""
 
     token: Annotated[
         str | None, dg.Resolver(_variable, model_field_type=str, inject_before_resolve=False)

@@ -1,6 +1,6 @@
-"""The correction job of a domain: windows that lack too-late events are computed anew with them.
+"""The correction job of a domain, which recomputes windows that lack too-late events with them.
 
-What it changed appears in the run, value by value, and as materialized partitions of that run.
+The run lists the changes, value by value, and materializes the partitions.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from tidemark_assets.tables import as_table, pairs
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
-"""Changes listed of each asset."""
+"""The number of changes to list per asset."""
 
 
 def corrections(
@@ -30,7 +30,7 @@ def corrections(
     partitions: PartitionsOf,
     names: Names = PLAIN,
 ) -> dg.Definitions:
-    """The job that counts what came too late, in just the windows that lack it."""
+    """Create the job that adds too-late events to the windows that lack them, and to no others."""
 
     class CorrectConfig(of_assets(domain, transforms)):
         """Which assets to correct."""
@@ -91,7 +91,7 @@ def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
 
 
 def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:
-    """The first values that changed, of each asset."""
+    """Return the first changed values of each asset."""
     told: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
         rows: list[tuple[object, ...]] = [

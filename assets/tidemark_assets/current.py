@@ -1,9 +1,9 @@
-"""A check of each windowed asset: are its tables made by the definition in the code?
+"""A check of each windowed asset: whether the definition in the code wrote its tables.
 
-The words are those of `tidemark changes`. Nothing is computed: what differs is told by what the
-tables' commits keep of their definition. The asset's page runs the check at any time; the jobs that
-change its tables tell of it, and so does the sensor `<domain>_windows`, when the code has another
-definition than before and when a run from elsewhere has changed the tables.
+Its messages are those of `tidemark changes`. Nothing is computed: the commits of the tables contain
+their definition. The asset's page runs the check at any time, and the jobs that change its tables
+report it. The sensor `<domain>_windows` reports it if the definition in the code has changed, or if
+a run outside Dagster has changed the tables.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ SAME = "The tables are made by the definition in the code."
 
 
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """The check of an asset, as its page runs it."""
+    """Return the check of an asset, as its page runs it."""
 
     @dg.asset_check(
         asset=names.key(transform.table),
@@ -48,11 +48,11 @@ def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecks
 
 
 def currency(warehouse: Warehouse, transform: Definition, names: Names) -> dg.AssetCheckEvaluation:
-    """Whether an asset's tables are made by its definition, as the result of the check."""
+    """Return whether the current definition wrote an asset's tables, as the result of the check."""
     try:
         found = differences(warehouse, transform)
     except DataError as error:
-        # It has not run yet, or its tables tell nothing of their definition.
+        # The asset has not run yet, or its tables have no record of their definition.
         return _evaluation(names, transform, str(error))
     if found.same:
         return _evaluation(names, transform, SAME)
@@ -66,12 +66,11 @@ def renewed(
     known: dict[str, list[str | None]],
     names: Names,
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What is to be told of the check: once of each definition in the code, and again when a run
-    has changed what it says.
+    """Yield results to report: once per definition in the code, and if a run changed the result.
 
     Args:
-        runs: of the ledger, those that are new and some before them.
-        known: remembers, by asset, the definition, the run and what was said.
+        runs: rows of the ledger: the new ones and some before them.
+        known: remembers, by asset, the definition, the run and the message.
     """
     newest = {r["asset"]: str(r["run"]) for r in runs}
     for transform in transforms:

@@ -1,7 +1,7 @@
-"""What a person decides about windows in quarantine, as jobs of Dagster.
+"""Jobs by which a person decides about windows in quarantine.
 
-`release_quarantined` publishes them as they are, `discard_quarantined` leaves them out. Either is
-launched with the asset and, if not all of its windows are meant, a range and keys.
+`release_quarantined` publishes them as they are, `discard_quarantined` leaves them out. Each is
+launched with the asset and, to select only some of its windows, with a range and keys.
 """
 
 from collections import Counter
@@ -29,14 +29,14 @@ Action = Callable[[Warehouse, Definition, Choice], list[int]]
 
 @dataclass(frozen=True)
 class Judged:
-    """A transform that expects something of its rows, and its partitions."""
+    """A transform with expectations, and its partitions."""
 
     transform: Definition
     partitions: dg.TimeWindowPartitionsDefinition
 
 
 class Decision(dg.Config):
-    """Which windows of an asset."""
+    """The windows of an asset to decide about."""
 
     asset: str
     start: str | None = Field(
@@ -49,7 +49,7 @@ class Decision(dg.Config):
 
 
 def jobs(judged: Iterable[Judged], names: Names) -> list[dg.JobDefinition]:
-    """The two jobs; none where nothing is judged."""
+    """Return the two jobs; none if no transform has expectations."""
     by_name = {j.transform.name: j for j in judged}
     if not by_name:
         return []
@@ -77,7 +77,7 @@ def _job(
     asked = (choice("judged_assets", judged), Field(description="The asset."))
 
     class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
-        """Which windows of which asset."""
+        """The asset, and its windows to decide about."""
 
     @dg.op(
         name=names.own(name.removesuffix("_quarantined")),
@@ -98,7 +98,7 @@ def _job(
         context.log.info(f"{len(starts)} windows of {config.asset}: {context.op.name}.")
         events = _events(chosen, action, starts, tags, names)
         for event in chain(events, checks.standing(names, tidemark.glance(), chosen.transform)):
-            # It takes check results too, which its signature leaves out.
+            # The method accepts check results too, although its signature omits them.
             context.log_event(event)  # pyright: ignore[reportArgumentType]
 
     @dg.job(name=names.own(name), description=description)
@@ -117,7 +117,7 @@ def _choice(config: Decision) -> Choice:
 def _events(
     judged: Judged, action: Action, starts: list[int], tags: Mapping[str, str], names: Names
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-    """What changed, by partition: a release is new data for all that follow."""
+    """Yield the changes by partition: a release is new data for all downstream assets."""
     table, partitions = names.key(judged.transform.table), judged.partitions
     keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
     for key, count in keys.items():

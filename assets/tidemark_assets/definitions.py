@@ -1,4 +1,4 @@
-"""What Dagster loads: the assets of domains, each domain a code location of its own."""
+"""The definitions that Dagster loads: the assets of domains, each domain as a code location."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
@@ -25,17 +25,17 @@ __all__ = ["build_definitions", "domain_definitions"]
 
 
 def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[..., dg.Definitions]:
-    """A domain as a code location, built when Dagster loads it, for the settings of that process.
+    """Return a domain as a code location, built with the settings of the process that loads it.
 
-    It stands in the domain's module `definitions`, beside its `presentation`. The first domain of
-    the settings also has what is there once for all tables.
+    Use it in the domain's module `definitions`, next to its `presentation`. The first domain of the
+    settings also has the jobs that exist once for all tables.
 
     Example:
         definitions = domain_definitions("shop")
 
     Args:
         domain: a package, as in `tidemark_assets.flights`.
-        key_prefix: what stands before each key and name, as for `build_definitions`.
+        key_prefix: the prefix of each key and name, as for `build_definitions`.
     """
 
     def load() -> dg.Definitions:
@@ -57,20 +57,20 @@ def build_definitions(
     in_process: bool = True,
     key_prefix: str | None = None,
 ) -> dg.Definitions:
-    """The assets of some domains, a group for each, and what keeps them current.
+    """Build the assets of some domains, a group for each, and the jobs that keep them up to date.
 
     Args:
         domains: packages, as in `tidemark_assets.flights`.
         resources: `tidemark`, which gives steps the engine and the warehouse.
         in_process: whether steps run in their run's own process. Steps are thin clients of one
-            engine: a process for each only costs its start. A project that these definitions are
-            a part of may have an executor of its own, and only one.
-        key_prefix: what stands before each key, as in `dev` or `trials/dev`, and before each name
-            of a group, job, sensor, schedule, step and resource, with `_` for `/`.
+            engine, so separate processes only cost their start. If these definitions are part of a
+            project, the project may have an executor of its own, and only one.
+        key_prefix: the prefix of each key, as in `dev` or `trials/dev`. Names of groups, jobs,
+            sensors, schedules, steps and resources have it too, with `_` for `/`.
 
     Raises:
-        DefinitionError: a domain can't be loaded, or does not say how it appears in Dagster; or
-            a prefix has other characters than letters, digits and `_`.
+        DefinitionError: a domain can't be loaded, or does not define how it appears in Dagster; or
+            a prefix has characters other than letters, digits and `_`.
     """
     names = under(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}

@@ -1,4 +1,4 @@
-"""What definitions say, as metadata of assets that have not run yet."""
+"""Describe definitions as metadata of assets, before they have run."""
 
 import inspect
 import warnings
@@ -19,7 +19,7 @@ from tidemark_assets.names import Names
 Metadata = dict[str, Any]
 
 UNTOLD = "as computed"
-"""The type of a column that no definition tells."""
+"""The type of a column that no definition determines."""
 
 MEANINGS = {
     "arrival": "Number of the arrival that brought it: 0, 1, 2, … without gaps",
@@ -50,11 +50,11 @@ MEANINGS = {
     "last": "Whether no firing can follow",
     "retraction": "Whether the row takes back the one before",
 }
-"""What the columns that Tidemark adds mean."""
+"""Descriptions of the columns that Tidemark adds."""
 
 
 def log(source: Source) -> Metadata:
-    """Metadata of a source's log."""
+    """Return the metadata of a source's log."""
     columns = {**source.columns, **ARRIVAL_COLUMNS}
     meanings = {source.event_time: "Event time", **MEANINGS}
     return {
@@ -65,7 +65,7 @@ def log(source: Source) -> Metadata:
 
 
 def windows(transform: Definition, names: Names) -> Metadata:
-    """Metadata of a transform's published table: the definition, readable."""
+    """Return the metadata of a transform's published table: the definition in readable form."""
     rows = [f"| `{name}` | {value} |" for name, value in transform.aggregates.items()]
     return {
         "window": str(transform.window),
@@ -90,11 +90,11 @@ def columns_of(transform: Definition, columns: Mapping[str, str | None]) -> dg.T
 
 
 def _code(transform: Definition) -> Metadata:
-    """Where the code of a transform stands, which Dagster's pages link to."""
+    """Return the location of a transform's code, to which Dagster's pages link."""
     function = inspect.unwrap(counting(transform).function)
     code = function.__code__
     with warnings.catch_warnings():
-        # Dagster calls these classes beta, which no user of Tidemark can do anything about.
+        # Dagster marks these classes as beta, which a user of Tidemark can't change.
         warnings.simplefilter("ignore", dg.BetaWarning)
         place = dg.LocalFileCodeReference(
             file_path=code.co_filename, line_number=code.co_firstlineno, label=function.__name__
@@ -103,14 +103,14 @@ def _code(transform: Definition) -> Metadata:
 
 
 def meanings(transform: Definition) -> dict[str, str]:
-    """What the columns of a transform's tables mean."""
+    """Return descriptions of the columns of a transform's tables."""
     values = {name: str(value) for name, value in transform.aggregates.items()}
     complete = {f"{name}{COMPLETE}": f"{value}, with late events" for name, value in values.items()}
     return {**MEANINGS, **values, **complete}
 
 
 def schema(columns: Mapping[str, str], meanings: Mapping[str, str]) -> dg.TableSchema:
-    """A table's columns for Dagster: types in lower case, with their meaning where it is known."""
+    """Return a table's columns for Dagster: types in lower case, and known descriptions."""
     return dg.TableSchema(
         [dg.TableColumn(n, t.lower(), description=meanings.get(n)) for n, t in columns.items()]
     )

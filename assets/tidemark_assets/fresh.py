@@ -1,9 +1,9 @@
-"""Freshness by event time: are the windows as new as the events that have arrived?
+"""Freshness by event time: whether the windows are as new as the events that have arrived.
 
-Dagster's own freshness policies count on the wall clock, from the last materialization: by them a
-recording of last year is fresh, and so is a stream whose watermark stands still. This check
-compares event times instead: the newest event of the log with the watermark that the asset has
-reached.
+Dagster's own freshness policies measure the wall-clock time since the last materialization. By
+these, a recording of last year is fresh, and so is a stream whose watermark does not move. This
+check compares event times instead: the newest event of the log with the watermark that the asset
+has reached.
 """
 
 import dagster as dg
@@ -19,10 +19,10 @@ FRESH = "fresh_by_event_time"
 def fresh_check(
     transform: Definition, within: int, names: Names = PLAIN
 ) -> dg.AssetChecksDefinition:
-    """The check of an asset, which its page runs at any time; the reporter does when it changes.
+    """Return the check of an asset, which its page can run; the reporter reports changes.
 
     Args:
-        within: how far the watermark may stay behind the newest event, in microseconds.
+        within: how far the watermark may be behind the newest event, in microseconds.
     """
 
     @dg.asset_check(
@@ -44,7 +44,7 @@ def fresh_check(
 
 
 def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
-    """What a check gives that its asset's page runs."""
+    """Return an evaluation in the form that a check on an asset's page returns."""
     return dg.AssetCheckResult(
         passed=found.passed,
         severity=found.severity,
@@ -56,7 +56,7 @@ def as_result(found: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
 def freshness(
     key: dg.AssetKey, newest: int | None, watermark: int | None, within: int
 ) -> dg.AssetCheckEvaluation:
-    """How fresh an asset is, given the newest event and the watermark that it has reached."""
+    """Return how fresh an asset is, given the newest event and the asset's watermark."""
     if newest is None:
         behind, said = 0, "No event has arrived."
     elif watermark is None:

@@ -1,7 +1,7 @@
-"""Dagster assets of a source: where its events come from, and what is kept of them.
+"""Dagster assets of a source: the origin of its events, and its event log.
 
-One step brings its log up to date, with its dead letters and its timeline as side tables. The
-outside world, from which they come, and the tables with which they are joined are external assets.
+One step brings the log up to date, with its dead letters and its timeline as side tables. The
+outside system of the events, and the tables with which they are joined, are external assets.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from tidemark_streaming.play import play
 
 
 def feed_asset(feed: Feed, group: str, show: Presentation, names: Names = PLAIN) -> dg.AssetSpec:
-    """The outside world from which a source's events come: where lineage begins."""
+    """Return the outside system of a source's events, with which the lineage begins."""
     told = f"Where the events of {feed.source.name} come from, outside Tidemark."
     match feed:
         case KafkaFeed():
@@ -43,7 +43,7 @@ def feed_asset(feed: Feed, group: str, show: Presentation, names: Names = PLAIN)
 def reference_assets(
     source: Source, group: str, show: Presentation, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
-    """The tables with which a source's events are joined: whoever writes them, not Tidemark."""
+    """Return the tables with which a source's events are joined, which other programs write."""
     told = f"Joined with {source.name}, as it was when each of its events came in."
     return [
         _outside(
@@ -74,7 +74,7 @@ def _outside(
 def source_assets(
     inlet: Inlet, group: str, show: Presentation, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
-    """Return the asset of a source's log: materializing it ingests what is pending."""
+    """Return the asset of a source's log: materializing it ingests pending data."""
     source = inlet.source
     within = show.arrives_within.get(source.name)
     live = None

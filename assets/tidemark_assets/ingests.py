@@ -1,8 +1,8 @@
-"""What came into a log by other ways than Dagster, told to it.
+"""Report arrivals that were ingested outside Dagster.
 
-An ingest of Dagster reports itself. One of the command line leaves new rows in the timeline: the
-sensor `<source>_ingests` finds arrivals of which Dagster does not know, and reports the log as
-materialized, so that it does not look as if nobody had ever filled it.
+An ingest in Dagster reports itself. An ingest on the command line adds rows to the timeline: the
+sensor `<source>_ingests` finds arrivals that Dagster does not know and reports the log as
+materialized. Otherwise the log would look as if it had never been filled.
 """
 
 import dagster as dg
@@ -17,7 +17,7 @@ from tidemark_assets.side_tables import row_count
 
 
 def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
-    """Reports the arrivals of a source that Dagster did not bring in itself."""
+    """Create the sensor that reports a source's arrivals that Dagster did not ingest."""
     name = source.name
 
     @dg.sensor(
@@ -60,11 +60,10 @@ def _known(
     source: Source,
     version: dg.DataVersion | None,
 ) -> int:
-    """How many arrivals the log had when Dagster last heard of it; none where that was another log
-    in its place.
+    """Return how many arrivals the log had at its last report to Dagster; 0 for another log.
 
     Args:
-        version: the data version of the log that there is.
+        version: the data version of the existing log.
     """
     event = instance.get_latest_materialization_event(log)
     said = event.asset_materialization if event is not None else None

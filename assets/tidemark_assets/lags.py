@@ -1,8 +1,8 @@
-"""What waits in Kafka for a source, on the page of its log.
+"""Report a Kafka source's consumer lag on the page of its log.
 
-The sensor `<source>_lag` asks the brokers, and reports an observation of the log: at most one in
-five minutes, and at once when the brokers begin or cease to answer, or to refuse, and when records
-are gone that were never ingested: the next ingest ends at these.
+The sensor `<source>_lag` queries the brokers and reports an observation of the log, at most once in
+five minutes. It reports at once if the brokers' answer changes (they answer, don't answer, or
+refuse access), or if records were deleted before they were ingested, which stops the next ingest.
 """
 
 import json
@@ -19,16 +19,16 @@ from tidemark_streaming.feed import Inlet
 from tidemark_streaming.kafka import KafkaFeed, losses, position
 
 REPORT_EVERY = 300.0
-"""Seconds between two reports while the brokers do the same."""
+"""Seconds between two reports while the state of the brokers does not change."""
 
 LOST = "what is lost"
 
 PATIENCE = 5.0
-"""Seconds that the brokers have to answer."""
+"""Seconds within which the brokers must respond."""
 
 
 def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
-    """Reports how far the log of a Kafka source is behind its topics."""
+    """Create the sensor that reports how far the log of a Kafka source is behind its topics."""
     source = inlet.source
     name = source.name
 

@@ -1,9 +1,9 @@
-"""Lanes in Dagster: the topics to which they write, and whether they run.
+"""Lanes in Dagster: the topics to which they write, and their status.
 
-A lane is a query in a Spark of its own, which nothing of Dagster starts or runs: its topics are
-external assets. The sensor `<domain>_lanes` asks each lane's Spark whether it runs, and reports an
-observation and the check `lane_runs` of each topic: at most once in five minutes, and at once when
-that changes. The topics' pages run the check at any time.
+A lane is a query in a separate Spark, which Dagster neither starts nor runs: its topics are
+external assets. The sensor `<domain>_lanes` queries each lane's Spark for its status. It reports an
+observation and the check `lane_runs` for each topic, at most once in five minutes, and at once if
+the status changes. The topics' pages can run the check at any time.
 """
 
 import json
@@ -33,7 +33,7 @@ REPORT_EVERY = 300.0
 def lane_assets(
     found: Domains, group: str, show: Presentation, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
-    """The topics of a domain's lanes, and where their records come from, if no ingest has that."""
+    """Return the topics of a domain's lanes, and origins of their records that no ingest has."""
     specs: dict[dg.AssetKey, dg.AssetSpec] = {}
     for lane in found.lanes.values():
         if lane.source.name not in found.inlets:
@@ -45,7 +45,7 @@ def lane_assets(
 
 
 def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.Definitions:
-    """The sensor of a domain's lanes, and the checks of their topics."""
+    """Create the sensor of a domain's lanes, and the checks of their topics."""
 
     @dg.sensor(
         name=names.own(f"{domain}_lanes"),
@@ -78,8 +78,10 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
 
 
 def topic_keys(lane: Lane, names: Names = PLAIN) -> list[dg.AssetKey]:
-    """The assets of the topics to which a lane writes. Several lanes may write to one topic, which
-    is an asset of each."""
+    """Return the assets of the topics to which a lane writes.
+
+    If several lanes write to one topic, it is a separate asset for each.
+    """
     topics = dict.fromkeys(topic.name for topic in lane.topics)
     return [names.key(lane.name, topic) for topic in topics]
 
@@ -88,7 +90,7 @@ def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
     keys = topic_keys(lane, names)
 
     @dg.multi_asset_check(
-        # The name of a topic may not be a step's.
+        # A step must not have the same name as a topic.
         name=names.own(f"{lane.name}_{RUNS}"),
         required_resource_keys=names.needs,
         specs=[

@@ -1,6 +1,6 @@
-"""Each night the tables are kept small: files folded, logs shortened, what is of no use removed.
+"""Maintain the tables each night: compact files, trim logs, and remove unused files.
 
-One job for all tables of the database, whichever domains write them.
+One job does this for all tables of the database, of all domains.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ NAME = "maintenance"
 
 
 class MaintenanceConfig(dg.Config):
-    """What to maintain."""
+    """The scope of the maintenance."""
 
     tables: list[str] = Field(default=[], description="Which tables; by default all.")
     retention_days: float = Field(
@@ -30,7 +30,7 @@ class MaintenanceConfig(dg.Config):
 
 
 def maintenance(names: Names = PLAIN) -> dg.Definitions:
-    """The job and its schedule."""
+    """Create the job and its schedule."""
 
     @dg.op(name=names.own("maintain_tables"), pool=ENGINE_POOL, required_resource_keys=names.needs)
     def keep_small(
@@ -72,7 +72,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
 
 
 def told(done: Sequence[Maintained]) -> dg.TableMetadataValue:
-    """What was done, as a table."""
+    """Return the results as a table."""
     columns = ("table", "files before", "after", "files removed", "bytes freed", "kept longer")
     rows = [
         (

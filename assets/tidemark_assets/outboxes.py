@@ -1,8 +1,8 @@
-"""What goes out to Kafka, on the page of the asset that publishes it.
+"""Report the publication of an asset to Kafka on the asset's page.
 
-The sensor `<asset>_outbox` asks the topic how far it is, and reports an observation of the asset
-and the check `topic_keeps_up`: at most once in five minutes, and at once when the check's outcome
-changes. The asset's page runs the check at any time. Neither asks the engine.
+The sensor `<asset>_outbox` reads the progress from the topic. It reports an observation of the
+asset and the check `topic_keeps_up`, at most once in five minutes, and at once if the check's
+outcome changes. The asset's page can run the check at any time. Neither uses the engine.
 """
 
 import json
@@ -29,11 +29,11 @@ REPORT_EVERY = 300.0
 """Seconds between two reports while the check's outcome is the same."""
 
 WITHIN = 300_000_000
-"""How long a version may wait to go out, in microseconds."""
+"""The microseconds for which a version may wait for its publication."""
 
 
 def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
-    """The sensor and the check of an asset that publishes to a topic."""
+    """Create the sensor and the check of an asset that publishes to a topic."""
     name = transform.name
 
     @dg.sensor(
@@ -71,8 +71,11 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
 def kept_up(
     names: Names, transform: Definition, tidemark: TidemarkResource
 ) -> dg.AssetCheckEvaluation:
-    """Whether what is published went out: a warning while it waits for long or the brokers don't
-    answer, an error where that does not pass by itself."""
+    """Return whether the topic has all published versions.
+
+    The result is a warning if a version waits for too long or the brokers do not respond, and an
+    error if the problem is not transient.
+    """
     try:
         stands = standing(tidemark.tables, transform)
     except TidemarkError as error:

@@ -1,10 +1,10 @@
-"""Windows as a parameter of an asset in plain Python: read only, without the engine.
+"""Windows as a parameter of a plain Python asset: read-only, without the engine.
 
     @dg.asset(partitions_def=days)
     def report(departures_hourly: pd.DataFrame) -> None: ...
 
-gets the windows of the run's partitions, or all of them where it has none. As the parameter's type
-says, they are a pandas or a Polars DataFrame, or an Arrow table.
+This asset gets the windows of the run's partitions, or all windows if it has no partitions. The
+parameter's type determines their form: a pandas or a Polars DataFrame, or an Arrow table.
 """
 
 import sys
@@ -29,17 +29,17 @@ WINDOWS = "tidemark_windows"
 """The key of the IO manager that reads windows."""
 
 FINAL = "final"
-"""Metadata of an input: whether to read only windows that nothing can change any more."""
+"""A metadata key of an input: whether to read only final windows."""
 
 
 class Reader(dg.IOManager):
-    """Gives windows as a pandas DataFrame, or as what else the parameter says."""
+    """An IO manager that loads windows as a pandas DataFrame, or as the parameter's type."""
 
     def __init__(self, glance: Glance) -> None:
         self._glance = glance
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
-        """Nothing: the step that computes windows has published them."""
+        """Do nothing: the step that computes windows has published them."""
 
     def load_input(self, context: dg.InputContext) -> object:
         table = context.asset_key.path[-1]
@@ -72,7 +72,7 @@ class Reader(dg.IOManager):
 
 @cache
 def reader(names: Names) -> dg.IOManagerDefinition:
-    """The IO manager of windowed assets: downstream assets get them as parameters."""
+    """Return the IO manager that passes windowed assets to downstream assets as parameters."""
 
     @dg.io_manager(
         required_resource_keys=names.needs,
@@ -85,17 +85,17 @@ def reader(names: Names) -> dg.IOManagerDefinition:
 
 
 windows_reader = reader(PLAIN)
-"""That of assets whose keys have no prefix."""
+"""The IO manager of assets whose keys have no prefix."""
 
 
 def _ways() -> dict[Any, Callable[[pa.Table], object]]:
-    """By the type of a parameter, how it gets windows."""
+    """Return the conversion of windows for each type of parameter."""
     ways: dict[Any, Callable[[pa.Table], object]] = {
         Any: pa.Table.to_pandas,
         pd.DataFrame: pa.Table.to_pandas,
         pa.Table: lambda rows: rows,
     }
-    # Whoever asks for Polars has imported it.
+    # Code that uses Polars as a type has already imported it.
     if (polars := sys.modules.get("polars")) is not None:
         ways[polars.DataFrame] = polars.from_arrow
     return ways

@@ -1,7 +1,8 @@
-"""Which partitions runs of the ledger changed, told from the tables without the engine.
+"""Determine which partitions runs of the ledger changed, from the tables without the engine.
 
-Only closed partitions count, once when they close and again when they change. Each run counts for
-what it did itself: those that it changed and that were closed by then, and those that it closed.
+Only closed partitions count: once when they close, and again when they change. Each run counts for
+its own effects: the partitions that it changed and that were closed by then, and those that it
+closed.
 """
 
 import sys
@@ -22,10 +23,10 @@ from tidemark_streaming.glance import Glance
 
 @dataclass(frozen=True)
 class Mark:
-    """Through where the runs of a life of an asset are reported: its commit and its watermark.
+    """The progress of the reports of an asset's runs: the last reported commit and its watermark.
 
-    Where a tick could not report all, `until` is the commit through which it wanted to, and `done`
-    the start of the last partition that it reported.
+    If a tick could not report everything, `until` is the commit through which it should report, and
+    `done` the start of the last partition that it reported. `life` is the ID of the asset's table.
     """
 
     seq: int = -1
@@ -37,8 +38,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Leg:
-    """Commits of an asset one after the other, and the watermarks before and after them, by which
-    partitions close."""
+    """Consecutive commits of an asset.
+
+    The watermarks before and after them determine which partitions they close.
+    """
 
     commits: frozenset[int]
     low: int | None
@@ -47,7 +50,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class Touched:
-    """A closed partition that runs changed, as its table stands now."""
+    """A closed partition that runs changed, with its current counts in the table."""
 
     key: str
     start: int
@@ -63,13 +66,12 @@ def closed(
     partitions: dg.TimeWindowPartitionsDefinition,
     legs: Sequence[Leg],
 ) -> Iterator[Touched]:
-    """The partitions that have closed with the commits of these legs, or were closed and changed by
-    them."""
+    """Yield the partitions that these legs closed, or changed after they had closed."""
     highs = [leg.high for leg in legs if leg.high is not None]
     if not highs:
         return
     starts = glance.windows(transform.table, frozenset().union(*(leg.commits for leg in legs)))
-    # What was published as it came closes with its partition, perhaps without another event.
+    # A window that was published early closes with its partition, possibly without another event.
     opened = [leg.low - transform.window.reach for leg in legs if leg.low is not None]
     if not starts and not opened:
         return
@@ -95,10 +97,10 @@ def closed(
 
 
 def unreported(runs: Iterable[Mapping[str, Any]], low: int | None) -> tuple[list[Leg], int | None]:
-    """The legs of those runs that don't report themselves, and the watermark after all of them.
+    """Return the legs of the runs that do not report themselves, and the watermark after all runs.
 
     Args:
-        runs: of one asset, rows of the ledger in order and without gaps.
+        runs: rows of one asset in the ledger, in order and without gaps.
         low: the watermark before them.
     """
     legs = list[Leg]()
@@ -113,22 +115,24 @@ def unreported(runs: Iterable[Mapping[str, Any]], low: int | None) -> tuple[list
 
 
 def alone(glance: Glance, run: Mapping[str, Any]) -> Leg:
-    """A run as a leg of its own: what it tells, or should have told, of itself."""
+    """Return a run as a leg of its own, for a run that reports itself, or should have."""
     before = (r for r in glance.runs_before(run["asset"], run["seq"]) if carries(r))
     low = next((r["watermark"] for r in reversed(list(before))), None)
     return Leg(frozenset({run["seq"]}), low if carries(run) else run["watermark"], run["watermark"])
 
 
 def carries(run: Mapping[str, Any]) -> bool:
-    """Whether a run brings the watermark on by which partitions close: all do but those that
-    replace a range alone and report it themselves."""
+    """Return whether a run advances the watermark that closes partitions.
+
+    All runs do, except those that replace only a range of windows and report it themselves.
+    """
     return not run["reported"] or run["window_from"] is None
 
 
 def _by_day(
     days: Sequence[Span], begins: Sequence[int], rows: Sequence[dict[str, Any]]
 ) -> list[list[dict[str, Any]]]:
-    """Rows of windows by the day in which each begins."""
+    """Return rows of windows by the day in which each begins."""
     starts, found = [day.start for day in days], [list[dict[str, Any]]() for _ in days]
     for begin, row in zip(begins, rows, strict=True):
         place = bisect_right(starts, begin) - 1

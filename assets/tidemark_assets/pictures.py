@@ -1,4 +1,4 @@
-"""Pictures in the metadata of materializations, where a person would rather look."""
+"""Pictures in the metadata of materializations, if a picture shows more than numbers."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -19,25 +19,25 @@ from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
 
 LARGEST = 200_000
-"""Bytes of a picture beyond which it is left out: metadata is stored with each event."""
+"""The size in bytes above which a picture is left out: metadata is stored with each event."""
 
 FEW = 2_000_000
-"""Events of a log up to which their lateness is measured anew at each ingest."""
+"""The number of events in a log up to which their lateness is measured again at each ingest."""
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 KEYS = 20
-"""The most frequent keys, which a heat map shows."""
+"""The number of keys in a heat map, the most frequent ones."""
 
 
 def of_arrivals(
     warehouse: Warehouse, source: Source, timeline: list[Arrival]
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
-    """How a source's events arrive."""
+    """Return pictures of how a source's events arrive."""
     found = {"arrivals, drawn": chart.timeline(timeline)}
     if sum(a.rows for a in timeline) <= FEW:
         mark = source.watermark
         bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
-        # Where no event has an event time, there is no lateness.
+        # Lateness is undefined without event times.
         with suppress(DataError):
             found["lateness, drawn"] = chart.lateness(lateness.observe(warehouse, source), bound)
     return _drawn(found)
@@ -46,7 +46,7 @@ def of_arrivals(
 def of_windows(
     warehouse: Warehouse, transform: Definition, start: int, end: int
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
-    """The windows that start in [start, end), by key and time."""
+    """Return a picture of the windows that start in [start, end), by key and time."""
     unit, span = ("hour", HOUR) if end - start <= 7 * DAY else ("day", DAY)
     at = F.unix_micros("window_start")
     key = F.concat_ws(
@@ -74,6 +74,6 @@ def _drawn(
 
 
 def embedded(name: str, svg: str) -> dg.MarkdownMetadataValue:
-    """An SVG as metadata, which the page shows."""
+    """Return an SVG as metadata that the page shows."""
     data = b64encode(svg.encode()).decode()
     return dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{data})")

@@ -1,7 +1,7 @@
-"""What a changed definition would change, told in a run of Dagster.
+"""Preview the effect of a changed definition in a Dagster run.
 
-The job `<domain>_changes` computes it, and touches nothing: what differs, how many rows come, go
-and change, and the first values before and after.
+The job `<domain>_changes` computes the effect and writes nothing. It shows the differences, the
+number of rows that are added, removed and changed, and the first values before and after.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from tidemark_assets.tables import as_table, pairs
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 SHOWN = 20
-"""Values listed of each asset."""
+"""The number of values to list per asset."""
 
 NONE = "The tables of all assets are made by the definitions in the code."
 
@@ -31,12 +31,12 @@ NONE = "The tables of all assets are made by the definitions in the code."
 def previews(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
-    """The job `<domain>_changes`."""
+    """Create the job `<domain>_changes`."""
 
     by_default = "those whose tables another definition made"
 
     class PreviewConfig(of_assets(domain, transforms, by_default=by_default, default=())):
-        """Of which assets, and of which windows."""
+        """The assets and the windows to compare."""
 
         start: str | None = Field(
             default=None, description="The first window start, ISO 8601 in UTC; all by default."
@@ -77,20 +77,20 @@ def previews(
 
 
 def changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:
-    """The assets whose tables another definition made, wholly or in part."""
+    """Return the assets whose tables another definition wrote, wholly or in part."""
     found: list[str] = []
     for asset, transform in transforms.items():
         try:
             different = differences(warehouse, transform)
         except DataError:
-            # It has not run yet, or its tables tell nothing.
+            # The asset has not run yet, or its tables have no record of their definition.
             continue
         found += [] if different.same else [asset]
     return found
 
 
 def told(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
-    """What differs, and the first values that would change, of each asset."""
+    """Return the differences and the first values that would change, for each asset."""
     metadata: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
         if found.differences:
@@ -101,7 +101,7 @@ def told(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
 
 
 def kinds(found: Changes) -> str:
-    """How many rows would come, go and change."""
+    """Return how many rows would be added, removed and changed, as text."""
     return ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
 
 

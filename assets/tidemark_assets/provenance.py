@@ -1,12 +1,12 @@
-"""Of what a table was made, as tags of the materializations that tell of it.
+"""Tags of materializations that name the definition and the inputs of a table.
 
-Dagster shows partitions as stale whose tags name another definition than the one in the code, or
-other inputs than there are now. What a step materializes by itself has these tags; whatever is told
-of besides needs them, all of them: without its inputs it would seem to have new ones.
+Dagster shows partitions as stale if their tags name another definition than the code has, or other
+inputs than exist now. Materializations by a step have these tags automatically. All others need the
+complete set: without the inputs they would seem to have new ones.
 
-A log grows with each ingest, and what it had stays as it was. So its data version is the same as
-long as it is the same log: of the partitions that are made of it no arrival makes all seem stale.
-Which assets lack arrivals the sensors look at, by the ledger.
+A log grows with each ingest, but its existing events stay as they are. Its data version is
+therefore constant for as long as it is the same log, so an arrival does not mark all of its
+partitions downstream as stale. The sensors find assets that lack arrivals from the ledger.
 """
 
 from collections.abc import Collection
@@ -36,25 +36,25 @@ Context = AssetExecutionContext | OpExecutionContext | SensorEvaluationContext
 
 
 def inputs(transform: Definition) -> list[str]:
-    """The tables of which the windows of a transform are made."""
+    """Return the tables from which the windows of a transform are computed."""
     if isinstance(transform, RollUp):
         return [transform.base.table]
     return [transform.source.log_table, *counting(transform).references]
 
 
 def same_log(glance: Glance, source: Source) -> dg.DataVersion | None:
-    """The data version of a source's tables, which tells a log from another one in its place."""
+    """Return the data version of a source's tables, which is another one for a recreated log."""
     identity = glance.identity(source.timeline_table)
     return None if identity is None else dg.DataVersion(identity)
 
 
 def tags_of(version: dg.DataVersion | None) -> dict[str, str]:
-    """The tags by which a materialization that no step makes has a data version."""
+    """Return the tags that give a data version to a materialization without a step."""
     return {} if version is None else {DATA_VERSION_TAG: version.value}
 
 
 def told_version(materialization: dg.EventLogEntry) -> dg.DataVersion | None:
-    """The data version with which something was materialized."""
+    """Return the data version of a materialization."""
     return extract_data_version_from_entry(materialization)
 
 
@@ -66,13 +66,13 @@ def made_of(
     run: str,
     together: Collection[str] = (),
 ) -> dict[str, str]:
-    """Tags of materializations of a transform's windows that are told of now.
+    """Return the tags of materializations of a transform's windows that are reported now.
 
     Args:
-        definition: the fingerprint of the one that made it.
-        run: the one that changed it, by which what is made of it in turn is stale.
-        together: tables that are told of with it at once: what Dagster has of them is older than
-            what it was made of, and would make it seem stale.
+        definition: the fingerprint of the definition that wrote them.
+        run: the run that changed them, whose ID marks downstream assets as stale.
+        together: tables that are reported at the same time. Dagster's record of them is older than
+            the inputs of these windows, and would make the windows seem stale.
     """
     tags = {CODE_VERSION_TAG: definition, DATA_VERSION_TAG: run}
     for each in inputs(transform):
@@ -90,8 +90,10 @@ def made_of(
 
 
 def definition_of(warehouse: Warehouse, transform: Definition) -> str:
-    """The fingerprint of the definition that made an asset's newest commit. That need not be the
-    one in the code: a stream goes on by the one that it was started with."""
+    """Return the fingerprint of the definition that wrote an asset's newest commit.
+
+    It may differ from the one in the code: a stream keeps the definition with which it was started.
+    """
     rolls_up = transform.follows is not None
     newest = "" if rolls_up else State(warehouse, transform).last().definition
     return newest or fingerprint(transform)

@@ -1,7 +1,7 @@
-"""The jobs of a domain for definitions that change: rebuild beside, switch, and switch back.
+"""The jobs of a domain for changed definitions: rebuild in side tables, switch, and switch back.
 
-What a rebuild would change appears in its run, value by value, before anything is switched; so a
-person, or another job, decides on it.
+The rebuild's run shows its changes, value by value, before anything is switched, so that a person
+or another job can decide.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ _Swap = Callable[[Warehouse, Definition], RunFacts]
 def rebuilds(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
-    """The jobs `<domain>_rebuild`, `<domain>_switch` and `<domain>_switch_back`."""
+    """Create the jobs `<domain>_rebuild`, `<domain>_switch` and `<domain>_switch_back`."""
 
     class RebuildConfig(
         of_assets(
@@ -44,13 +44,13 @@ def rebuilds(
             default=(),
         )
     ):
-        """Which assets to rebuild."""
+        """The assets to rebuild."""
 
     class SwapConfig(of_assets(domain, transforms, by_default=None)):
-        """Of which assets the tables change places."""
+        """The assets whose tables are switched."""
 
     class SwitchConfig(SwapConfig):
-        """Which assets to switch to what was rebuilt."""
+        """The assets to switch to their rebuilt tables."""
 
         way_back: bool = Field(
             default=True,
@@ -150,7 +150,7 @@ def _swap(
     transforms: Mapping[str, Definition],
     act: _Swap,
 ) -> None:
-    """Let the tables of assets change places, and tell what that gave."""
+    """Switch the tables of assets, and report the results."""
     done: dict[str, RunFacts] = {}
     failures = Failures(context)
     for asset in assets:
@@ -171,7 +171,7 @@ def _swap(
 def _judge(
     context: OpExecutionContext, names: Names, warehouse: Warehouse, transform: Definition
 ) -> None:
-    # It takes check results too, which its signature leaves out.
+    # The method accepts check results too, although its signature omits them.
     context.log_event(currency(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
 
 

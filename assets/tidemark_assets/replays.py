@@ -1,7 +1,7 @@
-"""The replay job of a domain: what arrived from some arrival on is counted anew.
+"""The replay job of a domain: recompute the windows of all events from an arrival onward.
 
-Into the assets' tables, where it changes just the windows of these events, or into tables beside,
-for a look. What it changed of an asset appears as partitions by the sensor of windows.
+It writes to the assets' tables, where only the windows of these events change, or to side tables
+for inspection. The sensor of windows reports the partitions that changed.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from tidemark_streaming.orchestrator import ENGINE_POOL
 
 
 class ReplayConfig(dg.Config):
-    """What to count anew: from an arrival, or from an instant."""
+    """The start of the replay: an arrival or an instant."""
 
     from_arrival: int | None = Field(
         default=None, ge=0, description="The first arrival, by its number."
@@ -43,10 +43,10 @@ class ReplayConfig(dg.Config):
 def replays(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
-    """The job `<domain>_replay`."""
+    """Create the job `<domain>_replay`."""
 
     class OfAssetsConfig(of_assets(domain, transforms, by_default=None), ReplayConfig):
-        """What to count anew, of which assets."""
+        """The assets and the start of the replay."""
 
     @dg.op(
         name=names.own(f"{domain}_replays"), pool=ENGINE_POOL, required_resource_keys=names.needs

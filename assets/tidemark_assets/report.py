@@ -1,4 +1,4 @@
-"""What runs found, as metadata of materializations: of a log, and of windows by partition."""
+"""Results of runs as metadata of materializations: of a log, and of windows by partition."""
 
 import json
 from bisect import bisect_right
@@ -31,19 +31,19 @@ from tidemark_assets.side_tables import of_transform, row_count
 from tidemark_streaming.accepted import passed_over
 
 QUARTER = 900_000_000
-"""Every partition begins at a quarter of an hour, in all of the world's time zones."""
+"""The granularity of counts: in all time zones, every partition begins at a quarter of an hour."""
 
 FEW = 50_000
-"""Windows up to which it takes longer to compile a query than to interpret it."""
+"""The number of windows up to which interpreting a query is faster than compiling it."""
 
 ROWS = "dagster/partition_row_count"
 ALL_ROWS = "dagster/row_count"
 RUN = "run"
-"""The run of the ledger of which a materialization tells."""
+"""The metadata key of the run in the ledger to which a materialization belongs."""
 
 
 def ingested(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
-    """What an ingest brought; where it brought nothing, how things stand."""
+    """Return the results of an ingest; without arrivals, the current state of the log."""
     timeline = Log(warehouse, source).timeline()
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     return {
@@ -55,7 +55,7 @@ def ingested(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) 
 
 
 def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
-    """What new arrivals brought, the last of a timeline's."""
+    """Return the facts of new arrivals, which are the last ones of a timeline."""
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
     marks = sum(a.unreadable_marks for a in arrivals)
     unknown = {name for a in arrivals if a.undeclared for name in json.loads(a.undeclared)}
@@ -75,7 +75,7 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
 
 
 def sizes(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
-    """The rows of a source's log and of its side tables."""
+    """Return the row counts of a source's log and of its side tables."""
     return {
         ALL_ROWS: sum(a.rows for a in timeline),
         row_count(source.timeline_table): len(timeline),
@@ -90,11 +90,11 @@ def computed(
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """What a run found, by partition: first of the partition, then of the whole run.
+    """Return the results by partition: those of the partition, then those of the whole run.
 
     Args:
         begins: each partition's key and start, in order and without gaps.
-        end: where the last one ends.
+        end: the end of the last partition.
     """
     run: Metadata = {
         RUN: facts.run,
@@ -111,7 +111,7 @@ def computed(
     if transform.expectations:
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     found = _by_partition(warehouse, transform, run, begins, end)
-    # Once, with the newest partition, which the asset's page shows: it is of the whole range.
+    # The picture covers the whole range, so only the newest partition has it, which the page shows.
     found[list(begins)[-1]] |= pictures.of_windows(warehouse, transform, min(begins.values()), end)
     return found
 
@@ -123,7 +123,7 @@ def rolled_up(
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """What a roll-up has after a run, as `computed`; `facts` is None where nothing was new."""
+    """Return the results of a roll-up's run, as `computed`; `facts` is None if nothing was new."""
     run: Metadata = {"run windows": 0}
     if facts is not None:
         run = {RUN: facts.run, "run windows": facts.windows, **lasted(asdict(facts))}
@@ -132,10 +132,10 @@ def rolled_up(
 
 
 def lasted(run: Mapping[str, Any]) -> Metadata:
-    """How long a run took, and each of its steps.
+    """Return the duration of a run and of each of its steps.
 
     Args:
-        run: as the ledger has it, with instants in microseconds.
+        run: its row of the ledger, with instants in microseconds.
     """
     took = {"run seconds": (run["ended_at"] - run["started_at"]) / 1e6}
     took |= {f"run seconds: {step}": (end - start) / 1e6 for step, start, end in spans(run)}
@@ -149,7 +149,7 @@ def _by_partition(
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """The rows and counts of each partition, in the published table and in its side tables."""
+    """Return the row counts of each partition, in the published table and in its side tables."""
     measures: dict[str, dict[str, Column]] = {
         transform.table: {
             ROWS: F.count("*"),
@@ -174,7 +174,7 @@ def _measured(
     begins: Mapping[str, int],
     end: int,
 ) -> list[dict[str, Metadata]]:
-    """What is measured of some tables, of each by partition: asked of all at the same time."""
+    """Return the measures of some tables by partition; all tables are queried in parallel."""
     within = Within("window_start", ((min(begins.values()), end),))
     there = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in there]
@@ -212,7 +212,7 @@ def _in_partitions(
 
 
 def of_table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
-    """Where a table is and which columns it has, told without the engine."""
+    """Return the location and the columns of a table, without the engine."""
     place: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
         "path": dg.MetadataValue.path(warehouse.path(table)),
@@ -225,7 +225,7 @@ def of_table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> M
 
 
 def moment(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
-    """A watermark or event time, in microseconds, as metadata; None is minus infinity."""
+    """Return a watermark or event time, in microseconds, as metadata; None is minus infinity."""
     if micros is None:
         return dg.MetadataValue.text("-infinity")
     if micros >= INFINITY:

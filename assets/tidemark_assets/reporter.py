@@ -1,15 +1,16 @@
-"""What happened to the windows, told to Dagster, whoever ran them.
+"""Report changes of windows to Dagster, from all runs.
 
 A continuous query, the command line and Dagster's own steps write the same row to the ledger. The
-sensor `<domain>_windows` reads those that are new and reports the partitions that they touched as
-materialized, so that they stand beside those of Dagster's steps, which report themselves. Only a
-closed partition is reported, once when it closes and again when late events change it: an open one
-would be reported at every arrival, and is not yet what its reader waits for.
+sensor `<domain>_windows` reads the new rows and reports the partitions that they changed as
+materialized, next to those of Dagster's steps, which report themselves. It reports only closed
+partitions: once when they close, and again when late events change them. An open partition would be
+reported at every arrival, before its result is complete.
 
-A step of Dagster that was killed has written its row, which says that the step tells of it, and may
-not have told: what Dagster's event log lacks of such a run after a while is reported here too. So
-is what a step told of the keys of another prefix: where two stand over one home, each has all.
-And so is whether the tables are made by the definition in the code, when that changes.
+A Dagster step that was killed may have written its row, which says that the step reports itself,
+without having reported. If Dagster's event log lacks such a run after a while, the sensor reports
+it. The same applies to runs that a step reported under the keys of another prefix: if two prefixes
+share one home, each has all runs. The sensor also reports changes of the check of the current
+definition.
 """
 
 import json
@@ -35,19 +36,23 @@ from tidemark_assets.self_reports import overdue_runs, untold_partitions
 from tidemark_assets.spans import PartitionsOf
 
 MOST = 400
-"""Partitions reported in a tick, which takes some seconds; the rest follows in the next ones."""
+"""The maximum number of partitions reported in a tick, which takes some seconds.
+
+Later ticks report the rest.
+"""
 
 SLACK = 600_000_000
-"""Rows of the ledger come in order but for what two processes append at the same time.
+"""How far rows of the ledger may be out of order: two processes may append at the same time.
 
-So long a run also stays in view: its own step has told of it by then, or never will.
+A run also stays under observation for this long: its own step has reported it by then, or never
+will.
 """
 
 ASKED = 20
-"""Runs a tick of which Dagster's event log is asked whether their own steps told of them."""
+"""The maximum number of runs per tick for which Dagster's event log is searched for a report."""
 
 UNTOLD = "a run whose step did not tell of it here"
-"""It was killed before it did, or told the keys of another prefix over the same home."""
+"""The origin of a run whose step was killed, or that reported the keys of another prefix."""
 
 
 def windows(
@@ -57,7 +62,7 @@ def windows(
     fresh_within: int,
     names: Names = PLAIN,
 ) -> dg.Definitions:
-    """Reports the closed partitions that runs changed, and who is not fresh."""
+    """Create the sensor that reports changed partitions that are closed, and assets' freshness."""
 
     @dg.sensor(
         name=names.own(f"{domain}_windows"),
@@ -138,7 +143,7 @@ def windows(
                 heard.add(run["run"])
             if left:
                 told[transform.name] = told.get(transform.name, 0) + len(left[:room])
-        # Otherwise some runs are still to be told of.
+        # The position only advances if nothing is left to report.
         if sum(told.values()) < MOST and len(overdue) <= ASKED:
             since = max([since, *(r["ended_at"] for r in runs)])
         newest = {s: glance.newest_event(s) for s in {t.source.name for t in transforms.values()}}
@@ -157,7 +162,7 @@ def windows(
             if t.expectations
         }
         for name, version in held.items():
-            # A person has released or discarded windows, or a step has told of it by itself.
+            # A person has released or discarded windows, or a step has reported its own run.
             if name not in judged and memory.get("held", {}).get(name) != version:
                 events += checks.standing(names, glance, transforms[name])
         current = memory.get("current", {})
@@ -180,13 +185,16 @@ def windows(
 
 
 def _going_on(mark: Mark, life: str | None) -> Mark:
-    """Where to go on from: of an asset that was dropped and made anew, all is told."""
+    """Return the mark to continue from: a recreated asset is reported from the start."""
     return mark if mark.life == life else Mark(life=life or "")
 
 
 def _memory(cursor: str | None, ledger: str | None) -> dict[str, Any]:
-    """What a cursor remembers; nothing that goes by a ledger where that is another one than this:
-    of another database, say, all of whose runs may have ended before."""
+    """Return the contents of a cursor.
+
+    If the ledger is another one, such as that of another database, the parts that refer to it are
+    dropped: all of its runs may have ended earlier.
+    """
     memory: dict[str, Any] = json.loads(cursor or "{}")
     if ledger is None or memory.get("ledger") in (None, ledger):
         return memory
@@ -205,7 +213,7 @@ def _said(told: Mapping[str, int]) -> str:
 
 
 def _compared(memory: Mapping[str, Any]) -> Told:
-    """Which comparison was reported last."""
+    """Return the last comparison that was reported."""
     told = memory.get("compared", -1)
     record, number = (None, told) if isinstance(told, int) else told
     return record, number

@@ -1,8 +1,8 @@
 """The engine, as a resource of Dagster steps.
 
-What Dagster is told of it is where things are: home, database and address. The token is told as
-the variable that holds it, if it comes by one; otherwise each process finds it as the command line
-does. Dagster, which stores and shows what resources are configured with, never has it.
+Dagster stores and shows the configuration of resources, so it only gets locations: home, database
+and address. The token is passed as the name of its variable, if it has one; otherwise each process
+finds it as the command line does. Dagster never has the token.
 """
 
 from functools import cached_property
@@ -22,17 +22,17 @@ from tidemark_streaming.glance import Glance
 
 
 class TidemarkResource:
-    """A session of the engine, started when a step first asks for it, and the warehouse."""
+    """The warehouse, and a session of the engine, which is started when a step first needs it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     @cached_property
     def address(self) -> str:
-        """The address of the engine, which is started unless it runs; it holds the token.
+        """The address of the engine, with the token; the engine is started unless it runs.
 
         Raises:
-            EngineError: the engine can't be started or reached, in one sentence.
+            EngineError: the engine can't be started or reached; the message says why.
         """
         return engine.ensure(self.settings)
 
@@ -45,28 +45,30 @@ class TidemarkResource:
 
     @cached_property
     def warehouse(self) -> Warehouse:
-        """The tables."""
+        """The warehouse, with the engine."""
         return Warehouse(self.session, str(self.settings.warehouse), self.settings.database)
 
     @property
     def tables(self) -> Warehouse:
-        """The tables, for who asks the engine for nothing."""
+        """The warehouse, for code that does not use the engine."""
         nobody = cast(SparkSession, None)
         place, database = str(self.settings.warehouse), self.settings.database
         return Warehouse(nobody, place, database, registered=False)
 
     def glance(self) -> Glance:
-        """A reader of the tables that needs no engine: all that a sensor may use."""
+        """Return a reader of the tables without the engine, as a sensor must use."""
         return Glance(self.settings)
 
     def landing(self, source: Source) -> Path:
-        """The folder in which a source's files land."""
+        """Return the folder in which a source's files arrive."""
         return self.settings.landing / source.name
 
 
 class Tidemark(dg.ConfigurableResource[TidemarkResource]):
-    """The Spark engine of Tidemark, by dagster-pyspark, and its warehouse. What is not said here is
-    as Tidemark's settings say."""
+    """The Spark engine of Tidemark, by dagster-pyspark, and its warehouse.
+
+    Values that are not given here come from Tidemark's settings.
+    """
 
     home: str = Field(description="The folder of everything that Tidemark keeps.")
     database: str = Field(description="The database that holds the tables.")
@@ -95,10 +97,10 @@ class Tidemark(dg.ConfigurableResource[TidemarkResource]):
 
 
 def resource(settings: Settings, token: str | None = None) -> Tidemark:
-    """The resource `tidemark`, made anew for each run.
+    """Return the resource `tidemark`, which is created for each run.
 
     Args:
-        token: the variable that holds the token, if it comes by one.
+        token: the variable that holds the token, if there is one.
     """
     return Tidemark(
         home=str(settings.home),
@@ -110,5 +112,5 @@ def resource(settings: Settings, token: str | None = None) -> Tidemark:
 
 
 def _shown(remote: str | None) -> str | None:
-    """An address without its parameters, of which the token is one."""
+    """Return an address without its parameters, which include the token."""
     return None if remote is None else remote.partition("/;")[0]

@@ -1,4 +1,4 @@
-"""Roll-ups in Dagster: below their base, and up to date with it after any of their runs."""
+"""Roll-ups in Dagster: downstream of their base, and up to date with it after any of its runs."""
 
 from collections.abc import Iterator
 
@@ -20,9 +20,10 @@ from tidemark_assets.steps import one_sentence
 def rollup_assets(
     transform: RollUp, group: str, show: Presentation, names: Names = PLAIN
 ) -> dg.AssetsDefinition:
-    """The published windows of a roll-up: a run for any range takes in all that its base has.
+    """Return the asset of a roll-up's published windows.
 
-    It tells of the partitions that were asked for, and of others that closed or changed with it.
+    A run for any range processes all runs of its base. It reports the requested partitions, and
+    others that closed or changed with it.
     """
     name, base, partitions = transform.name, transform.base, show.partitions_of(transform.name)
     expected = checks.specs(names, transform)
@@ -32,7 +33,7 @@ def rollup_assets(
         transform,
         group,
         show,
-        # Of any partition, not of the newest alone.
+        # The condition applies to any partition, not to the newest alone.
         CARRY_ON.without(dg.AutomationCondition.in_latest_time_window()),
     )
 

@@ -1,5 +1,8 @@
-"""What a run of the ledger did, as events of Dagster: the sensor of windows reports them of runs
-that began elsewhere, and a step of Dagster logs its own, so that they keep their run."""
+"""Report the effects of a run in the ledger as Dagster events.
+
+The sensor of windows reports runs that began elsewhere. A Dagster step logs its own run, so that
+the events belong to its Dagster run.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
@@ -45,12 +48,12 @@ def reports(
     made_by: str | None = None,
     together: Collection[str] = (),
 ) -> Iterator[dg.AssetMaterialization]:
-    """What to report of closed partitions after a run.
+    """Yield the reports of closed partitions after a run.
 
     Args:
-        definition: the fingerprint of the one that made them.
+        definition: the fingerprint of the definition that wrote them.
         run: its row of the ledger, with instants in microseconds.
-        together: tables that are told of in the same result.
+        together: tables that are reported in the same result.
     """
     common = {
         "made by": made_by or MADE_BY[run["mode"]],
@@ -85,11 +88,12 @@ def log_run(
     facts: RunFacts,
     but: Collection[str] = (),
 ) -> None:
-    """Tell the partitions that a step's run closed, or changed after they had closed, and what was
-    found of its expectations: unless another run ended this one, which the sensor tells of.
+    """Log the partitions that a step's run closed, or changed after they closed, and its checks.
+
+    If another run completed this one, the sensor reports it instead.
 
     Args:
-        but: partitions that the step tells of otherwise.
+        but: partitions that the step reports in another way.
     """
     if not facts.reported:
         return
@@ -100,5 +104,5 @@ def log_run(
     made_by = f"a run of {context.run.job_name}"
     told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
     for event in chain(told, checks.standing(names, glance, transform)):
-        # It takes check results too, which its signature leaves out.
+        # The method accepts check results too, although its signature omits them.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

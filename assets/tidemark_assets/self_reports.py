@@ -1,8 +1,8 @@
-"""What steps of Dagster should have told of their runs, and did not.
+"""Find runs that Dagster steps should have reported, and did not.
 
-A run of Dagster writes to the ledger that its step reports it, and then the step does, with the
-run's id in what it says of each partition. A step that was killed between the two has told
-nothing, or half: so Dagster's event log is asked what it has of such a run.
+A Dagster run records in the ledger that its step will report it. The step then reports each
+partition with the run's ID. A step that was killed in between has reported nothing, or only a part.
+Dagster's event log is therefore searched for the reports of such a run.
 """
 
 import time
@@ -19,16 +19,16 @@ from tidemark_assets.report import RUN
 from tidemark_streaming.glance import Glance
 
 PATIENCE = 300_000_000
-"""Microseconds after which a step that has not told of its run is taken for dead."""
+"""Microseconds after which a step that has not reported its run counts as dead."""
 
 _PAGE = 200
-"""Materializations read at a time."""
+"""The number of materializations to read at a time."""
 
 
 def overdue_runs(
     runs: Sequence[Mapping[str, Any]], heard: Collection[str]
 ) -> list[Mapping[str, Any]]:
-    """The runs that should have told of themselves by now, and are not known to have."""
+    """Return the runs that should have reported themselves by now, and are not known to have."""
     now = time.time_ns() // 1000
     return [
         r
@@ -45,7 +45,7 @@ def untold_partitions(
     partitions: dg.TimeWindowPartitionsDefinition,
     run: Mapping[str, Any],
 ) -> list[Touched]:
-    """The closed partitions of which a run should have told, and Dagster's event log lacks it."""
+    """Return the closed partitions of a run that Dagster's event log lacks."""
     touched = list(closed(glance, transform, partitions, [alone(glance, run)]))
     there = dg.AssetRecordsFilter(
         asset_key=names.key(transform.table),
@@ -61,7 +61,7 @@ def untold_partitions(
 
 
 def _run(record: dg.EventLogRecord) -> object:
-    """The run of the ledger of which a materialization tells."""
+    """Return the run in the ledger to which a materialization belongs."""
     said = record.asset_materialization
     found = said.metadata.get(RUN) if said is not None else None
     return found.value if found is not None else None

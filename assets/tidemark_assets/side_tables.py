@@ -1,8 +1,8 @@
-"""Side tables: what a step keeps next to the table that is its asset.
+"""Side tables: further tables that a step writes next to the table of its asset.
 
-Late events, late loss, panes and quarantine of windows, the timeline and the dead letters of a
-source. They are not assets: the page of their asset lists them with their columns, and each
-materialization reports how many rows they hold.
+They are the late events, late loss, panes and quarantine of windows, and the timeline and dead
+letters of a source. They are not assets: their asset's page lists them with their columns, and each
+materialization reports their row counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -94,7 +94,7 @@ def of_transform(transform: Definition) -> list[SideTable]:
 
 
 def listed(tables: Iterable[SideTable]) -> Metadata:
-    """Return the metadata by which an asset's page lists its side tables; none without any."""
+    """Return the metadata by which an asset's page lists its side tables; empty without any."""
     rows = [f"| `{table.name}` | {table.description} |" for table in tables]
     if not rows:
         return {}
@@ -106,5 +106,5 @@ def listed(tables: Iterable[SideTable]) -> Metadata:
 
 
 def row_count(table: str) -> str:
-    """Return the name of the metadata that holds how many rows a side table has."""
+    """Return the metadata key of a side table's row count."""
     return f"rows in {table}"

@@ -22,7 +22,7 @@ class Span:
 
 
 def spans(partitions: dg.TimeWindowPartitionsDefinition, first: int, last: int) -> list[Span]:
-    """The partitions from that of the instant `first` to that of `last`, in order."""
+    """Return the partitions from that of the instant `first` to that of `last`, in order."""
     newest = partitions.get_last_partition_window()
     begin = max(first, instant(partitions.start))
     if newest is None or begin > last or begin >= instant(newest.end):
@@ -41,9 +41,9 @@ def last_closed(
     newest_event: int,
     count: int,
 ) -> list[Span]:
-    """The newest partitions, at most `count`, of which every window has closed, in order.
+    """Return the newest partitions, at most `count`, in which every window has closed, in order.
 
-    Partitions after the newest event have no windows, and don't count.
+    Partitions after the newest event have no windows, and do not count.
     """
     newest = partitions.get_last_partition_window()
     if newest is None or min(watermark, newest_event) < instant(partitions.start):

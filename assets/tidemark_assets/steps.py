@@ -1,8 +1,8 @@
-"""What steps are told, and how they fail: with a sentence, and where time may mend it with retries.
+"""The configuration of steps, and their failures: one message, and retries if it may be transient.
 
-An engine that does not answer, brokers that don't and a table that others write may be well in a
-moment, so Dagster tries such a step again, later each time. All else that a user can mend would
-only fail again.
+An engine or brokers that do not respond, and a table that other processes write, may recover within
+moments, so Dagster retries such a step with growing waits. All other errors that a user can fix
+would only occur again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,21 +22,21 @@ from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
 PASSING = (ConflictError, EngineError)
-"""What may be well in a moment, whatever it says of itself."""
+"""Errors that count as transient in any case."""
 
 WAITS = (5, 20, 60)
-"""Seconds before each further try of a step."""
+"""Seconds before each retry of a step."""
 
 
 class Answer(Enum):
-    """Which of a backfill's two lawful answers to publish."""
+    """The two valid results of a backfill."""
 
     as_streamed = "as_streamed"
     complete = "complete"
 
 
 class BackfillConfig(dg.Config):
-    """How to compute the windows of the chosen partitions."""
+    """How to compute the windows of the selected partitions."""
 
     answer: Answer = Field(
         default=Answer.as_streamed,
@@ -46,7 +46,7 @@ class BackfillConfig(dg.Config):
 
 
 class IngestConfig(dg.Config):
-    """What to bring into the log."""
+    """The data to ingest into the log."""
 
     play_days: int = Field(
         default=0,
@@ -57,7 +57,7 @@ class IngestConfig(dg.Config):
 
 
 class OfAssets(dg.Config):
-    """For which assets a job is, by name."""
+    """The assets of a job, by name."""
 
     assets: list[str]
 
@@ -69,11 +69,11 @@ def of_assets(
     by_default: str | None = "all",
     default: Iterable[str] | None = None,
 ) -> type[OfAssets]:
-    """A job's config whose assets are chosen among those of a domain: the launchpad offers them.
+    """Return a job's config with a choice among the assets of a domain, which the launchpad offers.
 
     Args:
-        by_default: what is taken where none is chosen, in words; None where some must be.
-        default: the same, as names; all by default.
+        by_default: the default choice, in words; None if a choice is required.
+        default: the default choice, as names; all by default.
     """
     said = "The assets" if by_default is None else f"The assets; by default {by_default}"
     names = list(transforms if default is None else default)
@@ -83,16 +83,17 @@ def of_assets(
 
 
 def choice(name: str, members: Iterable[str]) -> Any:  # noqa: ANN401 (a class that is made here)
-    """A type whose values are these, which the launchpad offers.
+    """Return a type with these values, which the launchpad offers.
 
-    Dagster knows such a type by its name: others of that name, of another domain, are others.
+    Dagster identifies such a type by its name, so types with other values, of another domain, have
+    other names.
     """
     values = {member: member for member in members}
     return StrEnum(f"{name}_{crc32(' '.join(values).encode()):08x}", values)
 
 
 class Failures:
-    """What failed for some assets, a sentence each, while a step goes on with the others."""
+    """The errors of some assets, collected while a step continues with the others."""
 
     def __init__(self, context: OpExecutionContext) -> None:
         self._context = context
@@ -100,7 +101,7 @@ class Failures:
         self._passing: list[Exception] = []
 
     def add(self, sentence: str, cause: Exception | None = None) -> None:
-        """Note, and log, what failed, and of which error; without one it is not tried again."""
+        """Record and log an error; it is retried only if its cause is given and transient."""
         self._sentences.append(sentence)
         self._context.log.error(sentence)
         if cause is not None and passes(cause):
@@ -108,14 +109,14 @@ class Failures:
 
     @contextmanager
     def of(self, asset: str) -> Iterator[None]:
-        """Note what fails in the block as that asset's."""
+        """Record errors in the block as errors of that asset."""
         try:
             yield
         except TidemarkError as error:
             self.add(f"{asset}: {error}", error)
 
     def tell(self) -> None:
-        """Fail the step with all of them, if there are any, after retries where one may pass."""
+        """Fail the step with all errors, if any, after retries if one may be transient."""
         if self._passing:
             _again(self._passing[0])
         if self._sentences:
@@ -123,13 +124,13 @@ class Failures:
 
 
 def passes(error: Exception) -> bool:
-    """Whether an error may be well in a moment."""
+    """Return whether an error may be transient."""
     return isinstance(error, PASSING) or (isinstance(error, TidemarkError) and error.passing)
 
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Fail a step with what the user can mend, as one sentence, after retries where it may pass."""
+    """Fail a step with a user's error as one message, after retries if it may be transient."""
     try:
         yield
     except TidemarkError as error:
@@ -139,17 +140,17 @@ def one_sentence() -> Iterator[None]:
 
 
 def _again(error: Exception) -> None:
-    """Ask Dagster to try the step again, while tries are left."""
+    """Request a retry of the step from Dagster, while retries are left."""
     tried = dg.OpExecutionContext.get().retry_number
     if tried < len(WAITS):
         raise dg.RetryRequested(len(WAITS), WAITS[tried]) from error
 
 
 def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
-    """Refuse a range of event time from which nothing has arrived.
+    """Refuse a range of event time without events.
 
     Returns:
-        The oldest and the newest event time of all that has arrived.
+        The oldest and the newest event time of all arrivals.
 
     Raises:
         DataError: no event of [start, end) is in the log.

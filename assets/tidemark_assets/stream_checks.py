@@ -1,7 +1,7 @@
-"""A check of each asset whose stream should run: does it?
+"""A check of each asset whose stream should run: whether it runs.
 
-The supervisor tells of it whenever a stream ends, comes back or is given up; the asset's page runs
-it at any time, from what the supervisor saw last, without the engine.
+The supervisor reports it when a stream ends, recovers or is given up. The asset's page can run it
+at any time, from the supervisor's last status, without the engine.
 """
 
 import time
@@ -22,7 +22,7 @@ REST, UNSEEN = "No stream should run.", "It should run, and no supervisor has lo
 
 
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
-    """The check of an asset, as its page runs it."""
+    """Return the check of an asset, as its page runs it."""
 
     @dg.asset_check(
         asset=names.key(transform.table),
@@ -45,11 +45,11 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
 def kept_running(
     names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
 ) -> dg.AssetCheckEvaluation:
-    """Whether an asset's stream runs as it should.
+    """Return whether an asset's stream runs as it should.
 
     Args:
-        stream: what the supervisor knows of it; None where that is nothing.
-        unseen: whether it should run where nothing is known.
+        stream: the supervisor's status of it; None if there is none.
+        unseen: whether it should run, if there is no status.
     """
     passed, said = not unseen, UNSEEN if unseen else REST
     if stream is not None:

@@ -1,7 +1,7 @@
-"""The jobs that start and stop streams: short runs, as a stream is a query of the engine.
+"""The jobs that start and stop streams: short runs, because a stream is a query of the engine.
 
-What should run is a wish on disk. A start by hand writes it; a start that the supervisor asked for
-carries the wish's instant, and does nothing where that wish does not stand any more.
+A file requests each stream that should run. A manual start writes it. A start by the supervisor has
+the time of the request, and does nothing if that request no longer exists.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,10 @@ from tidemark_streaming.wishes import Wish
 
 
 def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
-    """The job that starts streams, and by which the supervisor does."""
+    """Return the job that starts streams, for users and for the supervisor."""
 
     class StartConfig(of_assets(domain, transforms)):
-        """Which streams should run."""
+        """The streams that should run."""
 
         arrivals_per_run: int | None = Field(
             default=None,
@@ -52,7 +52,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
     def begin(context: OpExecutionContext, config: StartConfig) -> None:
         tidemark = names.tidemark(context)
         settings, failures = tidemark.settings, Failures(context)
-        # Before anything else: what is wished holds also where the engine can't be reached now.
+        # The request comes first: it must also be stored if the engine can't be reached now.
         wanted: dict[str, Wish] = {}
         limits = Admission(config.arrivals_per_run, config.rows_per_run, config.bytes_per_run)
         for asset in config.assets:
@@ -68,7 +68,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         try:
             engine.ensure(settings, context.log.info)
         except EngineError as error:
-            # The supervisor tries again, later each time.
+            # The supervisor retries, with growing waits.
             raise dg.Failure(str(error), allow_retries=False) from None
         for asset, wish in wanted.items():
             try:
@@ -89,10 +89,10 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
 
 
 def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) -> dg.JobDefinition:
-    """The job that stops streams."""
+    """Return the job that stops streams."""
 
     class StopConfig(of_assets(domain, transforms)):
-        """Which streams should run no more."""
+        """The streams that should not run any more."""
 
     @dg.op(name=names.own(f"{domain}_stream_stops"), required_resource_keys=names.needs)
     def end(context: OpExecutionContext, config: StopConfig) -> None:
@@ -119,19 +119,20 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
 
 
 def start_op(domain: str, names: Names) -> str:
-    """The step of a domain's start job, by which it is configured."""
+    """Return the name of the step of a domain's start job, for its configuration."""
     return names.own(f"{domain}_stream_starts")
 
 
 def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
-    """Start the stream that a wish asks for; what became of it."""
+    """Start the stream that a request asks for. Return a message about the result."""
     with _session(settings, transform) as store:
         if continuous.find(store, transform) is not None and not abandoned(store.spark):
             return f"The stream of {transform.name} runs already."
         query = continuous.start(store, transform, admission=wish.admission)
         wishes.started(settings, wish, str(query.id), str(query.runId))
         if wishes.of(settings, transform.name) != wish:
-            # Who stopped it meanwhile may have looked for the query before it was there.
+            # A process that stopped the stream in the meantime may have looked for the query before
+            # it existed.
             query.stop()
             return f"The stream of {transform.name} was stopped while it was started."
         return f"The stream of {transform.name} runs: query {query.id}."
@@ -144,6 +145,6 @@ def _stop_stream(settings: Settings, transform: Definition) -> bool:
 
 @contextmanager
 def _session(settings: Settings, transform: Definition) -> Iterator[Warehouse]:
-    """The warehouse, in the session in which the transform's query lives."""
+    """Yield the warehouse in the session of the transform's query."""
     with engine.visit(settings, continuous.session_id(settings, transform.name)) as spark:
         yield Warehouse(spark, settings.warehouse, settings.database)

@@ -1,5 +1,7 @@
-"""What the supervisor logs of the streams that it looks after: into which state each has come, and
-the runs that it has made since. A stream is a query of the engine, whose log is text."""
+"""Log the states of streams that the supervisor sees, and their runs since its last poll.
+
+A stream is a query of the engine, whose own log is text.
+"""
 
 from collections.abc import Mapping
 
@@ -8,11 +10,11 @@ from tidemark_streaming.glance import Glance
 from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
 
 Told = dict[str, tuple[str, int]]
-"""By asset, the life and the number of the last run that was logged."""
+"""The table ID and the number of the last logged run, by asset."""
 
 
 def log_state(asset: str, stream: Stream) -> None:
-    """Log the state into which a stream has come."""
+    """Log the new state of a stream."""
     tell = logs.warn if stream.state in (WAITING, GIVEN_UP) else logs.tell
     tell(
         f"stream {stream.state}",
@@ -25,11 +27,13 @@ def log_state(asset: str, stream: Stream) -> None:
 
 
 def log_runs(glance: Glance, streams: Mapping[str, Stream], told: Told) -> Told:
-    """Log the runs of streams since the last look, also of one that was stopped since; what is told
-    by now. What ran before a stream was looked at first is no news.
+    """Log the runs of streams since the last poll. Return the last logged run of each stream.
+
+    A stream that was stopped since is included. Runs before the first poll of a stream are not
+    logged.
 
     Args:
-        told: what the last look gave.
+        told: the result of the last poll.
     """
     found = Told()
     for asset in {**told, **streams}:

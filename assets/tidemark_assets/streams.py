@@ -1,9 +1,9 @@
-"""Streams, started, watched and stopped from Dagster.
+"""Start, supervise and stop streams from Dagster.
 
-A stream is a query of the engine, not a run of Dagster, which would seem stuck for ever: a short
-run starts it, and the sensor `<domain>_supervisor` looks whether it still runs, has it started
-again where it does not, and reports on its asset how it gets on. What should run is a wish on
-disk, that jobs and command line write alike.
+A stream is a query of the engine and not a Dagster run, which would seem to run forever. A short
+run starts it. The sensor `<domain>_supervisor` checks whether it still runs, has it restarted if
+not, and reports its status on its asset. A file requests each stream that should run; jobs and the
+command line write the same files.
 """
 
 import json
@@ -32,19 +32,22 @@ from tidemark_streaming.noted import note
 from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
 
 LEASE = 4 * EVERY
-"""Seconds after which a supervisor that was not seen is taken for gone."""
+"""Seconds after which a supervisor without a sign of life counts as dead."""
 
 REPORT_EVERY = 300_000_000
-"""Microseconds between two reports of a stream that just runs."""
+"""Microseconds between two reports of a stream that runs without changes."""
 
 REPORTS = 10
-"""Reports in a tick, each of which reads a few tables: those whose state changed come first."""
+"""The maximum number of reports per tick, each of which reads a few tables.
+
+Streams whose state changed come first.
+"""
 
 
 def streams(
     domain: str, transforms: Mapping[str, Definition], names: Names = PLAIN
 ) -> dg.Definitions:
-    """A domain's supervisor, and the jobs that start and stop its streams."""
+    """Create a domain's supervisor, and the jobs that start and stop its streams."""
     start, stop = start_job(domain, transforms, names), stop_job(domain, transforms, names)
 
     @dg.sensor(
@@ -99,8 +102,11 @@ def streams(
 
 
 def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
-    """The assets of whose check something is new: a stream that is looked after since, one that
-    failed or was given up, is well again, or should run no more."""
+    """Return the assets whose check has changed.
+
+    That is the case if a stream is supervised since, has failed or was given up, has recovered, or
+    should not run any more.
+    """
 
     def standing(stream: Stream | None) -> tuple[int, bool] | None:
         return None if stream is None else (stream.failures, stream.state == GIVEN_UP)
@@ -157,7 +163,7 @@ def _observed(
 
 
 def _lag(source: SourceGlance, asset: AssetGlance) -> str:
-    """How far the asset's watermark is behind the newest event."""
+    """Return how far the asset's watermark is behind the newest event."""
     if source.newest_event is None or asset.watermark is None or asset.watermark >= INFINITY:
         return "none"
     return describe(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)

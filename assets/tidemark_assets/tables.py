@@ -1,7 +1,7 @@
 """Values of events on Dagster's pages: cells of tables, and code in descriptions.
 
-Dagster's pages show Markdown, also in descriptions. There the value of an event could be a link, a
-picture or HTML of Dagster's own page.
+Dagster's pages show Markdown, also in descriptions. Without these functions, the value of an event
+could act there as a link, a picture or HTML of Dagster's own page.
 """
 
 import re
@@ -20,15 +20,15 @@ def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dg.Tab
 
 
 def pairs(values: Mapping[str, object]) -> str:
-    """Return values by their names in one cell."""
+    """Return values with their names in one cell."""
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def literal(text: str) -> str:
-    """Return a text for a description in Markdown, which is shown as it is: as a span of code."""
+    """Return a text as a code span, which a Markdown description shows unchanged."""
     line = " ".join(text.split())
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
-    # Markdown takes one space away at both ends.
+    # Markdown removes one space at both ends.
     pad = " " if line.startswith("`") or line.endswith("`") else ""
     return f"{fence}{pad}{line}{pad}{fence}" if line else ""
 

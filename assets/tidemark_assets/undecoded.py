@@ -1,4 +1,4 @@
-"""A check that warns when dead letters came: rows of a source that could not be decoded."""
+"""A check that warns about new dead letters: rows of a source that could not be decoded."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ NAME = "no_new_dead_letters"
 
 
 def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
-    """The check of a source's log."""
+    """Return the check of a source's log."""
     return dg.AssetCheckSpec(
         NAME,
         asset=names.key(source.log_table),
@@ -23,7 +23,7 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
 
 
 def judged(names: Names, source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
-    """What a step finds of the arrivals that it brought."""
+    """Check the arrivals that a step has ingested."""
     key = names.key(source.log_table)
     return dg.AssetCheckResult(asset_key=key, **_found(source, arrivals))
 
@@ -31,7 +31,7 @@ def judged(names: Names, source: Source, arrivals: Sequence[Arrival]) -> dg.Asse
 def evaluation(
     names: Names, source: Source, arrivals: Sequence[Arrival]
 ) -> dg.AssetCheckEvaluation:
-    """The same of arrivals that came in by other ways."""
+    """Check arrivals that were ingested outside Dagster."""
     key = names.key(source.log_table)
     return dg.AssetCheckEvaluation(asset_key=key, **_found(source, arrivals))
 

@@ -1,7 +1,7 @@
 """`python -m tidemark_assets.webserver`: `dagster-webserver` with a guard of its origin.
 
-It takes the options of Dagster's own command, which by itself answers every web page that a browser
-shows.
+It takes the options of Dagster's own command, which would otherwise respond to every web page in a
+browser.
 """
 
 from typing import Any

@@ -55,7 +55,7 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
 
 
 class Direct:
-    """Runs assets on the newest arrivals of an ingest; `ingest.follow` calls it after each commit.
+    """A callback of `ingest.follow` that runs assets after each commit of an ingest.
 
     Args:
         transforms: assets of the ingest's source; a roll-up runs after its base.

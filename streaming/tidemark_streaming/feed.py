@@ -163,7 +163,7 @@ class Noticing(Protocol):
 
 
 class Player(Protocol):
-    """Plays recorded data as files in a folder that a feed reads."""
+    """A player of recorded data: it writes files to a folder that a feed reads."""
 
     def __call__(self, landing: Path, excerpt: "Excerpt") -> Iterator["Landed"]:
         """Write the files of an excerpt, one per span, and yield each when it exists.

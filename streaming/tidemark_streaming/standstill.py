@@ -16,7 +16,7 @@ from tidemark_streaming.sole import beside
 
 
 class Ingest:
-    """Tracks errors of other work that an ingest does: these do not block its source."""
+    """The errors of other work that an ingest does, which do not block its source."""
 
     def __init__(self) -> None:
         self.beside: TidemarkError | None = None

@@ -70,7 +70,7 @@ class Stream:
 
 
 class Ending(NamedTuple):
-    """Why a stream ended: the message, whether it was blameless, whether the engine was away."""
+    """The end of a stream: its message, whether it was blameless, whether the engine was away."""
 
     sentence: str
     blameless: bool = False

@@ -1,1 +1,1 @@
-"""Flights of 2013 from New York's airports: the domain to copy for one's own."""
+"""Flights of 2013 from New York's airports: an example domain to copy."""

@@ -1,4 +1,4 @@
-"""How the flights appear in Dagster: a code location of their own."""
+"""The flights as a code location in Dagster."""
 
 import dagster as dg
 
@@ -6,7 +6,7 @@ from tidemark_assets.build import Presentation
 from tidemark_assets.definitions import domain_definitions
 
 presentation = Presentation(
-    # The year 2013 in New York, whose last evening is 2014 in UTC; the end is exclusive.
+    # The year 2013 in New York, whose last evening is in 2014 in UTC; the end is exclusive.
     partitions=dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-02"),
     by_asset={
         "carrier_months": dg.MonthlyPartitionsDefinition(

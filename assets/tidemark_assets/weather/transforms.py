@@ -1,4 +1,4 @@
-"""What is computed from the weather."""
+"""Windows of the weather."""
 
 from pyspark.sql import DataFrame
 

@@ -71,7 +71,7 @@ def digest(part: object) -> str:
 
 
 class _Teller:
-    """Converts parts of a definition to JSON values that are the same in every process."""
+    """A converter from parts of a definition to JSON values that are the same in every process."""
 
     def __init__(self) -> None:
         self._within: list[int] = []

@@ -43,7 +43,7 @@ EARLY, ON_TIME, LATE = "EARLY", "ON_TIME", "LATE"
 @checked_class
 @dataclass(frozen=True, init=False)
 class Trigger:
-    """When a window fires in addition to its ON_TIME firing.
+    """The firings of a window in addition to its ON_TIME firing.
 
     Events that reach no early firing join the ON_TIME one; late events that reach no late firing
     join one when the window becomes final.

@@ -16,7 +16,7 @@ MARK = helper("duplicate")
 @checked_class
 @dataclass(frozen=True, init=False)
 class Unique:
-    """Count an event once, even if it is sent again.
+    """Deduplication: an event counts once, even if it is sent again.
 
     An event is a duplicate if the log has an earlier event, by arrival and position, with the same
     ID and an event time at most `within` before or after its own. An event without an ID, or

@@ -19,11 +19,12 @@ _Partitions = dict[str | None, tuple[int, int]]
 @checked_class
 @dataclass(frozen=True, init=False)
 class PerPartition(Watermark):
-    """Events of a partition arrive at most `bound` after a newer one of the same partition.
+    """A watermark for sources whose partitions advance at different paces.
 
-    A partition is a value of `column`, null included: a sensor, a shard, a region. Its own
-    watermark is its newest event time - bound. The watermark of the source is the least of these,
-    so that the events of a slow partition are not late because another partition is ahead.
+    A partition is a value of `column`, null included: a sensor, a shard, a region. Its events
+    arrive at most `bound` after a newer one of the same partition, so its own watermark is its
+    newest event time - bound. The watermark of the source is the least of these: the events of a
+    slow partition are not late because another partition is ahead.
 
     A partition without events for `idle` of processing time is idle, and no longer holds the others
     back; its next event makes it active again. A partition is not idle while it has events in a

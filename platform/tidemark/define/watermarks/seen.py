@@ -15,7 +15,8 @@ from tidemark.define.watermarks.strategy import Watermark, newest
 @checked_class
 @dataclass(frozen=True, init=False)
 class BoundedOutOfOrderness(Watermark):
-    """Events arrive at most `bound` after a newer one: the watermark is newest event time - bound.
+    """A watermark for events that arrive at most `bound` after a newer one: newest event time -
+    bound.
 
     It moves with each arrival, to the newest event time of all arrivals so far minus the bound, and
     never goes back. A bound that is too small makes events late; one that is too large delays all
@@ -53,7 +54,7 @@ class BoundedOutOfOrderness(Watermark):
 @checked_class
 @dataclass(frozen=True)
 class Monotonous(Watermark):
-    """Events arrive in the order of their event time: the watermark is the newest event time.
+    """A watermark for events in the order of their event time: the newest event time.
 
     It is equal to `BoundedOutOfOrderness("0 seconds")`. An event that is older than one before it
     is still on time if the watermark has not reached the end of its window.
