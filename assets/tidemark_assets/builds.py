@@ -2,7 +2,7 @@
 
 A build in Dagster reports itself. A build on the command line leaves a file (`Marts.build`), which
 the sensor `marts_builds` reads. It reports the built marts as materialized, and their tests as
-their checks, so that such a mart does not look as if it had never been built.
+their checks. Otherwise such a mart would look as if it had never been built.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Report a Kafka source's consumer lag on the page of its log.
 
 The sensor `<source>_lag` queries the brokers and reports an observation of the log, at most once in
-five minutes. It reports at once if the brokers' answer changes (they answer, don't answer, or
-refuse access), or if records were deleted before they were ingested, which stops the next ingest.
+five minutes. It reports at once if the brokers' answer changes: they answer, don't answer, or
+refuse access. It also reports at once if records were deleted before they were ingested, which
+stops the next ingest.
 """
 
 import json

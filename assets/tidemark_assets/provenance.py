@@ -5,8 +5,8 @@ inputs than exist now. Materializations by a step have these tags automatically.
 complete set: without the inputs they would seem to have new ones.
 
 A log grows with each ingest, but its existing events stay as they are. Its data version is
-therefore constant for as long as it is the same log, so an arrival does not mark all of its
-partitions downstream as stale. The sensors find assets that lack arrivals from the ledger.
+therefore constant for as long as it is the same log. Otherwise each arrival would mark all
+downstream partitions as stale. The sensors find assets that lack arrivals from the ledger.
 """
 
 from collections.abc import Collection

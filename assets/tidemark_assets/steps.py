@@ -1,8 +1,8 @@
 """The configuration of steps, and their failures: one message, and retries if it may be transient.
 
-An engine or brokers that do not respond, and a table that other processes write, may recover within
-moments, so Dagster retries such a step with growing waits. All other errors that a user can fix
-would only occur again.
+An engine or brokers that do not respond may recover within moments, and a table that others write
+may be free again. Dagster therefore retries such a step with growing waits. All other errors that a
+user can fix would only occur again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

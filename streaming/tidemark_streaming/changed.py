@@ -1,7 +1,7 @@
 """Stop a source if producers have changed a column's type, so that no row fits any more.
 
 A row that does not fit becomes a dead letter, and the stream continues without it. If many rows
-arrive and all of them fail on the same column, the cause is not a few damaged rows: continuing
+arrive and all of them fail on the same column, the cause is not a few damaged rows. Continuing
 would publish windows without any of them. The arrival is therefore not ingested, and a person must
 decide.
 """

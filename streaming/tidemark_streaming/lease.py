@@ -1,6 +1,6 @@
 """Leases: one of several processes is responsible for something for as long as it renews its lease.
 
-Unlike a lock, a lease outlives the moment: a process that renews it every half minute holds it in
+Unlike a lock, a lease lasts for a time. A process that renews it every half minute holds it in
 between, and a process that died loses it after a while. A renewal time far in the future means that
 the clock was set back since, so that lease has expired too. A renewal time slightly in the future
 is valid, because the clocks of two machines may differ.

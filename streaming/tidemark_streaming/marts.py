@@ -1,9 +1,9 @@
 """Marts: tables for readers, which dbt builds from the published windows.
 
-dbt is a separate process and a client of the engine. The engine's address, with its token, and the
-location of the tables are passed only through the environment of that process; neither the project
-nor dbt's arguments contain them. The contents of the project are known from its manifest, which dbt
-creates without the engine, once for each state of the project's files.
+dbt is a separate process and a client of the engine. Only the environment of that process has the
+engine's address, with its token, and the location of the tables. Neither the project nor dbt's
+arguments contain them. The contents of the project are known from its manifest, which dbt creates
+without the engine, once for each state of the project's files.
 """
 
 import hashlib

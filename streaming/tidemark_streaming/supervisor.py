@@ -2,9 +2,10 @@
 
 Each poll compares the requests (`wishes`) with the engine's queries, and returns the streams to
 start now. It starts nothing itself. A stream that ended or could not be started waits before its
-next start: half a minute, then twice as long each time, up to half an hour. After `TRIES` failures
-in a row without steady work, the supervisor gives it up until a user starts it. If the engine did
-not respond, the stream is restarted as soon as it responds again, even during a wait.
+next start. The wait is half a minute, then twice as long each time, up to half an hour. After
+`TRIES` failures in a row without steady work, the supervisor gives it up until a user starts it. If
+the engine did not respond, the stream is restarted as soon as it responds again, even during a
+wait.
 
 A stream that did not end through its own fault is restarted at once, and its earlier failures are
 forgotten. That is the case if its definition has changed, or if its worker or its engine was

@@ -1,8 +1,8 @@
 """Table names: one namespace for the tables of sources, assets, references and Tidemark itself.
 
-A table's name carries its owner and its role in it. Both become properties of the Delta table, so a
-table that exists is recognized by these and never by the look of its name: a writer refuses a table
-of another owner, and erase, drop and maintain find an asset's tables by the property.
+A table's name carries its owner and its role in it. Both become properties of the Delta table,
+which identify an existing table; its name alone never does. A writer refuses a table of another
+owner. Erase, drop and maintain find an asset's tables by the property.
 
 | property | value |
 | --- | --- |

@@ -18,9 +18,9 @@ MARK = helper("duplicate")
 class Unique:
     """Deduplication: an event counts once, even if it is sent again.
 
-    An event is a duplicate if the log has an earlier event, by arrival and position, with the same
-    ID and an event time at most `within` before or after its own. An event without an ID, or
-    without an event time, is never a duplicate.
+    An event is a duplicate if the log has an earlier event with the same ID, and their event times
+    are at most `within` apart. Events are ordered by arrival and position. An event without an ID,
+    or without an event time, is never a duplicate.
 
     Example:
         Unique("trip", within="1 day")

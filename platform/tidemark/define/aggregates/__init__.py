@@ -1,10 +1,9 @@
 """Mergeable aggregates: partial, merge, finish.
 
 A partial is the contribution of a set of events. Partials of disjoint sets merge into the partial
-of their union, in any order; `finish` turns a partial into the result. Because partials merge, the
-same aggregate serves a batch, a stream that adds a few events at a time, and a roll-up of small
-windows into large ones. An aggregate without such a form, such as a median over all values, is
-refused when it is defined.
+of their union, in any order; `finish` turns a partial into the result. Partials therefore serve a
+batch, a stream that adds a few events at a time, and a roll-up of small windows into large ones. An
+aggregate without such a form, such as a median over all values, is refused when it is defined.
 
 | aggregate | result | without values | partial |
 | --- | --- | --- | --- |
@@ -22,8 +21,8 @@ refused when it is defined.
 
 Each takes a SQL expression over the transform's columns and, as `where`, a SQL condition for the
 events that count. All except `count()` ignore null values. The result does not depend on how the
-events are divided into partials, with two exceptions: the order in which doubles are added, and a
-`quantile` of more values than it keeps exactly.
+events are divided into partials. There are two exceptions: the order in which doubles are added,
+and a `quantile` of more values than it keeps exactly.
 """
 
 from tidemark.define.aggregates.basic import count, max, mean, min, sum

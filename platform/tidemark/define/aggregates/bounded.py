@@ -28,7 +28,7 @@ def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUN
 
     Values may be arrays and structs, whose nulls count: `[]`, `[null]` and `[null, null]` are three
     values. Values are distinguished by a 64-bit hash: the chance that two of 10,000 have the same
-    hash is below 1 in 100,000,000,000. 0.0 and -0.0 are one value, and so are all NaNs.
+    hash is below 1 in 100,000,000,000. The values 0.0 and -0.0 are one value, and so are all NaNs.
     `approx_count_distinct` has no bound.
 
     Example:

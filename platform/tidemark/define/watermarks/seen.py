@@ -82,9 +82,9 @@ _NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
 class Punctuated(Watermark):
     """A watermark in the rows: the greatest value so far of an expression over them.
 
-    A producer that knows up to which time it is complete can announce that in the stream. If the
-    expression fails on a row, for example because a text is not a time, the row does not move the
-    watermark, and the ingest reports it.
+    A producer that knows up to which time it is complete can announce that in the stream. The
+    expression may fail on a row, for example because a text is not a time. Such a row does not move
+    the watermark, and the ingest reports it.
 
     Example:
         Punctuated("CASE WHEN kind = 'complete' THEN at END")

@@ -75,7 +75,7 @@ class Sliding(Window):
     """Windows of one size that start every `slide`: an event is in size / slide of them.
 
     Window N is [N * slide + offset, N * slide + offset + size), for negative N too, counted in UTC
-    from 1970. If the slide is longer than the size, there are gaps between windows: an event in a
+    from 1970. If the slide is longer than the size, there are gaps between windows. An event in a
     gap belongs to no window, and is only in the event log. An event's lateness is classified for
     each of its windows, so it may be on time for one and late for another.
 
