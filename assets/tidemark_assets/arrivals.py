@@ -183,7 +183,7 @@ def _catch_up(
     """Return the job of incremental runs: each asset processes its new arrivals."""
 
     class CatchUpConfig(of_assets(domain, transforms)):
-        """Which assets to bring up to date."""
+        """The assets to bring up to date."""
 
     @dg.op(name=op, pool=ENGINE_POOL, required_resource_keys=names.needs)
     def catch_up(

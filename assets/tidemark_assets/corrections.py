@@ -33,7 +33,7 @@ def corrections(
     """Create the job that adds too-late events to the windows that lack them, and to no others."""
 
     class CorrectConfig(of_assets(domain, transforms)):
-        """Which assets to correct."""
+        """The assets to correct."""
 
     @dg.op(
         name=names.own(f"{domain}_corrections"),

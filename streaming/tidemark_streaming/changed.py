@@ -18,7 +18,7 @@ MANY = 100
 _FIELD = re.compile(r"The field '.+' is no .+\.")
 
 
-class ColumnChanged(DataError):  # noqa: N818 (it names what is the matter)
+class ColumnChanged(DataError):  # noqa: N818 (it names the problem)
     """An arrival all of whose rows fail on one column.
 
     Args:

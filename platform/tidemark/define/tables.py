@@ -71,7 +71,7 @@ class TableName(str):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that a table of this name is created with."""
+        """The properties with which a table of this name is created."""
         side = {SIDE: self.side} if self.side else {}
         return {OWNER: self.owner, ROLE: self.role.value, **side}
 

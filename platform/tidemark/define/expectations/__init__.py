@@ -1,1 +1,1 @@
-"""Expectations, as definitions name them."""
+"""Expectations for definitions."""
