@@ -74,7 +74,7 @@ class Marts:
     """The dbt project of the settings.
 
     Raises:
-        DefinitionError: there is no dbt project.
+        DefinitionError: the dbt project does not exist.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -231,7 +231,7 @@ class Marts:
 
     @property
     def _builds(self) -> Path:
-        # One folder for each database, removed like `target` if there was no build for a long time.
+        # One folder for each database, removed like `target` after a long time without a build.
         return self._settings.home / "marts" / f"builds-{self.database}"
 
     def _note(self, found: Sequence[Outcome]) -> None:

@@ -115,5 +115,5 @@ def _read(file: Path) -> str:
     try:
         return file.read_text()
     except FileNotFoundError:
-        # There is no request, or it was canceled since the files were listed.
+        # The stream was not requested, or its request was canceled since the files were listed.
         return ""
