@@ -204,6 +204,9 @@ def test_a_stream_ends_with_the_reason_and_goes_on_when_it_can_write_again(
     gate.touch()
     query = continuous.start(stored, asset)
     until(reached.exists)
+    # Spark leaves the file open whose write failed, until it is collected: until then the file
+    # system can't become read-only.
+    stored.spark.sql("SELECT java_method('java.lang.System', 'gc')").collect()
     small.lock()
     gate.unlink()
     error = ended(query)
