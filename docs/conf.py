@@ -1,4 +1,4 @@
-"""The documents as a site: `make docs` builds it, into `build/site`."""
+"""Configuration of the documentation site, which `make docs` builds into `build/site`."""
 
 import sys
 from importlib import import_module
@@ -7,7 +7,7 @@ from pathlib import Path
 import tidemark
 
 sys.path.insert(0, str(Path(__file__).parent))
-# autodoc rewrites annotations of pydantic's models, after which Dagster can't be imported any more.
+# autodoc rewrites annotations of pydantic's models, which breaks a later import of Dagster.
 import_module("dagster")
 
 project = "Tidemark"
@@ -24,12 +24,12 @@ extensions = [
 ]
 exclude_patterns = ["extensions"]
 
-# A link to a heading is checked like one to a page: a heading's anchor is as on a forge.
+# Links to headings are checked like links to pages. Anchors are those of GitHub.
 myst_heading_anchors = 4
-# Dashes alone: quotes are those of code.
+# Convert dashes only, because quotes may be code.
 smartquotes_action = "D"
 
-# What a class only inherits is told where it comes from.
+# Inherited members are documented in their own class.
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -46,5 +46,5 @@ html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_show_sphinx = False
-# Prompts and what a command says are not copied with it.
+# Do not copy prompts and the output of commands.
 copybutton_prompt_text = "$ "

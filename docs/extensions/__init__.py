@@ -1,1 +1,1 @@
-"""What makes a site of the documents, which are read on a forge as they are."""
+"""Sphinx extensions of the documentation site."""

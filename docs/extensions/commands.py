@@ -1,4 +1,4 @@
-"""The directive `commands`: the command line, as the app itself tells of it."""
+"""The directive `commands`: the reference of the command line, generated from the app."""
 
 import re
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         root: Any = typer.main.get_command(tidemark)
-        return self.parse_text_to_nodes("\n".join(told(root)), allow_section_headings=True)
+        return self.parse_text_to_nodes("\n".join(reference(root)), allow_section_headings=True)
 
 
-def told(group: Any, path: str = "tidemark", level: int = 3) -> Iterator[str]:  # noqa: ANN401
-    """The text of a group's commands, in Markdown, below the panels of the help."""
+def reference(group: Any, path: str = "tidemark", level: int = 3) -> Iterator[str]:  # noqa: ANN401
+    """Yield the Markdown of a group's commands, with the panels of the help as headings."""
     panel = None
     with group.make_context(path, [], resilient_parsing=True) as context:
         for name in group.list_commands(context):
@@ -39,18 +39,20 @@ def told(group: Any, path: str = "tidemark", level: int = 3) -> Iterator[str]:  
                 panel = command.rich_help_panel
                 yield from (f"## {panel}", "")
             whole = f"{path} {name}"
-            yield from ("#" * level + f" {whole}", "", _told(command.help), "")
+            yield from ("#" * level + f" {whole}", "", _with_code(command.help), "")
             with command.make_context(name, [], parent=context, resilient_parsing=True) as its:
                 yield from _parameters(command, its, whole)
             if hasattr(command, "list_commands"):
-                yield from told(command, whole, level + 1)
+                yield from reference(command, whole, level + 1)
 
 
 def _parameters(command: Any, context: Any, path: str) -> Iterator[str]:  # noqa: ANN401
     usage = " ".join(command.collect_usage_pieces(context))
     yield from ("```text", f"{path} {usage}", "```", "")
     records = [parameter.get_help_record(context) for parameter in command.params]
-    rows = [f"| `{_cell(name)}` | {_cell(_told(text))} |" for name, text in filter(None, records)]
+    rows = [
+        f"| `{_cell(name)}` | {_cell(_with_code(text))} |" for name, text in filter(None, records)
+    ]
     if rows:
         yield from ("| | |", "| --- | --- |", *rows, "")
 
@@ -59,8 +61,8 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _told(text: str) -> str:
-    # In a terminal an option stands out by itself.
+def _with_code(text: str) -> str:
+    """Format the options in a help text as code."""
     plain, *rest = _CODE.split(text)
     found = [_OPTION.sub(r"`\g<0>`", plain)]
     for code, after in zip(rest[::2], rest[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""Docstrings, which are written in Markdown's ways, as autodoc reads them.
+"""Conversion of Markdown in docstrings to reStructuredText, for autodoc.
 
 | in a docstring | on a page |
 | --- | --- |
@@ -18,7 +18,7 @@ _BEFORE_NAPOLEON = 400
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Let autodoc read docstrings so."""
+    """Register the conversion."""
     app.connect("autodoc-process-docstring", _convert, priority=_BEFORE_NAPOLEON)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -30,7 +30,7 @@ def _convert(
 
 
 def rewrite(lines: list[str]) -> list[str]:
-    """A docstring's lines, as reStructuredText."""
+    """Convert a docstring's lines to reStructuredText."""
     found, table = list[str](), list[str]()
     code: int | None = None
     for line in [*lines, ""]:
@@ -53,7 +53,7 @@ def rewrite(lines: list[str]) -> list[str]:
 
 
 def _begins_code(before: list[str], depth: int) -> bool:
-    """Whether a line that lies so deep after others, the last of them empty, is code."""
+    """Return whether a line with this indentation starts a code block after an empty line."""
     if len(before) < 2 or before[-1] or depth < 4:
         return False
     above = next((line for line in reversed(before) if line), "")

@@ -1,8 +1,8 @@
-"""Markdown that a forge shows as it is, with what a site has besides.
+"""Additions of the site to Markdown that a code host renders unchanged.
 
-- The lists of an `index.md` are contents: a list below a heading becomes a part of the sidebar.
-- Folders and pages of the checkout outside `docs/` are named, and are no links.
-- A block that is a file (```` ```python file=shop/feed.py ````) has the file's name above it.
+- The lists of an `index.md` are the table of contents: each becomes a part of the sidebar.
+- Links to folders and pages outside `docs/` become plain text.
+- A block that is a file (```` ```python file=shop/feed.py ````) has the file's name as caption.
 """
 
 import re
@@ -22,22 +22,22 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def complete(app: Sphinx, page: str, source: list[str]) -> None:
-    """Add to a page's text what only a site has."""
+    """Add the site's additions to the text of a page."""
     if page.rpartition("/")[2] == "index":
         source[0] += contents(source[0])
     folder = Path(app.srcdir, page).parent
 
-    def reached(link: re.Match[str]) -> str:
+    def without_outside_link(link: re.Match[str]) -> str:
         target = (folder / link[2]).resolve()
         outside = not target.is_relative_to(Path(app.srcdir).resolve())
         return link[1] if outside and (target.is_dir() or target.suffix == ".md") else link[0]
 
-    source[0] = _UP.sub(reached, source[0])
+    source[0] = _UP.sub(without_outside_link, source[0])
     source[0] = _FILE.sub(r"```{code-block} \1\n:caption: `\2`", source[0])
 
 
 def contents(index: str) -> str:
-    """The sidebar, of the lists of a page."""
+    """Return the sidebar that the lists of a page define."""
     parts, heading = dict[str, list[str]](), ""
     for line in index.splitlines():
         if found := _HEADING.match(line):

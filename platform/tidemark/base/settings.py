@@ -106,13 +106,14 @@ class Settings(BaseSettings):
     )
 
     home: Folder = _setting(
-        "The folder of everything that Tidemark keeps: tables, metastore, logs, token, pid files.",
+        "The folder of everything that Tidemark keeps: tables, metastore, log files, "
+        "token, pid files.",
         "a folder",
         default=Path(".tidemark"),
         validate_default=True,
     )
     remote: str | None = _setting(
-        "The Spark Connect address of an engine that runs already; Tidemark then starts none.",
+        "The Spark Connect address of an existing engine; Tidemark then starts none.",
         "an address such as sc://host:15002",
         default=None,
         pattern=r"^sc://[^/;]+",
@@ -135,39 +136,38 @@ class Settings(BaseSettings):
         default="-XX:+UseParallelGC",
     )
     engine_archive: bool = _setting(
-        "Whether `tidemark down` has an archive of the engine's classes made in the background, "
-        "where there is none: a minute and 270 MB, once; engines start sooner from then on.",
+        "Whether `tidemark down` builds a class archive in the background if none exists "
+        "(one minute and 270 MB, once), so that engines start faster.",
         "true or false",
         default=True,
     )
     engine_conf: Annotated[dict[str, str], NoDecode, BeforeValidator(spark_conf.read)] = _setting(
-        "Spark's own settings for the engine that Tidemark starts: in the file a table, "
-        "`[engine_conf]`.",
+        "Spark settings of the engine that Tidemark starts; in the file, a table `[engine_conf]`.",
         "name=value pairs separated by semicolons, each name one of Spark's that is not Tidemark's "
         "own",
         default_factory=dict[str, str],
         repr=False,
     )
     engine_jars: Annotated[tuple[Folder, ...], NoDecode, BeforeValidator(_names)] = _setting(
-        "More jars for the engine that Tidemark starts, such as a file system of an object store.",
+        "Additional jars for the engine that Tidemark starts, such as a file system of an "
+        "object store.",
         "jar files on this machine, separated by commas",
         default=(),
     )
     engine_ui_port: Port | None = _setting(
-        "The port on 127.0.0.1 of Spark's own pages, which show plans with their values to anybody "
-        "on this machine; without one there are none.",
+        "The port on 127.0.0.1 of Spark's own pages, which show plans with their values "
+        "to any user of this machine; off by default.",
         "a port from 1 to 65535",
         default=None,
     )
     engine_event_log: Folder | None = _setting(
-        "The folder in which the engine writes Spark's event log, for a history server; without "
-        "one it writes none.",
+        "The folder of Spark's event log, for a history server; off by default.",
         "a folder",
         default=None,
     )
     token: SecretStr | None = _setting(
-        "The secret shared by engine and clients, or the file that holds it and is its owner's "
-        "alone; by default one is made in the file `token` of the home.",
+        "The secret shared by engine and clients, or a file with it that only its owner "
+        "can read (default: a generated one in the file `token` of the home).",
         "letters, digits, '-', '_' and '.', or file:PATH",
         default=None,
     )
@@ -184,9 +184,9 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[
         tuple[Annotated[str, Field(pattern=HOST)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(
-        "The host names, besides those of loopback, by which people reach Dagster's pages and the "
-        "live page, such as that of a proxy: requests for other hosts, and of pages of other "
-        "hosts, are refused.",
+        "Host names, in addition to loopback, of Dagster's pages and the live page, such "
+        "as that of a proxy. Requests for other hosts, or from pages of other hosts, are "
+        "refused.",
         "lower-case host names without a port, separated by commas",
         default=(),
     )
@@ -196,22 +196,22 @@ class Settings(BaseSettings):
         default=9092,
     )
     kafka_servers: str = _setting(
-        "The Kafka brokers of sources that don't name any (default: that of `tidemark kafka up`).",
+        "The Kafka brokers of sources that don't specify any (default: the broker of "
+        "`tidemark kafka up`).",
         "host:port, several separated by commas",
         default_factory=lambda data: f"127.0.0.1:{data['kafka_port']}",
         pattern=r"^[^\s,:]+:\d+(,[^\s,:]+:\d+)*$",
     )
     schema_registry: str = _setting(
-        "Where schemas are that records name by an id, if their source does not say: a folder with "
-        "a file `<id>.avsc` for each, or a registry of Confluent's protocol (default: `schemas` in "
-        "the home).",
+        "The location of schemas that records reference by id, unless the source "
+        "specifies one: a folder with a file `<id>.avsc` for each, or a registry with "
+        "Confluent's protocol (default: `schemas` in the home).",
         "an absolute path or an address such as https://host:8081",
         default_factory=lambda data: str(data["home"] / "schemas"),
         pattern=r"^(/|https?://)",
     )
     schema_registry_auth: str | None = _setting(
-        "Where user and password of the schema registry are, as `user:password`, if it asks for "
-        "them.",
+        "A reference to `user:password` for the schema registry, if it requires them.",
         "a reference such as env:NAME or file:PATH",
         default=None,
         pattern=r"^(env|file):.",
@@ -223,15 +223,16 @@ class Settings(BaseSettings):
         pattern=r"^[a-z_][a-z0-9_]*$",
     )
     warehouse: str = _setting(
-        "The folder or bucket of all tables, as the engine sees it (default: `warehouse` in the "
-        "home).",
+        "The folder or bucket of all tables, as the engine sees it (default: `warehouse` "
+        "in the home).",
         "an absolute path or an address such as s3a://bucket/path",
         default_factory=lambda data: str(data["home"] / "warehouse"),
         pattern=r"^(/|[a-z][a-z0-9+.-]*:/)",
     )
     durable: bool = _setting(
-        "Whether each commit on a local disk is synced before the next one begins, so that a power "
-        "cut loses nothing that was committed. Without it, commits are some milliseconds faster.",
+        "Whether each commit on a local disk is synced before the next one begins, so "
+        "that a power failure loses no commit. Without it, commits are some milliseconds "
+        "faster.",
         "true or false",
         default=True,
     )
@@ -250,15 +251,15 @@ class Settings(BaseSettings):
     domains: Annotated[
         tuple[Annotated[str, Field(pattern=MODULE)], ...], NoDecode, BeforeValidator(_names)
     ] = _setting(
-        "The packages in which sources and transforms are looked for (default: those that "
-        "installed packages name by the entry point `tidemark.domains`; where none does, the "
-        "flights and the weather).",
+        "The packages with sources and transforms (default: those that installed packages "
+        "register with the entry point `tidemark.domains`; if there are none, the sample "
+        "domains).",
         "names of Python packages, separated by commas",
         default_factory=installed_domains,
         validate_default=True,
     )
     log_format: Literal["text", "json"] = _setting(
-        "How processes that go on for long say what they do: for people, or as lines of JSON.",
+        "The log format of long-running processes: text for people, or one JSON object per line.",
         "text or json",
         default="text",
     )

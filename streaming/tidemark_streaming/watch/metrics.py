@@ -134,16 +134,15 @@ METRICS: tuple[Told, ...] = (
     _source(
         "dead_letters",
         GAUGE,
-        "What came and could not be decoded: rows of the source's table of dead letters, "
-        "those too that have come back.",
+        "Dead letters of the source, including those that were replayed.",
         # A series that begins with the first of them would not be seen to have risen.
         lambda s: s.dead_letters or 0,
     ),
     _source(
         "undeclared_fields",
         GAUGE,
-        "Fields of JSON from Kafka that are no columns of the source, and were passed over, as far "
-        "as was looked.",
+        "JSON fields in Kafka records that the source does not declare and that were ignored "
+        "(sampled).",
         lambda s: s.undeclared,
     ),
     _source(
@@ -161,14 +160,14 @@ METRICS: tuple[Told, ...] = (
     _source(
         "watermark_timestamp_seconds",
         GAUGE,
-        "The watermark; none before the first event, and once the stream has ended.",
+        "The watermark; absent before the first event, and after the end of the source.",
         lambda s: _seconds(s.arrivals.watermark),
     ),
     _source(
         "watermark_lag_seconds",
         GAUGE,
-        "How far the watermark is behind the source's clock: the wall's, or, of a recording that "
-        "is played, its newest event.",
+        "Lag of the watermark behind the source's clock: the wall clock, or the newest event "
+        "of a recording.",
         lambda s: s.lag,
     ),
     _source(
@@ -182,30 +181,31 @@ METRICS: tuple[Told, ...] = (
         "tidemark_kafka_up",
         GAUGE,
         ("source",),
-        "1 where the brokers of a Kafka source answer, else 0.",
+        "1 if the brokers of a Kafka source answer, else 0.",
         _up,
     ),
     Told(
         "tidemark_kafka_refused",
         GAUGE,
         ("source",),
-        "1 where they answer and a source can't be read all the same, else 0: no such topic, a "
-        "missing right, a wrong password, a certificate; the page says which.",
+        "1 if the brokers answer but refuse access to the source, else 0: a missing topic or "
+        "right, a wrong password or certificate; the live page shows the reason.",
         _refused,
     ),
     Told(
         "tidemark_kafka_consumer_lag",
         GAUGE,
         ("source", "topic", "partition"),
-        "Offsets that are in Kafka and not in the log yet; none while that can't be asked.",
+        "Offsets in Kafka that are not in the event log yet; absent while the brokers do not "
+        "answer.",
         _waiting,
     ),
     Told(
         "tidemark_ingest_up",
         GAUGE,
         ("source",),
-        "1 while an ingest of the source is at work on this machine; 0 where `tidemark ingest "
-        "--follow` has ended and nobody ended it. Else none.",
+        "1 while an ingest of the source runs on this machine; 0 if `tidemark ingest --follow` "
+        "exited without being stopped; absent otherwise.",
         lambda s: (
             ((n,), None if i.up is None else int(i.up)) for n, i in s.services.ingests.items()
         ),
@@ -214,44 +214,44 @@ METRICS: tuple[Told, ...] = (
         "tidemark_source_stands",
         GAUGE,
         ("source",),
-        "1 where the newest ingest of the source was refused, until a person mends what it says: "
-        "an incompatible change, records that are gone; else 0.",
+        "1 if the newest ingest of the source was refused and needs manual action, such as for "
+        "an incompatible change or expired records; else 0.",
         lambda s: (((n,), int(i.refused is not None)) for n, i in s.services.ingests.items()),
     ),
     Told(
         "tidemark_outbox_up",
         GAUGE,
         ("asset", "topic"),
-        "Of each asset that publishes to a topic, 1 where it is known how far that is, else 0.",
+        "1 if the publishing progress of an asset's topic is known, else 0.",
         _outlets(lambda o, _: int(o.trouble is None)),
     ),
     Told(
         "tidemark_outbox_versions_behind",
         GAUGE,
         ("asset", "topic"),
-        "Versions of the published table that its topic has not; none while that is not known.",
+        "Versions of the published table that its topic lacks; absent while that is unknown.",
         _outlets(lambda o, _: o.behind),
     ),
     Told(
         "tidemark_outbox_lag_seconds",
         GAUGE,
         ("asset", "topic"),
-        "How long the first of these has waited; 0 where none does.",
+        "How long the first of these versions has waited; 0 if the topic lacks none.",
         _outlets(lambda o, s: o.waits(s.at)),
     ),
     Told(
         "tidemark_emit_up",
         GAUGE,
         ("asset",),
-        "Of each `tidemark emit --follow`, 1 while it brings out, 0 where it waits, or has ended "
-        "and nobody ended it. Else none.",
+        "1 while `tidemark emit --follow` publishes; 0 while it waits, or if it exited without "
+        "being stopped; absent otherwise.",
         lambda s: (((n,), int(e.state == RUNNING)) for n, e in s.services.emits.items()),
     ),
     Told(
         "tidemark_lane_up",
         GAUGE,
         ("lane",),
-        "Of each lane that should run, 1 while its Spark does and nothing is waited for, else 0.",
+        "1 while a lane runs, 0 if it should run and does not, or waits.",
         lambda s: (
             ((n,), None if lane.state is None else int(lane.state == RUNNING))
             for n, lane in s.services.lanes.items()
@@ -261,16 +261,16 @@ METRICS: tuple[Told, ...] = (
         "tidemark_lane_consumer_lag",
         GAUGE,
         ("lane", "topic", "partition"),
-        "Offsets that are in Kafka and not in the newest checkpoint of a lane, which is some time "
-        "old; none before the first, and while the brokers don't answer.",
+        "Offsets in Kafka that are not in the newest checkpoint of a lane, which may be some "
+        "time old; absent before the first one, and while the brokers do not answer.",
         _carried,
     ),
     _of_assets(
         "events_total",
         COUNTER,
         ("mode", "verdict"),
-        "Events that runs have counted, once for each of their windows, by the run's mode and the "
-        "event's verdict.",
+        "Events that runs have counted, once per window, by the run's mode and the event's "
+        "lateness.",
         lambda a: {(m, v): n for (m, v), n in a.runs.counted.items()},
     ),
     _of_assets(
@@ -284,113 +284,119 @@ METRICS: tuple[Told, ...] = (
         "run_seconds",
         HISTOGRAM,
         ("mode",),
-        "How long runs took.",
+        "Duration of runs.",
         lambda a: {(mode,): seconds for mode, seconds in a.runs.seconds.items()},
     ),
     _of_assets(
         "run_step_seconds",
         HISTOGRAM,
         ("mode", "step"),
-        "How long the steps of runs took.",
+        "Duration of the steps of runs.",
         lambda a: {(m, step): seconds for (m, step), seconds in a.runs.steps.items()},
     ),
     _asset(
         "last_run_timestamp_seconds",
         GAUGE,
-        "When the newest run ended.",
+        "End of the newest run.",
         lambda a: _seconds(a.runs.ended_at),
     ),
     _asset(
         "arrival_to_published_seconds",
         HISTOGRAM,
-        "From an arrival until the run had ended that took it in. Not of recordings.",
+        "Time from an arrival to the end of the run that processed it. Absent for recordings.",
         lambda a: None if a.source.played else a.runs.from_arrival,
     ),
     _asset(
         "event_to_published_seconds",
         HISTOGRAM,
-        "The same, from the newest event of the arrival. Not of recordings.",
+        "Time from the newest event of an arrival to the end of the run that processed it. "
+        "Absent for recordings.",
         lambda a: None if a.source.played else a.runs.from_event,
     ),
     _asset(
         "arrivals_behind",
         GAUGE,
-        "Arrivals of its source that are not in the asset yet.",
+        "Arrivals of its source that the asset has not processed yet.",
         lambda a: a.behind,
     ),
-    _asset("rows_waiting", GAUGE, "The events of these.", lambda a: a.rows_waiting),
+    _asset("rows_waiting", GAUGE, "Events of these arrivals.", lambda a: a.rows_waiting),
     _of_assets(
         "limited_runs_total",
         COUNTER,
         ("limit",),
-        "Runs that left arrivals to the next one, as they were limited: to so many arrivals, rows "
-        "or bytes a run.",
+        "Runs that left arrivals for the next run because of a limit of arrivals, rows or "
+        "bytes per run.",
         lambda a: {(limit,): count for limit, count in sorted(a.runs.limited.items())},
     ),
     _asset(
         "watermark_timestamp_seconds",
         GAUGE,
-        "The watermark through which the asset is complete.",
+        "The watermark through which the asset has processed its source.",
         lambda a: _seconds(a.runs.watermark),
     ),
     _asset(
         "watermark_lag_seconds",
         GAUGE,
-        "How far that is behind the source's clock.",
+        "Lag of that watermark behind the source's clock.",
         lambda a: a.lag,
     ),
     _asset("published_rows", GAUGE, "Rows of the published table.", lambda a: a.published),
-    _asset("final_rows", GAUGE, "Those that nothing will change any more.", lambda a: a.final),
+    _asset(
+        "final_rows",
+        GAUGE,
+        "Published rows that no late event can change any more.",
+        lambda a: a.final,
+    ),
     _asset(
         "open_rows",
         GAUGE,
-        "Rows under way: of windows whose end the watermark has not passed. Of a roll-up, those "
-        "published that are not final.",
+        "Rows of open windows, whose end the watermark has not passed; for a roll-up, "
+        "published rows that are not final.",
         lambda a: a.open,
     ),
     _of_assets(
         "withheld_rows",
         GAUGE,
         ("status",),
-        "Rows in quarantine: held, or discarded by a person.",
+        "Rows in quarantine: held, or discarded manually.",
         lambda a: {("held",): a.held, ("discarded",): a.discarded},
     ),
     _asset(
         "withheld_total",
         COUNTER,
-        "Rows that runs have withheld, each time that they did.",
+        "Rows that runs have put into quarantine, counted each time.",
         lambda a: a.runs.withheld,
     ),
     Told(
         "tidemark_stream_running",
         GAUGE,
         ("asset",),
-        "Of each stream that should run, 1 while it does, else 0: of a detached one, where the "
-        "supervisor saw it run in the last two minutes; of one in a terminal, or of an asset that "
-        "`ingest --follow --run` runs, while that command works.",
+        "1 if a stream that should run does, else 0. A detached stream runs if the supervisor "
+        "saw it in the last two minutes; any other stream, and an asset of `ingest --follow "
+        "--run`, while its command runs.",
         lambda s: (((n,), int(w.running)) for n, w in s.services.streams.items()),
     ),
     Told(
         "tidemark_stream_failures",
         GAUGE,
         ("asset",),
-        "How often in a row it ended or could not be started.",
+        "Consecutive failures: how often the stream has ended or could not be started.",
         lambda s: (((n,), w.failures) for n, w in s.services.streams.items()),
     ),
     Told(
         "tidemark_stream_restarts_total",
         COUNTER,
         ("asset",),
-        "How often it was started again since it was asked for, also at once and without a "
-        "failure: as its worker or its engine was killed, or its definition has changed.",
+        "Restarts since the stream was requested, including those without a failure: its "
+        "worker or engine was killed, or its definition has changed.",
         lambda s: (((n,), w.restarts) for n, w in s.services.streams.items()),
     ),
     Told(
         "tidemark_process_up",
         GAUGE,
         ("process",),
-        "1 where a process of the home runs: engine, webserver, daemon, and kafka where a broker "
-        "was started. Of the engine: somebody listens at its address.",
+        "1 if a process of the home runs: engine (a server listens at its address), webserver, "
+        "daemon, and kafka if a broker was started.",
         lambda s: (((name,), int(runs)) for name, runs in s.services.up.items()),
     ),
     _tables("bytes", "Bytes of a table's files as of its newest commit.", "size"),
@@ -401,7 +407,7 @@ METRICS: tuple[Told, ...] = (
         "tidemark_disk_free_bytes",
         GAUGE,
         (),
-        "What is free on the disk of the warehouse, or of the home where that is elsewhere.",
+        "Free space on the disk of the warehouse, or of the home if the warehouse is elsewhere.",
         lambda s: [((), s.services.disk_free)],
     ),
     Told(
@@ -415,14 +421,14 @@ METRICS: tuple[Told, ...] = (
         "tidemark_watch_troubles",
         GAUGE,
         (),
-        "Sources and assets that could not be read; the page says why.",
+        "Sources and assets that could not be read; the live page shows the reason.",
         lambda s: [((), len(s.troubles))],
     ),
     Told(
         "tidemark_watch_look_seconds",
         GAUGE,
         (),
-        "What the newest look at the tables took.",
+        "Duration of the newest refresh of the tables.",
         lambda s: [((), s.seconds)],
     ),
 )
