@@ -55,4 +55,4 @@ def own_broker(home: Path, port: int, advertised: int) -> Iterator[OwnBroker]:
     try:
         yield own
     finally:
-        broker.process(own.settings).stop()
+        broker.process(own.settings).stop(deadline=5)

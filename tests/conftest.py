@@ -124,7 +124,7 @@ def topics() -> Iterator[Topics]:
         broker.start(settings)
     yield Topics(broker.address(settings), settings.home / "kafka" / "data")
     if not kept:
-        broker.process(settings).stop()
+        broker.process(settings).stop(deadline=5)
 
 
 @pytest.fixture(scope="module")

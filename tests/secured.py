@@ -127,4 +127,4 @@ def secured(home: Path) -> Iterator[Secured]:
         scram, certified = f"127.0.0.1:{port}", f"127.0.0.1:{mutual}"
         yield Secured(scram, certified, admin, authority, restart)
     finally:
-        broker.process(settings).stop()
+        broker.process(settings).stop(deadline=5)
