@@ -160,7 +160,7 @@ WINDOW_CLASS: dict[str, Any] = {"window": window.Tumbling}
     [
         (
             lambda: UNTYPED.Tumbling(3600),
-            "Tumbling: size must be a text or a timedelta (got 3600).",
+            "Tumbling: size must be a string or a timedelta (got 3600).",
         ),
         (
             lambda: UNTYPED.Tumbling(sise="1 hour"),
@@ -169,7 +169,7 @@ WINDOW_CLASS: dict[str, Any] = {"window": window.Tumbling}
         ),
         (
             lambda: windowed_asset(**VALID[windowed_asset], keys="shop"),
-            "windowed_asset: keys must be a list of texts (got 'shop'). Write ['shop'].",
+            "windowed_asset: keys must be a list of strings (got 'shop'). Write ['shop'].",
         ),
         (
             lambda: windowed_asset(**{**VALID[windowed_asset], **WINDOW_CLASS}),

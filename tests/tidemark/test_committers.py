@@ -218,5 +218,7 @@ def test_rows_are_read_again_where_the_engine_refuses_them() -> None:
     there = Contended(others=2)
     assert there.merge_if("t", rows, Merge(on=("n",)), "app") == 1
     assert there.merged == [1, 2, 3]
-    with pytest.raises(ConflictError, match="Can't write table 't': others keep changing it"):
+    with pytest.raises(
+        ConflictError, match="Can't write table 't': other writers keep changing it"
+    ):
         Contended(others=99).merge_if("t", rows, Merge(on=("n",)), "app")

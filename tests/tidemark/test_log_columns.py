@@ -60,7 +60,7 @@ def test_a_log_is_widened_and_its_earlier_rows_are_null(
         ({**READINGS.columns, "note": "string NOT NULL"}, "'note', which is new and NOT NULL"),
         (
             {"ts": "timestamp", "sensor": "string", "value": "double", "cost": "decimal(10,2)"},
-            "column 'price', which is not declared any more",
+            "column 'price', which is no longer declared",
         ),
     ],
     ids=["type", "gone", "not null", "renamed"],

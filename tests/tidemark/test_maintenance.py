@@ -262,14 +262,14 @@ def test_changes_that_a_mart_has_not_read_stay(bare: Warehouse) -> None:
         os.utime(old / "_delta_log" / f"{n:020}.json", (then, then))
     before = changes(bare, 61)
     found = one(bare, retention=0)
-    assert found.spared == "changes since version 60, unread"
+    assert found.spared == "unread changes since version 60"
     assert changes(bare, 61) == before
     assert len(before) == 6
     marts.committer.create("other", COLUMNS, "", {})
     DeltaTable(marts.path("slow")).alter.set_table_properties(
         {"tidemark.read": json.dumps(dict.fromkeys(read, 63))}, raise_if_not_exists=False
     )
-    assert one(bare, retention=0).spared in ("", "changes since version 63, unread")
+    assert one(bare, retention=0).spared in ("", "unread changes since version 63")
 
 
 def changes(warehouse: Warehouse, since: int) -> list[tuple[int, int, str]]:
@@ -286,7 +286,7 @@ def test_changes_that_a_query_has_not_read_stay(bare: Warehouse) -> None:
         offset = {"sourceVersion": 1, "reservoirId": life, "reservoirVersion": version}
         (folder / str(batch)).write_text("v1\n{}\n" + json.dumps(offset))
         (folder / f".{batch}.crc").write_text("x")
-    assert one(bare, retention=0).spared == "changes since version 40, unread"
+    assert one(bare, retention=0).spared == "unread changes since version 40"
 
 
 def test_files_that_are_not_committed_yet_stay_for_a_day(bare: Warehouse) -> None:
@@ -332,7 +332,7 @@ def test_a_log_forgets_what_is_long_past_unless_somebody_reads_it(bare: Warehous
 
 def test_a_table_that_is_not_there_is_named(bare: Warehouse) -> None:
     Path(bare.path("stray")).mkdir()
-    with pytest.raises(DataError, match=r"no table 'nope' of Tidemark's; there are: t\."):
+    with pytest.raises(DataError, match=r"no Tidemark table 'nope'. Available: t\."):
         list(maintain(bare, ["nope"]))
 
 
@@ -369,7 +369,7 @@ def test_the_trouble_of_one_table_is_told_and_the_others_go_on(bare: Warehouse) 
     )
     assert "parquet" in told.trouble
     trouble = troubles([told, folded, *others])
-    assert str(trouble).startswith("Not everything could be maintained. Table 'a': ")
+    assert str(trouble).startswith("Maintenance failed for some tables. Table 'a': ")
     assert troubles(others) is None
 
 

@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_it_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     named = secret("env:TRIED")
-    with pytest.raises(DefinitionError, match="set the variable TRIED of the environment"):
+    with pytest.raises(DefinitionError, match="set the environment variable TRIED"):
         named.reveal()
     monkeypatch.setenv("TRIED", VALUE)
     assert named.reveal() == VALUE
@@ -53,7 +53,7 @@ def test_a_file_that_holds_none_is_refused(file: Path, content: bytes, sentence:
 
 @pytest.mark.parametrize("reference", [VALUE, "env:", "env:A B", "file:", "vault:x"])
 def test_what_is_no_reference_is_refused_and_not_shown(reference: str) -> None:
-    with pytest.raises(DefinitionError, match="never by its value") as raised:
+    with pytest.raises(DefinitionError, match="never as its value") as raised:
         secret(reference)
     assert VALUE not in str(raised.value)
 

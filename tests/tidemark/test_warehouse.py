@@ -71,7 +71,7 @@ def test_a_table_has_one_committer(
     mine = Warehouse(spark, *warehouse.place._replace(committer=one))
     mine.create("numbers", "n BIGINT, odd INT")
     theirs = Warehouse(spark, *warehouse.place._replace(committer=other))
-    refused = f"'numbers' in .* has '{one}' as its committer, and this warehouse has '{other}'"
+    refused = f"'numbers' in .* has '{one}' as its committer, but this warehouse has '{other}'"
     with pytest.raises(DataError, match=refused):
         theirs.create("numbers", "n BIGINT, odd INT")
     with pytest.raises(DataError, match=refused):
@@ -84,7 +84,9 @@ def test_a_warehouse_that_can_t_be_written(
 ) -> None:
     (tmp_path / "file").write_text("in the way of a folder")
     warehouse = Warehouse(spark, str(tmp_path / "file"), "test_unwritable")
-    with pytest.raises(DataError, match=r"Can't create table 'numbers' in .*a file is in the way"):
+    with pytest.raises(
+        DataError, match=r"Can't create table 'numbers' in .*a file exists at this path"
+    ):
         warehouse.create("numbers", "n BIGINT")
 
 
@@ -93,7 +95,7 @@ def test_a_database_whose_tables_are_in_another_warehouse(
 ) -> None:
     warehouse.create("numbers", "n BIGINT")
     moved = Warehouse(spark, str(tmp_path), warehouse.database)
-    with pytest.raises(DataError, match="catalog has it elsewhere"):
+    with pytest.raises(DataError, match="catalog has it at another location"):
         moved.create("numbers", "n BIGINT")
 
 
@@ -102,9 +104,13 @@ def test_a_table_whose_definition_has_changed_since(
 ) -> None:
     warehouse.create("numbers", "n BIGINT, odd INT")
     more = rows(spark, 1).withColumnRenamed("odd", "even")
-    with pytest.raises(DataError, match="'numbers': its columns are not those of the definition"):
+    with pytest.raises(
+        DataError, match="'numbers': its columns differ from those of the definition"
+    ):
         warehouse.append(more, "numbers", "test", 0)
     other = spark.createDataFrame([("one", 1)], "n STRING, odd INT")
-    with pytest.raises(DataError, match="'numbers': its columns are not those of the definition"):
+    with pytest.raises(
+        DataError, match="'numbers': its columns differ from those of the definition"
+    ):
         warehouse.replace(other, "numbers", "odd = 1", "test", 1)
     assert stored(warehouse) == []

@@ -172,5 +172,5 @@ def test_fields_that_records_gain_come_in(warehouse: Warehouse, topics: Topics) 
     rows = warehouse.take(CLICKS.log_table, columns=["n", "page"]).sort_by("n").to_pylist()
     assert rows == [{"n": 1, "page": None}, {"n": 2, "page": None}, {"n": 3, "page": "/x"}]
     assert versions(warehouse, CLICKS) == [1, 2]
-    with pytest.raises(DefinitionError, match="the column 'page', which is not declared any more"):
+    with pytest.raises(DefinitionError, match="the column 'page', which is no longer declared"):
         list(ingest(warehouse, topics.feed(name)))

@@ -20,7 +20,7 @@ R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
 _NAMES = {
-    str: ("a text", "texts"),
+    str: ("a string", "strings"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     bool: ("True or False", "True or False"),
@@ -71,7 +71,7 @@ def parameters(what: str, function: Callable[..., object]) -> list[str]:
         found = []
     if not found:
         raise DefinitionError(
-            f"{what}: its function must take the rows, as in `def prepare(rows)` "
+            f"{what}: its function must have a parameter for the rows, as in `def prepare(rows)` "
             f"(got {_shown(function)})."
         )
     return found

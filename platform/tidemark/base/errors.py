@@ -69,4 +69,4 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     there = sorted(known)
     close = get_close_matches(name, there, n=1)
     meant = f" Did you mean '{close[0]}'?" if close else ""
-    return f"There is no {what} '{name}'; there are: {', '.join(there) or 'none'}.{meant}"
+    return f"There is no {what} '{name}'. Available: {', '.join(there) or 'none'}.{meant}"

@@ -26,8 +26,8 @@ def need(extra: str, *packages: str) -> None:
     if absent:
         others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise NotInstalled(
-            f"This needs the package '{absent[0]}'{others}, which not every installation has: "
-            f"`pip install '{_OWN}[{extra}]'` adds what is missing."
+            f"This needs packages that are not installed: '{absent[0]}'{others}. Install them "
+            f"with `pip install '{_OWN}[{extra}]'`."
         )
 
 

@@ -34,8 +34,8 @@ _UNITS = {
     "week": 604_800_000_000,
 }
 _CALENDAR = (
-    " Months and years differ in length: for windows of the calendar use Calendar('month') or "
-    "Calendar('year')."
+    " Months and years vary in length: use Calendar('month') or Calendar('year') for calendar "
+    "windows."
 )
 _DURATION = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+?)s?\s*")
 
@@ -61,7 +61,7 @@ def duration(text: str | timedelta) -> int:
             )
         found = round(float(match[1]) * _UNITS[match[2]])
     if abs(found) > INFINITY - BEGINNING:
-        raise DefinitionError(f"{text!r} is too long: a duration has at most 9,999 years.")
+        raise DefinitionError(f"{text!r} is too long: a duration must be at most 9,999 years.")
     return found
 
 
@@ -76,7 +76,7 @@ def instant(text: str | datetime) -> int:
             text = datetime.fromisoformat(text)
         except ValueError:
             raise DefinitionError(
-                f"'{text}' is not a date or time: write ISO 8601, as in '2013-01-31' or "
+                f"'{text}' is not a date or time: write ISO 8601, for example '2013-01-31' or "
                 "'2013-01-31T06:00:00Z'."
             ) from None
     if text.tzinfo is None:

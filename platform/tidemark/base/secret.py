@@ -38,8 +38,8 @@ class Secret:
         if not _REFERENCE.fullmatch(self.reference):
             # The message does not show the value, which may be the secret itself.
             raise DefinitionError(
-                "A secret is given by where it is, as secret('env:NAME') for a variable of the "
-                "environment or secret('file:PATH') for a file, never by its value."
+                "A secret must be given as a reference, never as its value: secret('env:NAME') "
+                "for an environment variable, or secret('file:PATH') for a file."
             )
 
     def __repr__(self) -> str:
@@ -57,8 +57,7 @@ class Secret:
         found = os.environ.get(place)
         if not found:
             raise DefinitionError(
-                f"The secret '{self.reference}' is not there: set the variable {place} of the "
-                "environment."
+                f"The secret '{self.reference}' is not set: set the environment variable {place}."
             )
         return found
 
@@ -89,9 +88,11 @@ def read(file: Path) -> str:
     try:
         found = _private(file).decode().rstrip("\r\n")
     except UnicodeDecodeError:
-        raise DefinitionError(f"The secret file '{file}' is not text.") from None
+        raise DefinitionError(
+            f"The secret file '{file}' is not text: it must contain only the secret, as UTF-8."
+        ) from None
     if not found:
-        raise DefinitionError(f"The secret file '{file}' is empty.")
+        raise DefinitionError(f"The secret file '{file}' is empty: write the secret into it.")
     return found
 
 
@@ -115,7 +116,7 @@ def _private(file: Path) -> bytes:
         raise DefinitionError(f"The secret file '{file}' can't be read: {reason}.") from None
     if mode & _OTHERS:
         raise DefinitionError(
-            f"The secret file '{file}' has the mode {mode:04o}, so others than its owner may use "
-            f"it: `chmod 600 {file}`, and change the secret if they may have read it."
+            f"The secret file '{file}' has the mode {mode:04o}, so other users may access it: run "
+            f"`chmod 600 {file}`, and change the secret if they may have read it."
         )
     return content

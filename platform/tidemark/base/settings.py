@@ -217,7 +217,7 @@ class Settings(BaseSettings):
         pattern=r"^(env|file):.",
     )
     database: str = _setting(
-        "The database that holds the tables, in the catalog and as a folder of the warehouse.",
+        "The database of the tables: its name in the catalog, and its folder in the warehouse.",
         "lower-case letters, digits and '_', not beginning with a digit",
         default="tidemark",
         pattern=r"^[a-z_][a-z0-9_]*$",
@@ -237,13 +237,14 @@ class Settings(BaseSettings):
         default=True,
     )
     landing: Folder = _setting(
-        "The folder in which files arrive, one folder per source (default: `landing` in the home).",
+        "The folder in which files arrive, with one folder per source (default: `landing` in the "
+        "home).",
         "a folder",
         default_factory=lambda data: data["home"] / "landing",
     )
     maven_repository: str | None = _setting(
-        "The Maven repository from which the engine's jars come, instead of Maven Central; each "
-        "jar's checksum is verified.",
+        "The Maven repository to fetch the engine's jars from, instead of Maven Central. The "
+        "checksum of each jar is verified.",
         "an address such as https://host/path",
         default=None,
         pattern=r"^(https?|file):/",
@@ -306,8 +307,8 @@ class _File(TomlConfigSettingsSource):
             folder = file.absolute().parent
             raise DefinitionError(
                 f"The file {FILE} in {folder}, or that folder, belongs to the user '{owner}', and "
-                "the file says which code runs as you: if you trust it, set "
-                f"{TRUSTED}={folder}, or make both yours with `chown`."
+                "the file selects code that runs as you. If you trust it, set "
+                f"{TRUSTED}={folder}, or take ownership of both with `chown`."
             )
         told = super().__call__()
         given = (str(told.get("token", "file:")), str(told.get("remote", "")))
@@ -320,7 +321,7 @@ def _sentence(error: ErrorDetails) -> str:
     name = str(error["loc"][0])
     if name not in Settings.model_fields:
         known = ", ".join(Settings.model_fields)
-        return f"There is no setting '{name}' (in {FILE}): the settings are {known}."
+        return f"There is no setting '{name}' (in {FILE}). Available: {known}."
     given = _SECRET.sub(r"\1***", str(error["input"])) if name == "remote" else error["input"]
     # For an item of a list, the item itself says more than its index.
     return _wrong(name, repr(str(given) if isinstance(given, Path) else given))

@@ -64,24 +64,25 @@ def check(conf: Mapping[str, str]) -> None:
     for name in conf:
         if not name.startswith("spark.") or name.endswith("."):
             raise DefinitionError(
-                f"Setting engine_conf has '{name}', which is no setting of Spark's: they begin "
-                "with 'spark.', such as spark.sql.shuffle.partitions."
+                f"Setting engine_conf has '{name}', which is not a setting of Spark: its settings "
+                "begin with 'spark.', for example spark.sql.shuffle.partitions."
             )
         if (instead := _INSTEAD.get(name)) is not None:
             raise DefinitionError(
-                f"Setting engine_conf has '{name}', which is told by the setting {instead}: use "
-                "that instead."
+                f"Setting engine_conf has '{name}', which Tidemark's setting {instead} specifies: "
+                "use that setting instead."
             )
         if any(_is(name, own) for own in _OWN):
             raise DefinitionError(
-                f"Setting engine_conf has '{name}', on which Tidemark itself stands, so it can't "
-                "be changed: leave it out."
+                f"Setting engine_conf has '{name}', which Tidemark depends on and which can't be "
+                "changed: remove it."
             )
         if _SECRET.search(name) and not name.endswith(_CLASSES):
             raise DefinitionError(
-                f"Setting engine_conf has '{name}', which names a secret: it would stand in the "
-                "engine's command line, for everybody on this machine. The engine has "
-                "Tidemark's environment: name a provider that takes it from there, such as "
+                f"Setting engine_conf has '{name}', which would put a secret into the engine's "
+                "command line, where every user of this machine can read it. The engine inherits "
+                "Tidemark's environment: name a provider that takes the secret from there, for "
+                "example "
                 "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider."
             )
 

@@ -24,9 +24,9 @@ def alone(folder: Path) -> Iterator[None]:
         lock = open_lock(folder.with_name(f"{folder.name}.lock"))
     except OSError as error:
         raise EngineError(
-            f"Tidemark can't write in {folder} ({error.strerror or error}), where it keeps what "
-            "all homes share: make that folder writable (where Tidemark is installed and not a "
-            "checkout, XDG_CACHE_HOME may name another)."
+            f"Tidemark can't write in {folder} ({error.strerror or error}), which contains the "
+            "files that all homes share: make that folder writable. If Tidemark is an installed "
+            "package, you can set XDG_CACHE_HOME to another folder instead."
         ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -82,11 +82,15 @@ def _make(java: Java, folder: Path, key: str, train: Callable[[str], None]) -> N
         base = f"-XX:SharedArchiveFile={made / _BASE}"
         done = subprocess.run([java.command, "-Xshare:dump", base], capture_output=True, text=True)
         if not (made / _BASE).is_file():
-            said = (done.stdout + done.stderr).strip().splitlines() or ["it said nothing"]
-            raise EngineError(f"'{java.command}' can't archive classes: {said[-1]}")
+            said = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+            raise EngineError(
+                f"'{java.command}' can't create an archive of its classes: {said[-1]}"
+            )
         train(f'"{base}" "-XX:ArchiveClassesAtExit={made / _TOP}"')
         if not (made / _TOP).is_file():
-            raise EngineError(f"'{java.command}' wrote no archive of the engine's classes.")
+            raise EngineError(
+                f"'{java.command}' did not create an archive of the engine's classes."
+            )
         (made / _SEAL).write_text(_seal(made))
         for other in folder.iterdir():
             if other != Path(scratch):

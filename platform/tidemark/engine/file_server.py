@@ -52,9 +52,9 @@ def _jar(core: Path) -> bytes:
         code = jar.read(_CLASS)
     if code.count(_ASKED) != 1:
         raise EngineError(
-            f"The file server in {core} is not the one that Tidemark knows how to close, and would "
-            "let every user of this machine read your files: install the version of pyspark that "
-            "Tidemark asks for."
+            f"The file server in {core} differs from the one that Tidemark can close, so every "
+            "user of this machine could read your files: install the version of pyspark that "
+            "Tidemark requires."
         )
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as jar:

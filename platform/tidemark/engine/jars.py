@@ -144,8 +144,8 @@ def more(paths: Sequence[Path]) -> list[Path]:
         if not path.is_file() or not zipfile.is_zipfile(path):
             raise EngineError(
                 f"Setting engine_jars (TIDEMARK_ENGINE_JARS) names '{path}', which "
-                f"{'is no jar file' if path.exists() else 'is not there'}: name jar files of this "
-                "machine."
+                f"{'is not a jar file' if path.exists() else 'does not exist'}: specify jar files "
+                "on this machine."
             )
     return list(paths)
 
@@ -154,7 +154,7 @@ def main() -> None:
     """Run the last step of the setup: report the engine's Java, then fetch and create the jars."""
     try:
         java = find_java()
-        sys.stderr.write(f"setup: Java {java.version} of {java.origin} runs the engine\n")
+        sys.stderr.write(f"setup: the engine uses Java {java.version} of {java.origin}\n")
         class_path(java, Settings().maven_repository)
     except TidemarkError as error:
         sys.exit(f"setup: {error}")
@@ -171,9 +171,9 @@ def _add(java: Java, folder: Path, jars: Sequence[Jar], repository: str | None) 
             fetched = Path(scratch) / jar.file
             if not _is_whole(fetched, jar):
                 raise EngineError(
-                    f"The fetched {jar.file} is not the file that Tidemark was tested with "
-                    f"(its SHA-256 is {_sha256(fetched)}, expected {jar.sha256}): "
-                    "it was refused; check the Maven repository or mirror it came from."
+                    f"The fetched {jar.file} is not the file that Tidemark was tested with (its "
+                    f"SHA-256 is {_sha256(fetched)}, expected {jar.sha256}), so it was rejected: "
+                    "check the Maven repository or mirror that it came from."
                 )
         for jar in jars:
             (Path(scratch) / jar.file).replace(folder / jar.file)

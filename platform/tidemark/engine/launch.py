@@ -204,8 +204,8 @@ def submit(java: Java, arguments: Sequence[str], archive: Sequence[str] = ()) ->
     # The text before this mark is for users. Each part of the command ends with a NUL.
     _, mark, told = done.stdout.partition("\0\n")
     if done.returncode != 0 or not mark:
-        reasons = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise EngineError(f"Spark's launcher does not run with '{java.command}': {reasons[0]}")
+        reasons = done.stderr.strip().splitlines() or ["no output"]
+        raise EngineError(f"Spark's launcher failed with '{java.command}': {reasons[0]}")
     program, *rest = told.split("\0")[:-1]
     return [program, *_METASPACE, *archive, *(part for part in rest if part != _VECTOR)]
 

@@ -42,19 +42,19 @@ def demand_ready(url: str) -> None:
     answer = probe(url, DEADLINE - 1)
     if answer is Answer.SILENT and not builder.secure and speaks_tls(*place(builder), 1):
         raise EngineError(
-            f"The engine at {name} speaks TLS: say so in TIDEMARK_REMOTE, as {name}/;use_ssl=true."
+            f"The engine at {name} requires TLS: set TIDEMARK_REMOTE to {name}/;use_ssl=true."
         )
     if answer is Answer.SILENT:
         raise EngineError(
-            f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with "
-            "`tidemark up`, or set TIDEMARK_REMOTE to one that runs (with a token it must speak "
-            "TLS, unless its host is called localhost).",
+            f"No engine answers at {name} within {DEADLINE:.0f} seconds: start it with `tidemark "
+            "up`, or set TIDEMARK_REMOTE to an engine that is running (a token requires TLS, "
+            "unless the host is called localhost).",
             passing=True,
         )
     if answer is Answer.REFUSED:
         raise EngineError(
             f"The engine at {name} refused the token: set TIDEMARK_TOKEN, or the token in "
-            "TIDEMARK_REMOTE, to the one with which it was started."
+            "TIDEMARK_REMOTE, to the token with which the engine was started."
         )
 
 
@@ -78,19 +78,19 @@ def check_trusted(builder: "Channel", name: str) -> None:
         reason = distrusted(*place(builder), file, ["h2"])
     except OSError as error:
         raise EngineError(
-            f"{AUTHORITIES} names '{file}', which is no file of certificates: "
+            f"{AUTHORITIES} names '{file}', which is not a file of certificates: "
             f"{(error.strerror or str(error)).lower()}."
         ) from None
     if reason == NO_TLS:
         raise EngineError(
-            f"The engine at {name} speaks no TLS, which is asked of it by use_ssl=true, or by a "
-            "token where its host is not called localhost: correct TIDEMARK_REMOTE, or put a proxy "
-            "that speaks TLS before it."
+            f"The engine at {name} does not use TLS, but use_ssl=true requires it, and so does a "
+            "token for a host that is not called localhost: correct TIDEMARK_REMOTE, or put a "
+            "proxy that uses TLS in front of the engine."
         )
     if reason is not None:
         raise EngineError(
-            f"The engine at {name} is not trusted ({reason}): set {AUTHORITIES} to the file of the "
-            "certificate of who vouches for it, or correct the host in TIDEMARK_REMOTE."
+            f"The engine at {name} is not trusted ({reason}): set {AUTHORITIES} to a file with "
+            "the certificate of its authority, or correct the host in TIDEMARK_REMOTE."
         )
 
 

@@ -105,7 +105,7 @@ class Managed:
             record = Record(pid, shell.pid, began, birth(pid), port)
         except psutil.NoSuchProcess:
             _await_end(shell.pid)
-            raise EngineError(f"{self.name} ended at once: {self.last_words()}") from None
+            raise EngineError(f"{self.name} exited immediately: {self.last_words()}") from None
         atomic.write(self._file, json.dumps(asdict(record)))
         return record
 
@@ -129,7 +129,7 @@ class Managed:
         if record is not None and record.port != port:
             home = self.log.parents[1]
             raise EngineError(
-                f"The {title} of {home} runs on port {record.port}, and {setting} "
+                f"The {title} of {home} runs on port {record.port}, but {setting} "
                 f"(TIDEMARK_{setting.upper()}) is {port}: stop it with `{stopper}`, or set "
                 f"{setting} to {record.port}."
             )
@@ -148,10 +148,10 @@ class Managed:
         begun = time.monotonic()
         while not ready():
             if self.running() is None:
-                raise EngineError(f"The {title} ended while it started: {self.last_words()}")
+                raise EngineError(f"The {title} exited while it was starting: {self.last_words()}")
             if time.monotonic() - begun > deadline:
                 raise EngineError(
-                    f"The {title} was not ready in {deadline:.0f} seconds: {self.last_words()}"
+                    f"The {title} was not ready within {deadline:.0f} seconds: {self.last_words()}"
                 )
             time.sleep(0.3)
 
@@ -191,7 +191,7 @@ class Managed:
         lines = [line.strip() for line in _tail(self.log)]
         said = [line for line in lines if line and not line.startswith("at ")]
         telling = [line for line in said if "Exception" in line][-1:] or said[-3:]
-        return f"{' / '.join(telling) or 'it said nothing'} (log: {self.log})"
+        return f"{' / '.join(telling) or 'no output'} (log: {self.log})"
 
 
 def birth(pid: int) -> str:

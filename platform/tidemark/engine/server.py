@@ -87,7 +87,7 @@ def ensure(
             _adopt(managed, url, tell)
         if managed.running() is None:
             if managed.recorded() is not None:
-                tell("The engine had died: starting it again")
+                tell("The engine died: restarting it")
             with _writable(settings):
                 _launch(managed, settings, tell, tasks)
             begun = time.monotonic()
@@ -149,7 +149,7 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
     if not (listening(record.port) or over(START_DEADLINE, record.began, time.time())):
         _await(managed, url, tell, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
-        tell("The engine runs but does not answer: starting it again")
+        tell("The engine is running but does not answer: restarting it")
         managed.stop(deadline=5)
     else:
         demand_ready(url)
@@ -184,7 +184,7 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
         record = managed.running()
         if record is None:
             said = managed.last_words()
-            raise EngineError(f"The engine ended while it started: {said}", passing=True)
+            raise EngineError(f"The engine exited while it was starting: {said}", passing=True)
         if probe(url) is not Answer.SILENT:
             demand_ready(url)
             tell(f"The engine answers after {time.monotonic() - begun:.0f} seconds")
@@ -192,7 +192,7 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
         time.sleep(0.1)
     managed.stop(deadline=5)
     raise EngineError(
-        f"The engine gave no answer in {START_DEADLINE:.0f} seconds and was stopped: "
+        f"The engine did not answer within {START_DEADLINE:.0f} seconds and was stopped: "
         f"{managed.last_words()}",
         passing=True,
     )
@@ -221,5 +221,5 @@ def _writable(settings: Settings) -> Iterator[None]:
     except OSError as error:
         raise EngineError(
             f"Tidemark can't write in its home {settings.home} ({error.strerror or error}): make "
-            "that folder writable, or set TIDEMARK_HOME to another one."
+            "that folder writable, or set TIDEMARK_HOME to another folder."
         ) from None

@@ -101,9 +101,9 @@ class Catalog:
         found = self._spark.sql(f"DESCRIBE DETAIL {place}").collect()[0]["location"]
         if not str(found).rstrip("/").endswith(path.split("://")[-1]):
             raise DataError(
-                f"Table '{table}' can't be registered: the engine's catalog has it elsewhere, at "
-                f"'{found}'; set the warehouse back to where its tables are, or choose another "
-                "database."
+                f"Table '{table}' can't be registered: the engine's catalog has it at another "
+                f"location, '{found}'. Set the warehouse to the location of its tables, or choose "
+                "another database."
             )
 
     def _name(self, table: str) -> str:

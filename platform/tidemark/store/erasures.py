@@ -77,7 +77,7 @@ class Erasure:
 
 def note(warehouse: Warehouse, erasure: Erasure, phase: str) -> None:
     """Record an erasure, once for each phase."""
-    warehouse.create(TABLE, _SCHEMA.empty_table(), "What was deleted of the sources' logs")
+    warehouse.create(TABLE, _SCHEMA.empty_table(), "Events that were deleted from event logs")
     row = {
         "erasure": erasure.id,
         "source": erasure.source,

@@ -41,7 +41,10 @@ class Fence:
             except ConflictError:
                 continue
             return
-        raise ConflictError(f"Can't write table '{self.table}': other writers keep changing it.")
+        raise ConflictError(
+            f"Can't write table '{self.table}': other writers keep changing it. Try again when "
+            "they have finished."
+        )
 
     def append(self, rows: Rows, vouches: Vouches | None = None) -> None:
         """Commit `rows`.
@@ -64,6 +67,6 @@ class Fence:
             done = self.warehouse.replace(rows, table, replacing, app, number)
         if done is None:
             raise ConflictError(
-                f"Another writer of '{self.table}' has taken over: this one ends, nothing is lost "
-                "or counted twice."
+                f"Another writer of '{self.table}' has taken over, so this one stops. No event is "
+                "lost or counted twice."
             )

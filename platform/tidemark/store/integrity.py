@@ -87,10 +87,13 @@ class DamageError(DataError):
     def __init__(self, damages: Iterable[Damage]) -> None:
         super().__init__(
             " ".join(f"{damage}." for damage in damages)
-            + " This comes of a power cut, a damaged disk, or a copy made of a live home. Nothing "
-            "was changed: restore the home from a backup, or run `tidemark fsck --repair`, which "
-            "goes back to the newest commits that belong together; then `tidemark ingest` and "
-            "`tidemark run` bring in and compute what is missing."
+            + (
+                " The cause is a power failure, a damaged disk, or a copy made of a running "
+                "home. Nothing was changed. Restore the home from a backup, or run `tidemark "
+                "fsck --repair`, which moves the tables back to the newest commits that belong "
+                "together. Then `tidemark ingest` and `tidemark run` ingest and compute what "
+                "is missing."
+            )
         )
 
 
@@ -246,7 +249,7 @@ def broken_entry(place: str) -> str | None:
         whole = False
     except FileNotFoundError:
         return None
-    return None if whole else f"has a newest commit, version {version}, that is cut off or empty"
+    return None if whole else f"has a truncated or empty newest commit (version {version})"
 
 
 def _broken_file(place: str, opened: DeltaTable) -> str | None:
@@ -256,10 +259,10 @@ def _broken_file(place: str, opened: DeltaTable) -> str | None:
         try:
             there = Path(place, path).stat().st_size
         except FileNotFoundError:
-            return f"lacks the data file '{path}' at version {opened.version()}"
+            return f"is missing the data file '{path}' at version {opened.version()}"
         if there != size:
             return (
-                f"has a data file '{path}' of {there:,} bytes instead of {size:,} at version "
+                f"has the data file '{path}' with {there:,} bytes instead of {size:,} at version "
                 f"{opened.version()}"
             )
     return None
@@ -291,8 +294,8 @@ def _rows_lacking(
     if there != total:
         yield Damage(
             table,
-            f"has {there:,} of the {total:,} rows that arrived by the table '"
-            f"{source.timeline_table}' (version {tables.version(table)})",
+            f"has {there:,} rows (version {tables.version(table)}), but the table "
+            f"'{source.timeline_table}' records {total:,}",
         )
 
 
@@ -364,8 +367,8 @@ def _of_asset(
         if taken is not None and taken > seq:
             yield Damage(
                 state_table,
-                f"has commits up to number {seq} (version {state.version()}), and '{table}' was "
-                f"written by number {taken}",
+                f"has commits up to number {seq} (version {state.version()}), but '{table}' was "
+                f"written by commit {taken}",
                 own,
             )
             return
@@ -397,7 +400,7 @@ def _unpublished(
             yield Damage(
                 LEDGER,
                 f"has the runs of '{asset}' up to number {-1 if now is None else now} (version "
-                f"{tables.version(LEDGER)}), and its state has number {seq}",
+                f"{tables.version(LEDGER)}), but its state is at number {seq}",
                 asset,
             )
 
@@ -424,15 +427,15 @@ def _uncounted(tables: Tables, source: Source) -> Iterator[Damage]:
             asset = state.owner.partition(" ")[2]
             yield Damage(
                 name,
-                f"ends with arrival {newest} (version {tables.version(name)}), and '{asset}' has "
+                f"ends with arrival {newest} (version {tables.version(name)}), but '{asset}' has "
                 f"counted arrival {through}",
                 asset,
             )
 
 
 def _behind(version: int, vouched: int, by: str) -> str:
-    there = "is not there" if version < 0 else f"is at version {version}"
-    return f"{there}, and '{by}' was written upon its version {vouched}"
+    there = "does not exist" if version < 0 else f"is at version {version}"
+    return f"{there}, but '{by}' depends on its version {vouched}"
 
 
 def _vouch(app: str, table: str) -> str:

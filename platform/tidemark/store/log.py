@@ -81,13 +81,13 @@ class Log:
         made = self.warehouse.create(
             self.source.log_table,
             ddl(columns),
-            f"Events of {name} with the facts of arrival.",
+            f"Events of {name} with the facts of their arrival.",
             told=ways,
         )
         kept = self.warehouse.create(
             self.source.dead_letters_table,
             ddl(DEAD_LETTER_COLUMNS),
-            f"What came of {name} and could not be decoded.",
+            f"Dead letters of {name}: rows that could not be decoded.",
         )
         if not made:
             self.schema_version = follow(self.warehouse, self.source)
@@ -256,8 +256,8 @@ class Log:
             self._timeline_fence.append(timeline_rows(arrivals), vouches)
         except ConflictError:
             raise ConflictError(
-                f"Another ingest of '{self.source.name}' has taken over: this one ends, nothing "
-                "is lost or counted twice."
+                f"Another ingest of '{self.source.name}' has taken over, so this one stops. No "
+                "event is lost or counted twice."
             ) from None
         return None if isinstance(events, DataFrame) else events
 

@@ -86,36 +86,38 @@ def _check_columns(
         if name not in types:
             _refuse(
                 source,
-                f"the column '{name}', which is not declared any more",
-                "declare it again: where events have none it is null",
+                f"the column '{name}', which is no longer declared",
+                "declare it again; it may be null in new events",
             )
         if types[name] != before[name]:
             _refuse(
                 source,
-                f"the type of '{name}' ({before[name]} there, {types[name]} now)",
-                "declare it as it was and cast it in the functions, or add a column of another "
-                "name",
+                f"the type of '{name}' ({before[name]} in the event log, {types[name]} in the "
+                "definition)",
+                "declare the old type and cast the column in the functions, or add a column with "
+                "another name",
             )
     for name in types:
         if name not in before and not declared[name].nullable:
             _refuse(
                 source,
-                f"the column '{name}', which is new and NOT NULL: earlier events have none",
+                f"the column '{name}', which is new and NOT NULL although earlier events have no "
+                "value",
                 "declare it without NOT NULL",
             )
 
 
 def _check_protection(source: Source, said: Mapping[str, str], there: list[str]) -> None:
-    wanted, plain = protection(source), "as it comes"
+    wanted, plain = protection(source), "unprotected"
     for column in there:
         name = f"{_PROTECTED}{column}"
         now, before = wanted.get(name, ""), said.get(name, "")
         if now != before:
             raise DefinitionError(
-                f"Source '{source.name}' differs from its log '{source.log_table}' in the "
-                f"protection of {column} ({now or plain}, and in the log {before or plain}): what "
-                "is there stays as it is, so use the old key, or give the changed source a new "
-                "name."
+                f"Source '{source.name}' differs from its event log '{source.log_table}' in the "
+                f"protection of {column} ({now or plain} in the definition, {before or plain} in "
+                "the event log). Existing rows keep their protection: use the old key, or give "
+                "the changed source a new name."
             )
 
 
@@ -126,6 +128,7 @@ def _types(schema: pa.Schema) -> dict[str, str]:
 
 def _refuse(source: Source, what: str, way: str) -> NoReturn:
     raise DefinitionError(
-        f"Source '{source.name}' differs from its log '{source.log_table}' in {what}, so nothing "
-        f"was taken in, and nothing is lost: {way}, or give the changed source a new name."
+        f"Source '{source.name}' differs from its event log '{source.log_table}' in {what}. "
+        f"Nothing was ingested, and nothing is lost: {way}, or give the changed source a new "
+        "name."
     )

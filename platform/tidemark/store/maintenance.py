@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from tidemark.base.errors import ConflictError, DataError
+from tidemark.base.errors import ConflictError, DataError, unknown
 from tidemark.define.tables import TableName
 from tidemark.store import needed
 from tidemark.store.committers import Committer, Spared
@@ -100,8 +100,7 @@ def maintain(
     there, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:
         if name not in there:
-            known = ", ".join(there) or "none"
-            raise DataError(f"There is no table '{name}' of Tidemark's; there are: {known}.")
+            raise DataError(unknown("Tidemark table", name, there))
     versions = needed.recorded(warehouse, there)
     kept = needed.kept(warehouse, there, now - KEPT)
     read = needed.read(warehouse)
@@ -145,13 +144,15 @@ def purge(warehouse: Warehouse, tables: Iterable[str], begun: int) -> Iterator[M
         freed = warehouse.committer.vacuum(table, spared)
         short = not versions and warehouse.committer.shorten(table)
         told = f"{len(versions)} recorded versions" if versions else ""
-        yield Maintained(table, *(0, 0), *freed, spared=told or ("" if short else "the log"))
+        yield Maintained(
+            table, *(0, 0), *freed, spared=told or ("" if short else "the transaction log")
+        )
 
 
 def troubles(found: Iterable[Maintained]) -> DataError | None:
     """Return one error for all tables whose maintenance failed; None if none did."""
     told = [f"Table '{each.table}': {each.trouble.rstrip('.')}" for each in found if each.trouble]
-    return DataError(f"Not everything could be maintained. {'. '.join(told)}.") if told else None
+    return DataError(f"Maintenance failed for some tables. {'. '.join(told)}.") if told else None
 
 
 def _tried(
@@ -178,7 +179,7 @@ def _maintain(
 ) -> Maintained:
     head = committer.head(table)
     if head is None:
-        raise DataError(f"Table '{table}' is gone.")
+        raise DataError(f"Table '{table}' does not exist any more.")
     busy, feed = False, max(read.get(head.life, head.version), 0)
     unread = committer.committed_at(table, feed) if feed < head.version else None
     looked = [*versions, *([feed] if unread is not None else [])]
@@ -199,7 +200,7 @@ def _maintain(
     freed = committer.vacuum(table, spared, dry_run=dry_run)
     told = [
         *([f"{len(versions)} recorded versions"] if versions else []),
-        *([f"changes since version {feed}, unread"] if unread is not None else []),
+        *([f"unread changes since version {feed}"] if unread is not None else []),
         *([f"version {kept}, from before a switch"] if kept is not None else []),
     ]
     return Maintained(table, *files, *freed, busy=busy, spared=", ".join(told))

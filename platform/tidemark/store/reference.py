@@ -78,8 +78,8 @@ def read(warehouse: Warehouse, source: Source, name: str, version: int) -> DataF
         _ = found.schema
     except AnalysisException as error:
         raise DataError(
-            f"Reference '{reference}' of source '{source.name}' does not have version {version} "
-            f"any more, which arrivals recorded: {_reason(error)}"
+            f"Version {version} of reference '{reference}' of source '{source.name}' no longer "
+            f"exists, but arrivals recorded it: {_reason(error)}"
         ) from None
     return found
 
@@ -102,7 +102,7 @@ def _first(log: Log, name: str) -> int:
             return int(versions[name])
     raise DataError(
         f"No arrival of source '{log.source.name}' has recorded a version of its reference "
-        f"'{name}' yet: ingest some more first."
+        f"'{name}' yet: ingest more events first."
     )
 
 

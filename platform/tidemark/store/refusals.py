@@ -34,28 +34,30 @@ _REFUSED = {
     "Connection refused": "does not answer",
 }
 _UNWRITABLE = {
-    "Permission denied": "the engine may not write there",
-    "AccessDeniedException": "the engine may not write there",
-    "Not a directory": "a file is in the way",
+    "Permission denied": "the engine has no write permission there",
+    "AccessDeniedException": "the engine has no write permission there",
+    "Not a directory": "a file exists at this path",
     "Read-only file system": "the file system is read-only",
     "No space left": "the disk is full",
-    "CANNOT_CREATE_LOG_PATH": "no folder can be made there (read-only, or a file is in the way)",
-    "Mkdirs failed": "no folder can be made there (read-only, or a file is in the way)",
+    "CANNOT_CREATE_LOG_PATH": "can't create a folder (read-only, or a file exists at this path)",
+    "Mkdirs failed": "can't create a folder (read-only, or a file exists at this path)",
 }
 
 
 def changed_columns(table: str) -> DataError:
     """Return the error for rows whose columns differ from those of their table."""
     return DataError(
-        f"Can't write table '{table}': its columns are not those of the definition any more; make "
-        "the asset anew by `tidemark rebuild`, give it a new name, or drop it with its tables by "
+        f"Can't write table '{table}': its columns differ from those of the definition. Recreate "
+        "the asset with `tidemark rebuild`, give it a new name, or drop it and its tables with "
         "`tidemark drop`."
     )
 
 
 def history_gone(table: str, version: int) -> HistoryGone:
     """Return the error for changes that are not kept any more."""
-    return HistoryGone(f"What changed in table '{table}' since version {version} is gone.")
+    return HistoryGone(
+        f"The changes of table '{table}' since version {version} are not available any more."
+    )
 
 
 def unwritable(what: str, error: Exception) -> DataError | None:
@@ -82,8 +84,9 @@ def translated(what: str) -> Iterator[None]:
             raise changed_columns(what.removeprefix("write table ").strip("'")) from error
         if gone := _GONE.search(text):
             raise DataError(
-                f"Can't {what}: the file '{gone[1]}' is gone, which it reads; a reference keeps "
-                "the versions that arrivals recorded only while nobody vacuums them away."
+                f"Can't {what}: the file '{gone[1]}', which it reads, does not exist any more. "
+                "The versions of a reference that arrivals recorded are kept only if the table "
+                "is not vacuumed."
             ) from error
         raise
 
@@ -97,8 +100,8 @@ def store_failure(error: Exception) -> StoreError | None:
     reason = next((reason for sign, reason in _REFUSED.items() if sign in text), None)
     said = " ".join(text[found.start() :].split())[:200].rstrip(".")
     return StoreError(
-        f"The object store {reason or 'failed'}: {said}. Check its address (AWS_ENDPOINT_URL), the "
-        "credentials, and that the bucket exists; nothing is lost, so run the command again.",
+        f"The object store {reason or 'failed'}: {said}. Check its address (AWS_ENDPOINT_URL), "
+        "the credentials, and that the bucket exists. Nothing is lost: run the command again.",
         passing=reason is None or "not answer" in reason,
     )
 

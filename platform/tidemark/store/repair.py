@@ -50,14 +50,15 @@ def repair(
     """
     if "://" in folder:
         raise DataError(
-            f"The tables in '{folder}' are in an object store, which keeps what was committed: "
-            "restore what was deleted there from its own versions or from a backup."
+            f"The tables in '{folder}' are in an object store, which does not lose committed "
+            "data. If files were deleted there, restore them from its own versions or from a "
+            "backup."
         )
     whole = Tables(folder)
     if whole.open(ERASURES) is None and ERASURES in whole.broken:
         raise DataError(
-            f"{whole.broken[ERASURES]}. Without it nobody can tell which events were erased on "
-            "purpose: restore this table from a backup."
+            f"{whole.broken[ERASURES]}. Without this table, Tidemark can't tell which events were "
+            "erased on purpose: restore it from a backup."
         )
     for log in sorted(Path(folder).glob(f"*/{LOG}")):
         yield from _back_to_whole(log.parent)
@@ -79,7 +80,10 @@ def _back_to_whole(place: Path) -> Iterator[str]:
             continue
         if not known:
             shutil.rmtree(place)
-            yield f"Table '{table}' {problem}: it is removed, as no version of it is whole."
+            yield (
+                f"Table '{table}' {problem}: the table was removed, because none of its "
+                "versions is intact."
+            )
             return
         newest = int(known[-1].stem)
         for file in place.glob(f"{LOG}/{newest:020}.*"):
@@ -88,7 +92,10 @@ def _back_to_whole(place: Path) -> Iterator[str]:
     if removed:
         durable.sync_log(str(place))
         version = int(entries(str(place))[-1].stem)
-        yield f"Table '{table}' is back at version {version}: {removed} newer commits were damaged."
+        yield (
+            f"Table '{table}' was moved back to version {version}: {removed} newer commits were "
+            "damaged."
+        )
 
 
 def _problem(place: Path) -> str | None:
@@ -148,7 +155,7 @@ def _cut(folder: str, source: Source) -> Iterator[str]:
         n or 0 for n in kept["rows"].to_pylist()
     )
     yield (
-        f"Source '{source.name}' is back at arrival {through}: the next ingest reads the "
+        f"Source '{source.name}' was moved back to arrival {through}: the next ingest reads the "
         f"{last - through:,} arrivals after it again, with {events:,} events."
     )
 
@@ -167,8 +174,8 @@ def _dropped(folder: str, asset: str) -> Iterator[str]:
         shutil.rmtree(Path(folder, table))
     durable.sync_folder(folder)
     yield (
-        f"The tables of '{asset}' are removed: its next run computes them from the event log. What "
-        "was released from quarantine or discarded there is to be decided again."
+        f"The tables of '{asset}' were removed: its next run recomputes them from the event log. "
+        "Decide again about quarantined windows that were released or discarded."
     )
 
 

@@ -185,16 +185,18 @@ class Warehouse:
                 + (
                     "upgrade Tidemark to use it."
                     if newer
-                    else "choose another database or home, "
-                    "ingest again and backfill; the old tables stay as they are."
+                    else (
+                        "choose another database or home, ingest again and backfill. The old "
+                        "tables stay unchanged."
+                    )
                 )
             )
         if found is not None and found.committer not in (None, self.committer.name):
             raise DataError(
                 f"Table '{table}' in '{self.location}' has '{found.committer}' as its committer, "
-                f"and this warehouse has '{self.committer.name}': with two of them commits would "
-                "be lost, so it is not touched; a warehouse that was moved here from a store of "
-                "another kind is to be made anew, in another database or home."
+                f"but this warehouse has '{self.committer.name}'. Two committers would lose "
+                "commits, so the table was not touched. If the warehouse was moved here from "
+                "another kind of store, recreate it in another database or home."
             )
         if found is not None:
             self._known.add(table)
@@ -418,8 +420,8 @@ def _check_owner(table: str, found: Head) -> None:
         return
     if found.name is None:
         raise DefinitionError(
-            f"Table '{table}' is not Tidemark's, and would be {table.describe()}: rename one of "
-            "them, or use another database."
+            f"Table '{table}' does not belong to Tidemark, but would be {table.describe()}: "
+            "rename one of them, or use another database."
         )
     if found.name.identity != table.identity:
         raise DefinitionError(clash(found.name, table))

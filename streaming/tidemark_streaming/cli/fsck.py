@@ -65,8 +65,8 @@ def fsck(
             table.add_row(damage.table, damage.asset or NONE, damage.problem)
         out().print(table)
         err().print(
-            "Restore the home from a backup, or run `tidemark fsck --repair`, which goes back to "
-            "the newest commits that belong together."
+            "Restore the home from a backup, or run `tidemark fsck --repair`, which moves the "
+            "tables back to the newest commits that belong together."
         )
     if found:
         raise typer.Exit(DAMAGED)

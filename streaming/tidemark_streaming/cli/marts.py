@@ -48,7 +48,7 @@ def marts(
     known, asked = project.names(), names or []
     unknown = [name for name in asked if name not in known]
     if unknown:
-        raise DefinitionError(f"There is no mart '{unknown[0]}'; there are: {', '.join(known)}.")
+        raise DefinitionError(f"There is no mart '{unknown[0]}'. Available: {', '.join(known)}.")
     store = warehouse(settings)
     store.restore()
     missing = project.missing(store.exists)

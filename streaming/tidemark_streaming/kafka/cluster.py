@@ -208,7 +208,7 @@ class Cluster:
         if _code(self._failure(asked[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden(name)
         raise DataError(
-            f"There is no topic '{name}' at {self._brokers.servers}; there are: "
+            f"There is no topic '{name}' at {self._brokers.servers}. Available: "
             f"{', '.join(own) or 'none'}. Create it, or correct the feed's topics."
         )
 

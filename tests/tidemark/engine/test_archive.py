@@ -127,7 +127,7 @@ def test_a_new_one_takes_the_place_of_old_ones(copy: Path, tmp_path: Path) -> No
 
 
 def test_a_training_that_wrote_nothing_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="wrote no archive"):
+    with pytest.raises(EngineError, match="did not create an archive"):
         archive.make(JAVA, [], lambda options: None, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -83,11 +83,14 @@ def test_a_table_of_the_file_is_read_with_and_without_quotes(
 @pytest.mark.parametrize(
     ("conf", "sentence"),
     [
-        ({"spark.driver.memory": "8g"}, "is told by the setting engine_memory: use that instead."),
-        ({"spark.sql.ansi.enabled": "false"}, "on which Tidemark itself stands"),
-        ({"spark.connect.grpc.binding.port": "1"}, "on which Tidemark itself stands"),
-        ({"shuffle": "1"}, "'shuffle', which is no setting of Spark's"),
-        ({"spark.hadoop.fs.s3a.secret.key": "x"}, "which names a secret"),
+        (
+            {"spark.driver.memory": "8g"},
+            "which Tidemark's setting engine_memory specifies: use that setting instead.",
+        ),
+        ({"spark.sql.ansi.enabled": "false"}, "which Tidemark depends on"),
+        ({"spark.connect.grpc.binding.port": "1"}, "which Tidemark depends on"),
+        ({"shuffle": "1"}, "'shuffle', which is not a setting of Spark"),
+        ({"spark.hadoop.fs.s3a.secret.key": "x"}, "which would put a secret into"),
     ],
 )
 def test_what_is_tidemarks_own_is_refused(conf: dict[str, str], sentence: str) -> None:
@@ -100,5 +103,5 @@ def test_a_jar_that_is_none_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.jar").write_text("no zip")
     with pytest.raises(EngineError, match=r"text.jar', which is no jar file"):
         jars.more([tmp_path / "text.jar"])
-    with pytest.raises(EngineError, match=r"none.jar', which is not there"):
+    with pytest.raises(EngineError, match=r"none.jar', which does not exist"):
         jars.more([tmp_path / "none.jar"])

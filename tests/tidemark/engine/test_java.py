@@ -63,7 +63,7 @@ def test_the_one_that_set_up_brought_is_taken_where_the_machine_has_none(tmp_pat
 
 
 def test_another_java_is_refused_with_its_version(tmp_path: Path) -> None:
-    refused = r"needs Java 17 or 21, and '.*java' is Java 11, 'java' does not run: install"
+    refused = r"needs Java 17 or 21, but '.*java' is Java 11, 'java' does not run: install"
     with pytest.raises(EngineError, match=refused):
         find_java(java_home(tmp_path, "11.0.2"), bundled=None)
 
@@ -74,7 +74,7 @@ def test_an_old_java_is_called_by_its_number(tmp_path: Path) -> None:
 
 
 def test_no_java_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"needs Java 17 or 21, and 'java' does not run:"):
+    with pytest.raises(EngineError, match=r"needs Java 17 or 21, but 'java' does not run:"):
         find_java({"PATH": str(tmp_path)}, bundled=None)
 
 

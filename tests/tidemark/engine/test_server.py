@@ -174,7 +174,7 @@ def test_a_killed_server_comes_back_with_its_tables(own: Settings) -> None:
     session.client.close()
     lines: list[str] = []
     spark_engine.ensure(own, lines.append, lambda: lines.append("meanwhile"))
-    assert lines[0] == "The engine had died: starting it again"
+    assert lines[0] == "The engine died: restarting it"
     assert lines.index("meanwhile") == len(lines) - 2, "done before the engine answered"
     assert pid_of(own) != before
     session = spark_engine.session(own)
@@ -201,7 +201,7 @@ def test_a_hung_server_is_replaced(own: Settings, monkeypatch: pytest.MonkeyPatc
     os.kill(before, signal.SIGSTOP)
     lines: list[str] = []
     spark_engine.ensure(own, lines.append)
-    assert lines[0] == "The engine runs but does not answer: starting it again"
+    assert lines[0] == "The engine is running but does not answer: restarting it"
     assert pid_of(own) != before
     assert not psutil.pid_exists(before)
 
@@ -228,7 +228,7 @@ def test_a_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
 
 def test_a_server_that_can_not_start_says_why(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, engine_port=free_port(), engine_memory="1m")
-    with pytest.raises(EngineError, match=r"ended while it started: .*heap.*engine.log"):
+    with pytest.raises(EngineError, match=r"exited while it was starting: .*heap.*engine.log"):
         spark_engine.ensure(settings)
 
 

@@ -84,7 +84,7 @@ def test_many_rows_reach_the_engine(spark: SparkSession) -> None:
     ["spark.authenticate", "spark.network.crypto.enabled", "spark.task.maxDirectResultSize"],
 )
 def test_no_setting_opens_them(name: str) -> None:
-    with pytest.raises(DefinitionError, match="on which Tidemark itself stands"):
+    with pytest.raises(DefinitionError, match="which Tidemark depends on"):
         Settings(engine_conf={name: "false"})
 
 

@@ -128,9 +128,9 @@ def test_an_engine_that_another_authority_vouches_for_is_refused(
     monkeypatch.setenv(AUTHORITIES, str(Authority(tmp_path, "other").certificate))
     assert "is not trusted (self-signed certificate in certificate chain)" in refused(settings)
     monkeypatch.delenv(AUTHORITIES)
-    assert f"set {AUTHORITIES} to the file of the certificate of who" in refused(settings)
+    assert f"set {AUTHORITIES} to a file with the certificate of" in refused(settings)
     monkeypatch.setenv(AUTHORITIES, str(tmp_path / "none.pem"))
-    assert "which is no file of certificates: no such file" in refused(settings)
+    assert "which is not a file of certificates: no such file" in refused(settings)
 
 
 def test_an_engine_by_another_name_is_refused(
@@ -147,11 +147,11 @@ def test_an_engine_that_speaks_no_tls_is_told(engine: Settings, tmp_path: Path) 
         f"sc://localhost:{engine.engine_port}/;use_ssl=true",
         f"sc://127.0.0.1:{engine.engine_port}",
     ):
-        assert "speaks no TLS, which is asked of it by use_ssl=true, or by a token" in refused(
+        assert "does not use TLS, but use_ssl=true requires it, and so does a token" in refused(
             Settings(home=tmp_path, remote=remote, token="t0k3n")
         )
 
 
 def test_an_engine_that_speaks_tls_unasked_is_told(proxy: int, tmp_path: Path) -> None:
     sentence = refused(Settings(home=tmp_path, remote=f"sc://localhost:{proxy}"))
-    assert f"speaks TLS: say so in TIDEMARK_REMOTE, as sc://localhost:{proxy}/;use_ssl" in sentence
+    assert f"requires TLS: set TIDEMARK_REMOTE to sc://localhost:{proxy}/;use_ssl=true" in sentence

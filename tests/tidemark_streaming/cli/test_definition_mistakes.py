@@ -31,15 +31,15 @@ def hourly(rows):
         (
             'Tumbling("1 hour")',
             "Tumbling(3600)",
-            "transforms.py, line 10: Tumbling: size must be a text or a timedelta (got 3600).",
+            "transforms.py, line 10: Tumbling: size must be a string or a timedelta (got 3600).",
         ),
         (
             'Tumbling("1 hour")',
             'Tumbling("1 month")',
             "transforms.py, line 10: '1 month' is not a duration: write a number and one of "
             "microsecond, millisecond, second, minute, hour, day, week, as in '90 seconds'. Months "
-            "and years differ in length: for windows of the calendar use Calendar('month') or "
-            "Calendar('year').",
+            "and years vary in length: use Calendar('month') or Calendar('year') for calendar "
+            "windows.",
         ),
         (
             "window=",
@@ -51,7 +51,7 @@ def hourly(rows):
         (
             "source=READINGS,",
             'source=READINGS,\n    keys="shop",',
-            "transforms.py, line 8: windowed_asset: keys must be a list of texts (got 'shop'). "
+            "transforms.py, line 8: windowed_asset: keys must be a list of strings (got 'shop'). "
             "Write ['shop'].",
         ),
         (
@@ -74,8 +74,8 @@ def hourly(rows):
         (
             "def hourly(rows)",
             "def hourly()",
-            "transforms.py, line 8: Asset 'hourly': its function must take the rows, as in `def "
-            "prepare(rows)` (got the function hourly).",
+            "transforms.py, line 8: Asset 'hourly': its function must have a parameter for "
+            "the rows, as in `def prepare(rows)` (got the function hourly).",
         ),
     ],
 )

@@ -35,13 +35,13 @@ def test_damage_is_named_and_repaired(ledger: Path) -> None:
     assert found.exit_code == 1
     (damage,) = json.loads(found.stdout)
     assert damage["table"] == ledger.name
-    assert damage["problem"] == "has a newest commit, version 2, that is cut off or empty"
+    assert damage["problem"] == "has a truncated or empty newest commit (version 2)"
     status = CliRunner().invoke(app, ["status"])
     assert status.exit_code == 2
-    assert "Table 'runs' has a newest commit, version 2" in status.stderr
+    assert "Table 'runs' has a truncated or empty newest commit (version 2)" in status.stderr
     assert "`tidemark fsck --repair`" in status.stderr
     repaired = CliRunner().invoke(app, ["fsck", "--repair"])
     assert repaired.exit_code == 0
-    assert "Table 'runs' is back at version 1" in repaired.stdout
+    assert "Table 'runs' was moved back to version 1" in repaired.stdout
     assert CliRunner().invoke(app, ["fsck"]).exit_code == 0
     assert [int(entry.stem) for entry in entries(str(ledger))] == [0, 1]

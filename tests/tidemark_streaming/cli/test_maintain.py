@@ -47,7 +47,7 @@ def test_files_are_folded_and_what_was_done_is_shown(store: Warehouse) -> None:
 def test_a_mistake_is_one_sentence() -> None:
     unknown = call("maintain", "nope")
     assert unknown.exit_code == 2
-    assert "There is no table 'nope' of Tidemark's; there are: checks, gated," in unknown.stderr
+    assert "There is no Tidemark table 'nope'. Available: checks, gated," in unknown.stderr
     unasked = call("drop", "gated")
     assert unasked.exit_code == 2
     assert "say --yes" in unasked.stderr

@@ -14,7 +14,7 @@ from tidemark.base.settings import Settings
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nothing"], "There is no mart 'nothing'; there are: aircraft_utilisation, "),
+        (["nothing"], "There is no mart 'nothing'. Available: aircraft_utilisation, "),
         ([], "'aircraft_utilisation' reads the table 'aircraft_days', which is not there yet: "),
         (["daily_punctuality"], "materialize 'departures_by_carrier' first (`tidemark run "),
     ],

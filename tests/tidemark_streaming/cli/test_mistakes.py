@@ -19,12 +19,12 @@ ASSET = "departures_hourly"
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
-        (["backfill", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
-        (["stream", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
-        (["parity", "nothing"], "There is no asset 'nothing'; there are: aircraft_days, "),
-        (["ingest", "trains"], "There is no source 'trains'; there are: flights, weather."),
-        (["lateness", "trains"], "There is no source 'trains'; there are: flights, weather."),
+        (["run", "nothing"], "There is no asset 'nothing'. Available: aircraft_days, "),
+        (["backfill", "nothing"], "There is no asset 'nothing'. Available: aircraft_days, "),
+        (["stream", "nothing"], "There is no asset 'nothing'. Available: aircraft_days, "),
+        (["parity", "nothing"], "There is no asset 'nothing'. Available: aircraft_days, "),
+        (["ingest", "trains"], "There is no source 'trains'. Available: flights, weather."),
+        (["lateness", "trains"], "There is no source 'trains'. Available: flights, weather."),
         (["backfill", ASSET, "--from", "2013-13-01"], "'2013-13-01' is not a date or time"),
         (["parity", ASSET, "--to", "yesterday"], "'yesterday' is not a date or time"),
         (["play", "flights", "--arrived-from", "soon"], "'soon' is not a date or time"),
@@ -41,7 +41,7 @@ ASSET = "departures_hourly"
             "--arrived-to must be after --arrived-from",
         ),
         (["play", "flights", "--bulk", "--speed", "10"], "leave --speed or --bulk"),
-        (["play", "trains"], "There is no source 'trains'; there are: flights, weather."),
+        (["play", "trains"], "There is no source 'trains'. Available: flights, weather."),
         (["ingest", "flights", "--days", "3", "--bulk"], "`tidemark play flights --days 3 --bulk`"),
         (
             ["ingest", "flights", "--from", "2013-01-04", "--span", "1 hour"],

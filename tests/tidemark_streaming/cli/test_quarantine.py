@@ -80,7 +80,7 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
         (["release", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
         (["release", "gated", "--key", "sensor=z"], "No such window of 'gated' is held"),
         (["list", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
-        (["list", "nothing"], "There is no asset 'nothing'; there are: gated."),
+        (["list", "nothing"], "There is no asset 'nothing'. Available: gated."),
     ],
 )
 def test_a_choice_that_cannot_be_is_one_sentence(arguments: list[str], sentence: str) -> None:

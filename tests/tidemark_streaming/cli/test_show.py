@@ -102,7 +102,7 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["show", "gatd"], "There is no asset 'gatd'; there are: gated. Did you mean 'gated'?"),
+        (["show", "gatd"], "There is no asset 'gatd'. Available: gated. Did you mean 'gated'?"),
         (["show", "gated", "--late", "--final"], "--late shows events: give one of them."),
         (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys are sensor."),
         (["show", "gated", "--format", "xml"], "'xml' is not one of"),

@@ -37,7 +37,7 @@ def test_an_event_is_followed_for_people_and_for_scripts() -> None:
             ["flights:999:0"],
             "No event bears the correlation id 'flights:999:0' in what has arrived of 'flights', ",
         ),
-        (["flights:0:0", "--source", "nothing"], "There is no source 'nothing'; there are: "),
+        (["flights:0:0", "--source", "nothing"], "There is no source 'nothing'. Available: "),
     ],
 )
 def test_what_is_not_there_is_one_sentence(arguments: list[str], sentence: str) -> None:

@@ -631,7 +631,7 @@ def test_a_broker_that_is_not_there_is_one_sentence(warehouse: Warehouse) -> Non
     ("given", "sentence"),
     [
         ({"topics": []}, "reads a list of topics, not []"),
-        ({"topics": "clicks"}, "topics must be a list of texts (got 'clicks')"),
+        ({"topics": "clicks"}, "topics must be a list of strings (got 'clicks')"),
         ({"format": "xml"}, "format must be one of 'json' or a Payload (got 'xml')"),
         ({"rows": 0}, "takes 1 or more rows at once, not 0"),
         ({"start": "soon"}, "'soon' is not a date or time"),

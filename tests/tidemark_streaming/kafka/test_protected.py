@@ -276,7 +276,7 @@ def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatc
         ({"at": Drop()}, "can't protect the column 'at': its event time goes by that"),
         ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which takes a STRING"),
         ({"n": Tokenise()}, "a INT, by Tokenise, which takes a STRING or BINARY"),
-        ({"email": "mask"}, "protect must be a mapping from texts to Protection objects"),
+        ({"email": "mask"}, "protect must be a mapping from strings to Protection objects"),
     ],
 )
 def test_a_wrong_protection_is_refused(change: dict[str, Any], sentence: str) -> None:
@@ -293,7 +293,10 @@ def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
 
 @pytest.mark.parametrize(
     ("key", "sentence"),
-    [(None, "set the variable TIDEMARK_TOKENISATION_KEY"), ("short", "has 5 characters: one of")],
+    [
+        (None, "set the environment variable TIDEMARK_TOKENISATION_KEY"),
+        ("short", "has 5 characters: one of"),
+    ],
 )
 def test_without_a_key_nothing_is_brought(
     warehouse: Warehouse,
@@ -317,7 +320,9 @@ def test_a_log_keeps_its_protection_and_its_key(
     name = topics.create()
     list(ingest(warehouse, feed(topics, name)))
     less = replace(ORDERS, protect={**ORDERS.protect, "card": Mask()})
-    with pytest.raises(DefinitionError, match=r"the protection of card \(mask 0, and in the log"):
+    with pytest.raises(
+        DefinitionError, match=r"the protection of card \(mask 0 in the definition, "
+    ):
         list(ingest(warehouse, feed(topics, name, less)))
     monkeypatch.setenv("OTHER", KEY[::-1])
     other = Tokenise(key=secret("env:OTHER"))

@@ -129,7 +129,7 @@ def test_a_password_may_be_in_a_file_of_its_owners(broker: Secured, tmp_path: Pa
         ({"security.protocol": "SSL"}, "comes without a user. Set security.protocol to SASL_SSL"),
         ({"security.protocol": "TLS"}, 'Invalid value "TLS" for configuration property "security.'),
         ({"sasl.password": None}, "sasl.username and sasl.password must be set. Correct it in"),
-        ({"sasl.password": secret("env:NOBODY")}, "set the variable NOBODY of the environment"),
+        ({"sasl.password": secret("env:NOBODY")}, "set the environment variable NOBODY"),
         ({"sasl.mechanism": secret("env:ANN")}, "Unsupported SASL mechanism: ***. Correct it in"),
     ],
 )

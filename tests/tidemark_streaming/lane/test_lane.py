@@ -366,7 +366,7 @@ OUT = KafkaTopic("out", servers="127.0.0.1:1")
     ("more", "sentence"),
     [
         ({"name": "Out"}, "lower-case"),
-        ({"to": "a_table"}, "to must be a KafkaTopic or a mapping from texts to KafkaTop"),
+        ({"to": "a_table"}, "to must be a KafkaTopic or a mapping from strings to KafkaTop"),
         ({"to": {"a": OUT}, "route": "place"}, r"anything else: give `to` a topic for '\*'"),
         ({"to": {"*": OUT}}, "or several by the values of a column, which `route` names"),
         ({"route": "place"}, "has one topic in `to`"),

@@ -288,12 +288,12 @@ def test_a_source_that_stands_is_told_until_an_ingest_begins_well(
     assert stands() == 0
     other = replace(SOURCE, columns={**SOURCE.columns, "value": "STRING"})
     changed = replace(feed(settings.landing / SOURCE.name), source=other)
-    with pytest.raises(DefinitionError, match="differs from its log"):
+    with pytest.raises(DefinitionError, match="differs from its event log"):
         list(ingest(warehouse, changed))
     assert stands() == 1
     (shown,) = page.state(watcher.look(), "tidemark", 1)["sources"]
     assert shown["refused"].startswith(
-        "Source 'sensors' differs from its log 'sensors_log' in the "
+        "Source 'sensors' differs from its event log 'sensors_log' in the "
     )
     # That another ingest is at work says nothing of the source.
     with sole(warehouse, SOURCE), pytest.raises(ConflictError):

@@ -46,9 +46,9 @@ def check_allowed(place: str) -> None:
     """
     if "://" in place and os.environ.get(DISABLED, "").lower() == "disabled":
         raise StoreError(
-            f"{DISABLED} is 'disabled', and commits to '{place}' rely on conditional writes: "
-            "without them a commit can overwrite another one. Unset the variable, or use a store "
-            "that has them."
+            f"{DISABLED} is 'disabled', but commits to '{place}' rely on conditional writes: "
+            "without them, a commit can overwrite another one. Unset the variable, or use a "
+            "store that supports them."
         )
 
 
@@ -67,10 +67,10 @@ def prove(place: str) -> None:
             if _refuses(f"{folder}/{number}"):
                 return
         raise StoreError(
-            f"The object store of '{place}' ignores the condition of a write (If-None-Match): it "
-            "lets a second writer create a key that exists, so commits would be lost. Use a store "
-            "that honors conditional writes, as Amazon S3, Google Cloud Storage and Azure do, or a "
-            "folder on a disk."
+            f"The object store of '{place}' ignores the condition of a write (If-None-Match): a "
+            "second writer can create a key that exists, so commits would be lost. Use a store "
+            "that supports conditional writes, such as Amazon S3, Google Cloud Storage or Azure, "
+            "or a folder on a disk."
         )
     finally:
         system, path = file_system(folder)

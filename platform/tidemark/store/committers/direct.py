@@ -239,7 +239,10 @@ class Direct:
                     return written_rows
             except ConflictError:
                 _wait(n)
-        raise ConflictError(f"Can't write table '{table}': others keep changing it.")
+        raise ConflictError(
+            f"Can't write table '{table}': other writers keep changing it. Try again when they "
+            "have finished."
+        )
 
     def changes(self, table: str, since: int) -> DataFrame:
         return frame(self._spark, listed.changes(self._tables.now(table), since))
@@ -319,7 +322,9 @@ class Direct:
                     return folded
             except ConflictError:
                 _wait(n)
-        raise ConflictError(f"Table '{table}' is busy: its files are folded another time.")
+        raise ConflictError(
+            f"Table '{table}' is busy: its compaction is postponed to the next maintenance."
+        )
 
     def checkpoint(self, table: str, *, forget: bool) -> None:
         with translated(f"write table '{table}'"):
@@ -403,7 +408,10 @@ class Direct:
                 raise
             self._fold_in_passing(table, opened.version())
             return written_rows
-        raise ConflictError(f"Can't write table '{table}': others keep changing it.")
+        raise ConflictError(
+            f"Can't write table '{table}': other writers keep changing it. Try again when they "
+            "have finished."
+        )
 
     def _fold_in_passing(self, table: str, version: int) -> None:
         """Compact many small files every `_FOLD_EVERY` commits, so that readers open few."""

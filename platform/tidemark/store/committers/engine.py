@@ -203,7 +203,10 @@ class Engine:
             # above and that instant is not detected.
             with suppress(ConflictError):
                 return self._merged(table, source, merge, None, 0) or 0
-        raise ConflictError(f"Can't write table '{table}': others keep changing it.")
+        raise ConflictError(
+            f"Can't write table '{table}': other writers keep changing it. Try again when they "
+            "have finished."
+        )
 
     def changes(self, table: str, since: int) -> DataFrame:
         reader = self._spark.read.format("delta").option("readChangeFeed", "true")
