@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -526,14 +525,9 @@ def test_a_name_tells_all_that_the_answer_depends_on() -> None:
     assert str(agg.quantile("a", 0.5, exact_to=99)) == "quantile(a, 0.5, exact_to=99)"
 
 
-def test_a_type_that_is_none_is_refused_by_analysis(spark: SparkSession) -> None:
-    wrong = agg.python(
-        *("wrong", "id"),
-        partial=len,
-        merge=sum,
-        finish=abs,
-        partial_type="nothing",
-        result_type="int",
-    )
-    with pytest.raises(AnalysisException):
-        _ = spark.range(1).agg(wrong.partial()).schema
+@pytest.mark.parametrize("argument", ["partial_type", "result_type"])
+def test_an_unknown_type_is_refused_at_definition(argument: str) -> None:
+    types = {"partial_type": "int", "result_type": "int", argument: "nothing"}
+    refused = f"Aggregate 'wrong': the {argument} 'nothing' is not supported: 'nothing' is not a"
+    with pytest.raises(DefinitionError, match=refused):
+        agg.python("wrong", "id", partial=len, merge=sum, finish=abs, **types)

@@ -2,26 +2,44 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
-_PLAIN = {
-    **dict.fromkeys(("STRING", "BINARY", "BOOLEAN", "DATE", "DOUBLE", "TIMESTAMP"), ""),
-    "TIMESTAMP_NTZ": "",
-    "TIMESTAMP_LTZ": "TIMESTAMP",
-    "FLOAT": "",
-    "REAL": "FLOAT",
-    "TINYINT": "",
-    "BYTE": "TINYINT",
-    "SMALLINT": "",
-    "SHORT": "SMALLINT",
-    "INT": "",
-    "INTEGER": "INT",
-    "BIGINT": "",
-    "LONG": "BIGINT",
-    "DECIMAL": "",
-    "DEC": "DECIMAL",
-    "NUMERIC": "DECIMAL",
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+_PLAIN: dict[str, DataType] = {
+    "STRING": StringType(),
+    "BINARY": BinaryType(),
+    "BOOLEAN": BooleanType(),
+    "DATE": DateType(),
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_LTZ"), TimestampType()),
+    "TIMESTAMP_NTZ": TimestampNTZType(),
+    "DOUBLE": DoubleType(),
+    **dict.fromkeys(("FLOAT", "REAL"), FloatType()),
+    **dict.fromkeys(("TINYINT", "BYTE"), ByteType()),
+    **dict.fromkeys(("SMALLINT", "SHORT"), ShortType()),
+    **dict.fromkeys(("INT", "INTEGER"), IntegerType()),
+    **dict.fromkeys(("BIGINT", "LONG"), LongType()),
 }
-"""Types without parameters. An alias maps to its canonical name, other names to an empty text."""
+_DECIMAL = ("DECIMAL", "DEC", "NUMERIC")
 
 _INSTEAD = {
     **dict.fromkeys(("VARCHAR", "CHAR", "CHARACTER", "TEXT", "UUID", "TIME"), "STRING"),
@@ -40,11 +58,9 @@ class UnknownTypeError(ValueError):
     """A text is not a supported type; the message says why and what to write instead."""
 
 
-def simple_type(text: str) -> str:
-    """Return a type as Spark's `simpleString` writes it, without NOT NULL and comments.
-
-    Example:
-        simple_type("Array<Integer> NOT NULL")  # "array<int>"
+@cache
+def data_type(text: str) -> DataType:
+    """Return the type that a text declares, without NOT NULL and comments.
 
     Raises:
         UnknownTypeError: the text is not a supported type.
@@ -55,6 +71,18 @@ def simple_type(text: str) -> str:
     if tokens.next is not None:
         raise tokens.error(f"'{tokens.next}' can't follow")
     return found
+
+
+def simple_type(text: str) -> str:
+    """Return a type as Spark's `simpleString` writes it.
+
+    Example:
+        simple_type("Array<Integer> NOT NULL")  # "array<int>"
+
+    Raises:
+        UnknownTypeError: the text is not a supported type.
+    """
+    return data_type(text).simpleString()
 
 
 class _Tokens:
@@ -96,24 +124,27 @@ class _Tokens:
         return UnknownTypeError(f"{why}; the types are {_ALLOWED}")
 
 
-def _type(tokens: _Tokens) -> str:
+def _type(tokens: _Tokens) -> DataType:
     name = tokens.take()
     kind = name.upper()
     if kind in _INSTEAD:
         raise UnknownTypeError(f"{kind} is not supported: declare it as {_INSTEAD[kind]}")
     if kind == "ARRAY":
-        return f"array<{_parts(tokens, 1)}>"
+        (element,) = _parts(tokens, 1)
+        return ArrayType(element)
     if kind == "MAP":
-        return f"map<{_parts(tokens, 2)}>"
+        key, value = _parts(tokens, 2)
+        return MapType(key, value)
     if kind == "STRUCT":
-        return f"struct<{_fields(tokens)}>"
+        return _struct(tokens)
+    if kind in _DECIMAL:
+        return _decimal(tokens)
     if kind not in _PLAIN:
         raise tokens.error(f"'{name}' is not a type")
-    kind = _PLAIN[kind] or kind
-    return (_decimal(tokens) if kind == "DECIMAL" else kind).lower()
+    return _PLAIN[kind]
 
 
-def _decimal(tokens: _Tokens) -> str:
+def _decimal(tokens: _Tokens) -> DecimalType:
     precision, scale = "10", "0"
     if tokens.skip("("):
         precision = tokens.take()
@@ -121,30 +152,30 @@ def _decimal(tokens: _Tokens) -> str:
         tokens.expect(")")
     if not (precision.isdecimal() and scale.isdecimal() and int(scale) <= int(precision) <= 38):
         raise tokens.error(f"DECIMAL({precision}, {scale}) needs 0 <= scale <= precision <= 38")
-    return f"decimal({int(precision)},{int(scale)})"
+    return DecimalType(int(precision), int(scale))
 
 
-def _parts(tokens: _Tokens, count: int) -> str:
+def _parts(tokens: _Tokens, count: int) -> list[DataType]:
     tokens.expect("<")
     found = [_type(tokens)]
     for _ in range(count - 1):
         tokens.expect(",")
         found.append(_type(tokens))
     tokens.expect(">")
-    return ",".join(found)
+    return found
 
 
-def _fields(tokens: _Tokens) -> str:
+def _struct(tokens: _Tokens) -> StructType:
     tokens.expect("<")
-    found = list[str]()
+    found = list[StructField]()
     while not found or tokens.skip(","):
         name = tokens.take()
         name = name[1:-1].replace("``", "`") if name.startswith("`") else name
         tokens.skip(":")
-        found.append(f"{name}:{_type(tokens)}")
+        found.append(StructField(name, _type(tokens)))
         _suffix(tokens)
     tokens.expect(">")
-    return ",".join(found)
+    return StructType(found)
 
 
 def _suffix(tokens: _Tokens) -> None:

@@ -13,14 +13,17 @@ from tidemark.compute.lifecycle.clusters import FROM, earliest_open, plain, whol
 from tidemark.compute.lifecycle.session_replay import Firing as Fired
 from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import AsOf
+from tidemark.define.column_type import data_type
 from tidemark.define.definition import Definition
 from tidemark.define.firings import Firing, tick, ticked
 from tidemark.define.trigger import Trigger
 from tidemark.store.log import Log
 
-_PLAN = """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired: bigint,
+_PLAN = data_type(
+    """array<struct<start: bigint, end: bigint, pane: int, phase: int, fired: bigint,
     live: boolean, members: array<int>, fresh: array<int>,
     replaces: array<struct<start: bigint, end: bigint, gone: boolean, members: array<int>>>>>"""
+)
 
 
 def replayed(

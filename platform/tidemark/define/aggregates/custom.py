@@ -5,9 +5,12 @@ from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from tidemark.base.arguments import checked
+from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import Aggregate, named, values
+from tidemark.define.column_type import UnknownTypeError, data_type
 
 
 @checked
@@ -55,22 +58,36 @@ def python(
         partial_type: the Spark DDL type of a partial; the engine must be able to sort its values.
         result_type: the Spark DDL type of the result.
         where: a SQL condition for the events that count.
+
+    Raises:
+        DefinitionError: one of the types is not supported.
     """
+    of_partials = _type(name, "partial_type", partial_type)
+    of_results = _type(name, "result_type", result_type)
 
     def merged(parts: list[Any]) -> Any:  # noqa: ANN401
         return merge(parts) if parts else partial([])
 
     def merge_all(partials: Column) -> Column:
-        return _called(merged, partial_type, F.sort_array(F.collect_list(partials)))
+        return _called(merged, of_partials, F.sort_array(F.collect_list(partials)))
 
     return Aggregate(
         named(name, column, where),
-        lambda: _called(partial, partial_type, F.sort_array(F.collect_list(values(column, where)))),
+        lambda: _called(partial, of_partials, F.sort_array(F.collect_list(values(column, where)))),
         merge_all,
         # A struct keeps the names of its fields only inside an array.
-        lambda p: _called(lambda parts: finish(parts[0]), result_type, F.array(p)),
+        lambda p: _called(lambda parts: finish(parts[0]), of_results, F.array(p)),
     )
 
 
-def _called(function: Callable[[list[Any]], Any], type_: str, argument: Column) -> Column:
-    return F.udf(function, type_, useArrow=True)(argument)
+def _called(function: Callable[[list[Any]], Any], kind: DataType, argument: Column) -> Column:
+    return F.udf(function, kind, useArrow=True)(argument)
+
+
+def _type(name: str, argument: str, text: str) -> DataType:
+    try:
+        return data_type(text)
+    except UnknownTypeError as error:
+        raise DefinitionError(
+            f"Aggregate '{name}': the {argument} '{text}' is not supported: {error}."
+        ) from None
