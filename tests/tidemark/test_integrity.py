@@ -183,6 +183,27 @@ def test_damage_is_found_and_repaired(
     assert checked(home) == []
 
 
+@pytest.mark.parametrize("lost", [*DAMAGES, shutil.rmtree])
+def test_lost_validation_results_leave_the_asset_as_it_is(
+    home: Path, lost: Callable[[Path], None]
+) -> None:
+    def versions() -> dict[str, int]:
+        return {table: len(entries(str(home / table))) for table in ASSET.tables}
+
+    before = versions()
+    lost(home / CHECKS)
+    assert checked(home) == [CHECKS]
+    told = repaired(home)
+    assert "The assets have all their windows." in told[-1]
+    assert versions() == before
+    assert checked(home) == []
+    # The next run goes on as ever.
+    store = Warehouse(cast("Any", None), str(home.parent), home.name, registered=False)
+    arrive(store, 4)
+    run(store, 4)
+    assert checked(home) == []
+
+
 @pytest.mark.parametrize("tables", [*itertools.combinations(TABLES, 2)], ids="-".join)
 def test_two_tables_that_lack_a_commit(home: Path, tables: tuple[str, str]) -> None:
     for table in tables:

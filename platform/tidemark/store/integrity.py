@@ -12,7 +12,7 @@ of such tables. It reads transaction logs, file sizes and a few columns.
 | event log, dead letters | at the version that the timeline vouches for, with all its rows |
 | timeline | has the arrivals that the assets' states have counted |
 | state | has every commit that the asset's other tables and the ledger have |
-| published tables | at the version that the ledger vouches for |
+| published tables, validation results | at the version that the ledger vouches for |
 | ledger | lacks at most the newest commit of the state, which the next run publishes |
 
 Tables are read in the opposite order of their commits, so that runs in parallel do not cause false
@@ -165,6 +165,7 @@ def _damages(
     ledger = tables.open(LEDGER)
     for definition in definitions:
         yield from _of_asset(tables, definition, ledger)
+    yield from results_lacking(tables, definitions)
     for source in sources:
         yield from source_damages(tables, source)
     for table in SYSTEM_TABLES:
@@ -358,7 +359,7 @@ def _of_asset(
         return
     seq = state.transaction_version(STATE)
     seq, app = -1 if seq is None else seq, f"{own}/{state.metadata().id}"
-    for table in [state_table, *others, CHECKS]:
+    for table in [state_table, *others]:
         vouched = None if ledger is None else ledger.transaction_version(_vouch(app, table))
         if vouched is not None and table not in tables.broken and tables.version(table) < vouched:
             yield Damage(table, _behind(tables.version(table), vouched, LEDGER), own)
@@ -375,6 +376,24 @@ def _of_asset(
     published = None if ledger is None else ledger.transaction_version(app)
     if seq - (-1 if published is None else published) > 1:
         yield from _unpublished(tables, state, app, seq, own)
+
+
+def results_lacking(tables: Tables, definitions: Iterable[Definition]) -> Iterator[Damage]:
+    """Return whether the table of validation results lacks commits that the ledger vouches for."""
+    tables.open(CHECKS)
+    if CHECKS in tables.broken:
+        return
+    ledger = tables.open(LEDGER)
+    apps = results_apps(tables, definitions)
+    vouched = [n for app in apps if ledger and (n := ledger.transaction_version(app)) is not None]
+    if tables.version(CHECKS) < max(vouched, default=-1):
+        yield Damage(CHECKS, _behind(tables.version(CHECKS), max(vouched), LEDGER))
+
+
+def results_apps(tables: Tables, definitions: Iterable[Definition]) -> list[str]:
+    """Return the applications by which the ledger vouches for validation results."""
+    own = [(d.name, tables.open(d.state_table)) for d in definitions if d.follows is None]
+    return [_vouch(f"{name}/{state.metadata().id}", CHECKS) for name, state in own if state]
 
 
 def _unpublished(

@@ -11,6 +11,7 @@ ingest and no run may be in progress.
 | event log or dead letters, against the timeline | the timeline is cut before the first arrival |
 | | that lacks a row |
 | an asset's tables, against each other or the timeline | they are dropped |
+| validation results, against the ledger | the remaining ones are kept, and so are the assets |
 """
 
 import shutil
@@ -26,7 +27,7 @@ from tidemark.base.errors import DataError
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
-from tidemark.define.tables import ERASURES, Role, TableName
+from tidemark.define.tables import CHECKS, ERASURES, LEDGER, Role, TableName
 from tidemark.store import integrity
 from tidemark.store.checkpoints import FOLDER
 from tidemark.store.committers import durable, listed
@@ -67,6 +68,7 @@ def repair(
     lacking = {damage.asset: None for damage in integrity.check(folder, sources, definitions)}
     for asset in (name for name in lacking if name is not None):
         yield from _dropped(folder, asset)
+    yield from _vouched_again(folder, definitions)
     if left := integrity.check(folder, sources, definitions):
         raise integrity.DamageError(left)
 
@@ -176,6 +178,25 @@ def _dropped(folder: str, asset: str) -> Iterator[str]:
     yield (
         f"The tables of '{asset}' were removed: its next run recomputes them from the event log. "
         "Decide again about quarantined windows that were released or discarded."
+    )
+
+
+def _vouched_again(folder: str, definitions: Sequence[Definition]) -> Iterator[str]:
+    """Let the ledger vouch for the validation results that are left."""
+    tables = Tables(folder)
+    ledger = tables.open(LEDGER)
+    if ledger is None or not [*integrity.results_lacking(tables, definitions)]:
+        return
+    there = tables.version(CHECKS)
+    told = [Transaction(app, there) for app in integrity.results_apps(tables, definitions)]
+    nothing = listed.load(ledger, ()).slice(0, 0)
+    write_deltalake(
+        ledger, nothing, mode="append", commit_properties=CommitProperties(None, None, told)
+    )
+    durable.sync_commit(f"{folder}/{LEDGER}", ledger)
+    yield (
+        f"Table '{CHECKS}' lacks its newest commits: the results of some validations are lost. "
+        "The assets have all their windows."
     )
 
 
