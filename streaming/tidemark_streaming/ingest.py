@@ -37,6 +37,7 @@ from tidemark_streaming.observed import fold, is_plain, observe
 from tidemark_streaming.outage import ERRORS, Outage, engine_lost
 from tidemark_streaming.sole import sole
 from tidemark_streaming.standstill import kept
+from tidemark_streaming.time_range import each_in_range, in_range
 
 FURNISHED = "furnish"
 """The application ID of the transaction that fills a table which an inlet provides, once."""
@@ -318,9 +319,11 @@ def _commit(
             planning = log.warehouse.planning(Planning.of(few)) if asks else nullcontext()
             with planning:
                 if isinstance(rows, DataFrame):
-                    rows = place.hold(rows, few=few)
-                elif not isinstance(rows, pa.Table):
-                    rows = place.gather(rows)
+                    rows = place.hold(in_range(log.source, rows), few=few)
+                elif isinstance(rows, pa.Table):
+                    rows = in_range(log.source, rows)
+                else:
+                    rows = place.gather(each_in_range(log.source, rows))
                 facts = observe(log.source, rows, chunks, log.warehouse.spark)
                 if not getattr(feed, "accept_change", True):
                     check(log.source.name, facts)
