@@ -12,7 +12,7 @@ values, which compare exactly across types:
 | TIMESTAMP | instants in UTC, without a time zone | the same; UTC if it has no time zone |
 | strings, dates, others | Python's own | unchanged |
 
-Null is None, or the library's own null instant.
+Null is `pd.NA`, or the library's own null instant: a sum with null is null, where None is an error.
 """
 
 import datetime as dt
@@ -115,12 +115,25 @@ def plain(rows: pa.Table) -> pd.DataFrame:
     Numeric columns keep integers and decimals exact, and distinguish null from NaN.
     """
     kept = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return _local(rows).to_pandas(
+        types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in kept) else None
+    )
+
+
+def rounded(rows: pa.Table) -> pd.DataFrame:
+    """Return rows in the library's usual columns: a decimal is a float, and so is an integer next
+    to a null. A statistic of no values is NaN there, as the library expects, and not `pd.NA`."""
+    decimals = [f.name for f in rows.schema if pa.types.is_decimal(f.type)]
+    floats = [f.with_type(pa.float64()) if f.name in decimals else f for f in rows.schema]
+    return _local(rows.cast(pa.schema(floats))).to_pandas()
+
+
+def _local(rows: pa.Table) -> pa.Table:
+    """Return rows with instants as the library takes them."""
     instants = {n: _instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
     for name, values in instants.items():
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
-    return rows.to_pandas(
-        types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in kept) else None
-    )
+    return rows
 
 
 def bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str, Any]:
@@ -139,7 +152,7 @@ def _column(values: pa.ChunkedArray) -> "pd.Series[Any]":
     listed = values.to_pylist()
     if pa.types.is_floating(values.type):
         listed = [NAN if v is not None and math.isnan(v) else v for v in listed]
-    return pd.Series(listed, dtype=object)
+    return pd.Series([pd.NA if v is None else v for v in listed], dtype=object)
 
 
 def _is_instant(values: pa.ChunkedArray) -> bool:

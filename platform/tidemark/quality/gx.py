@@ -101,12 +101,18 @@ def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
         if alone:
             tallies = {n: _Tally(e) for n, e in alone.items()}
             for rows in chunks(_looked_at(alone.values())):
-                for n, result in _validated(exact.frame(rows), alone, rows.schema).items():
+                results = _validated(exact.frame(rows), alone, rows.schema)
+                _refuse_errors(alone, results)
+                for n, result in results.items():
                     tallies[n].add(result)
             found |= {n: tally.finding() for n, tally in tallies.items()}
         if together:
             rows = pa.concat_tables(chunks(None))
             results = _validated(exact.plain(rows), together, rows.schema)
+            # A statistic of too few values has no exact column that the library understands.
+            if unclear := {n: e for n, e in together.items() if _errors(results[n])}:
+                results |= _validated(exact.rounded(rows), unclear, rows.schema)
+            _refuse_errors(together, results)
             found |= {n: _finding(r) for n, r in results.items()}
     return [found[n] for n in numbered]
 
@@ -134,10 +140,7 @@ def _validated(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = _batches().get_batch({"dataframe": rows}).validate(suite, result_format=_SHAPE)
-    results = {r.expectation_config.meta["place"]: r for r in found.results}
-    for n, result in results.items():
-        _refuse_error(expectations[n], result)
-    return results
+    return {r.expectation_config.meta["place"]: r for r in found.results}
 
 
 class _Tally:
@@ -211,12 +214,21 @@ def _exactly_between() -> "type[Expected]":
     return type("ExpectColumnValuesToBeExactlyBetween", (base,), fields)
 
 
-def _refuse_error(expectation: General, result: "ExpectationValidationResult") -> None:
-    errors = [i for i in result.exception_info.values() if isinstance(i, dict)]
-    if errors or result.exception_info.get("raised_exception"):
-        message = (errors[0] if errors else result.exception_info)["exception_message"]
-        reason = " ".join(str(message).split()).rstrip(".")
-        raise DefinitionError(f"Expectation {expectation.name} can't be judged: {reason}.")
+def _errors(result: "ExpectationValidationResult") -> list[str]:
+    """Return why the library could not compute an expectation."""
+    told = result.exception_info
+    errors = [e for e in told.values() if isinstance(e, dict)]
+    found: list[Any] = errors or ([told] if told.get("raised_exception") else [])
+    return [" ".join(str(error["exception_message"]).split()).rstrip(".") for error in found]
+
+
+def _refuse_errors(
+    expectations: Mapping[int, General], results: "Mapping[int, ExpectationValidationResult]"
+) -> None:
+    for n, result in results.items():
+        if errors := _errors(result):
+            name = expectations[n].name
+            raise DefinitionError(f"Expectation {name} can't be judged: {errors[0]}.")
 
 
 def _finding(result: "ExpectationValidationResult") -> Finding:

@@ -253,3 +253,86 @@ def test_rows_are_taken_together_where_an_expectation_asks_it(gxe: Any, size: in
         (f.success, None if f.rows is None else sorted(row for row, _ in f.rows)) for f in found
     ]
     assert told == [(False, [2, 3]), (False, None), (True, None), (True, None), (True, None)]
+
+
+NOTHING: dict[str, tuple[dict[str, Any], bool]] = {
+    # Statistics of no value do not meet any bound, and an empty set has no value that is wrong.
+    "ExpectColumnMeanToBeBetween": ({"min_value": 0}, False),
+    "ExpectColumnMedianToBeBetween": ({"min_value": 0}, False),
+    "ExpectColumnStdevToBeBetween": ({"min_value": 0}, False),
+    "ExpectColumnMinToBeBetween": ({"min_value": 0}, False),
+    "ExpectColumnMaxToBeBetween": ({"min_value": 0}, False),
+    "ExpectColumnQuantileValuesToBeBetween": (
+        {"quantile_ranges": {"quantiles": [0.5], "value_ranges": [[0, 9]]}},
+        False,
+    ),
+    "ExpectColumnMostCommonValueToBeInSet": ({"value_set": [1]}, False),
+    "ExpectColumnDistinctValuesToContainSet": ({"value_set": [1]}, False),
+    "ExpectColumnSumToBeBetween": ({"max_value": 9}, True),
+    "ExpectColumnDistinctValuesToBeInSet": ({"value_set": [1]}, True),
+    "ExpectColumnUniqueValueCountToBeBetween": ({"max_value": 9}, True),
+    "ExpectColumnValueZScoresToBeLessThan": ({"threshold": 3, "double_sided": True}, True),
+    "ExpectColumnValuesToBeUnique": ({}, True),
+}
+"""Expectations about all rows together, and whether they hold of a column without values."""
+
+
+@pytest.mark.parametrize("column", ["whole", "price", "double"])
+def test_nothing_to_observe_is_a_result(gxe: Any, column: str) -> None:  # noqa: ANN401
+    """GX 12026 and 2726: no values, because all are null or no row meets the condition."""
+    none_of = import_module("great_expectations.expectations.row_conditions").Column(column) == 77
+    expected = [held for _, held in NOTHING.values()]
+    for rows, more in (
+        (table(column, [None, None]), {}),
+        (table(column, [VALUES[column][1][1]] * 3), {"row_condition": none_of}),
+    ):
+        asked = [
+            adapted(getattr(gxe, kind)(column=column, **given, **more))
+            for kind, (given, _) in NOTHING.items()
+        ]
+        assert [f.success for f in gx.judge(chunked(rows, 9), asked)] == expected
+
+
+@pytest.mark.parametrize("column", ["whole", "price", "double"])
+def test_a_variance_that_is_undefined_or_zero_makes_no_outlier(gxe: Any, column: str) -> None:  # noqa: ANN401
+    """GX 12144: one value, next to nulls or alone, and values that are all equal."""
+    expectation = gxe.ExpectColumnValueZScoresToBeLessThan(
+        column=column, threshold=2, double_sided=True
+    )
+    value = VALUES[column][1][1]
+    for values in ([value], [value, None, None], [value] * 5):
+        (found,) = gx.judge(chunked(table(column, values), 9), [adapted(expectation)])
+        assert (found.success, found.rows) == (True, [])
+
+
+NUMBERS = st.one_of(st.none(), st.integers(0, 3), st.just(BIG + 1))
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=6), st.integers(1, 6))
+@settings(max_examples=12, deadline=None)
+def test_a_null_in_a_sum_or_a_pair_is_one_failing_row(
+    rows: list[tuple[int | None, int | None]], size: int
+) -> None:
+    """GX 12095: whatever rows are skipped, and wherever they are among the others."""
+    gxe = import_module("great_expectations.expectations")
+    told = pa.table(
+        {
+            gx.ROW: pa.array(range(len(rows)), pa.int64()),
+            "a": pa.array([a for a, _ in rows], pa.int64()),
+            "b": pa.array([b for _, b in rows], pa.decimal128(38, 2)),
+        }
+    )
+    total = gxe.ExpectMulticolumnSumToEqual(
+        column_list=["a", "b"], sum_total=4, ignore_row_if="never"
+    )
+    pairs = gxe.ExpectColumnPairValuesToBeInSet(
+        column_A="a",
+        column_B="b",
+        value_pairs_set=[(1, 1), (BIG + 1, 2)],
+        ignore_row_if="either_value_is_missing",
+    )
+    wrong_sums, wrong_pairs = failing(told, [adapted(total), adapted(pairs)], size)
+    null = {n for n, row in enumerate(rows) if None in row}
+    known = {n: row for n, row in enumerate(rows) if n not in null}
+    assert wrong_sums == null | {n for n, (a, b) in known.items() if (a or 0) + (b or 0) != 4}
+    assert wrong_pairs == {n for n, row in known.items() if row not in ((1, 1), (BIG + 1, 2))}
