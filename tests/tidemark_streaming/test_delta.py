@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,8 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
@@ -33,6 +37,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.accepted import passed_over
 from tidemark_streaming.delta import CHANGE, DeltaFeed
 from tidemark_streaming.delta import feed as delta_feed
+from tidemark_streaming.delta.versions import differing
 from tidemark_streaming.ingest import follow, ingest
 
 REGISTERED = False
@@ -140,6 +145,77 @@ def test_changes_of_rows_are_events(warehouse: Warehouse, tmp_path: Path) -> Non
     assert told.collect() == [(len(there), sum(there))]
 
 
+def rewrite(path: Path, more: pa.Table | None = None) -> None:
+    """Commit the newest file again under another name, with more rows or as it was, and record no
+    changes: as Spark's MERGE does if no row meets its conditions."""
+    version = DeltaTable(path).version()
+    (old,) = added(path, version)
+    rows = pq.read_table(old)
+    new = path / f"rewritten-{version}.parquet"
+    pq.write_table(rows if more is None else pa.concat_tables([rows, more.cast(rows.schema)]), new)
+    plain = {"dataChange": True, "partitionValues": {}}
+    remove = {"path": old.name, "size": old.stat().st_size, "deletionTimestamp": 0, **plain}
+    add = {"path": new.name, "size": new.stat().st_size, "modificationTime": 0, **plain}
+    actions = [{"commitInfo": {"operation": "MERGE"}}, {"remove": remove}, {"add": add}]
+    file = path / f"_delta_log/{version + 1:020}.json"
+    file.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_rows_that_a_version_rewrites_unchanged_are_no_changes(tmp_path: Path) -> None:
+    """Delta 1500 and 906: only rows that differ are events, whatever files were rewritten."""
+    path = tmp_path / "orders"
+    write(path, orders([0, 1, 1]), configuration={"delta.enableChangeDataFeed": "true"})
+    rewrite(path)
+    rewrite(path, orders([1, 2]))
+    DeltaTable(path).delete("price = 0")
+    feed = DeltaFeed(replace(CHANGED, protect={"shop": Drop()}), str(path), change_feed=True)
+    chunks = feed.pending([])
+    found = [feed.read(cast(SparkSession, None), [chunk]) for chunk in chunks]
+    assert [
+        [(row["_change_type"], row["price"]) for row in cast(pa.Table, rows).to_pylist()]
+        for rows in found
+    ] == [
+        [("insert", 0), ("insert", 1), ("insert", 1)],
+        [],
+        [("insert", 1), ("insert", 2)],
+        [("delete", 0)],
+    ]
+
+
+CELLS = {
+    "number": st.sampled_from([None, 0, 1]),
+    "double": st.sampled_from([None, 0.0, float("nan")]),
+    "text": st.sampled_from([None, "", "None"]),
+    "list": st.sampled_from([None, [], [None], [1]]),
+}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.fixed_dictionaries(CELLS)), max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_what_is_left_of_a_rewrite_is_the_difference(
+    changes: list[tuple[bool, dict[str, Any]]],
+) -> None:
+    kinds = pa.schema(
+        {
+            "number": pa.int64(),
+            "double": pa.float64(),
+            "text": pa.string(),
+            "list": pa.list_(pa.int64()),
+        }
+    )
+    rows = pa.Table.from_pylist([row for _, row in changes], kinds)
+    told = pa.array(["insert" if new else "delete" for new, _ in changes], pa.string())
+    left = differing(rows.append_column("kind", told), "kind").to_pylist()
+    found = {kind: Counter[str]() for kind in ("insert", "delete")}
+    for row in left:
+        found[row.pop("kind")][repr(sorted(row.items()))] += 1
+    old, new = (
+        Counter(repr(sorted(row.items())) for is_new, row in changes if is_new == kind)
+        for kind in (False, True)
+    )
+    assert found == {"insert": new - old, "delete": old - new}
+
+
 def test_it_begins_with_the_table_as_it_was(warehouse: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "orders"
     write(path, orders([0]))
@@ -173,6 +249,8 @@ KILLED = """
 import json
 import sys
 from pathlib import Path
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from tidemark.store.warehouse import Warehouse
@@ -268,6 +346,25 @@ def test_versions_that_are_gone_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has versions 0 to 2 no more"):
         feed.pending([])
     assert versions(replace(feed, start=5)) == [5]
+
+
+def test_changes_that_vacuum_took_are_told(tmp_path: Path) -> None:
+    """Delta 1365: of a change feed whose files are gone the versions are named, and none is
+    skipped."""
+    path = tmp_path / "orders"
+    write(path, orders([0, 1]), configuration={"delta.enableChangeDataFeed": "true"})
+    table = DeltaTable(path)
+    table.delete("price = 1")
+    table.update(predicate="price = 0", updates={"price": "10"})
+    write(path, orders([2]))
+    feed = DeltaFeed(CHANGED, str(path), change_feed=True)
+    timeline = done(feed)[:1]
+    assert versions(feed, timeline) == [1, 2, 3]
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    with pytest.raises(DataError, match=r"orders' has versions 1 to 2 no more: VACUUM .*start=3\."):
+        feed.pending(timeline)
+    # Vacuum itself commits its start and its end.
+    assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]
 
 
 def test_a_table_made_anew_is_told(tmp_path: Path) -> None:

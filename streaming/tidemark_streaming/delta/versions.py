@@ -77,11 +77,14 @@ class Commit:
         at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of then.
         changes: whether the version updated or deleted rows.
+        recorded: whether the version has files of its changes, besides the files that it added and
+            removed.
     """
 
     at: int
     files: Sequence[File]
     changes: bool
+    recorded: bool
 
 
 def commit(path: str, version: int, of: Of) -> Commit | None:
@@ -116,7 +119,7 @@ def commit(path: str, version: int, of: Of) -> Commit | None:
     infos = system.get_file_info([f"{root}/{path}" for path in needed])
     if any(info.type == pafs.FileType.NotFound for info in infos):
         return None
-    return Commit(_time(actions, system.get_file_info(file)), files, changes)
+    return Commit(_time(actions, system.get_file_info(file)), files, changes, bool(feed))
 
 
 def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
@@ -144,6 +147,35 @@ def rows_of(table: DeltaTable, files: Sequence[File], columns: Collection[str]) 
             read = read.append_column(name, pa.repeat(value, len(read)))
         rows.append(read.select(schema.names).cast(schema))
     return pa.concat_tables(rows)
+
+
+def differing(rows: pa.Table, kind: str) -> pa.Table:
+    """Return changes without rows that were deleted and inserted as they were.
+
+    A version that rewrites a file and records no changes, as Spark's MERGE without an effect does,
+    deletes and inserts each row of it.
+
+    Args:
+        rows: inserts and deletes, with all columns of the table.
+        kind: the column that tells inserts from deletes.
+    """
+    named = {
+        name: pa.array(map(repr, rows[name].to_pylist()), pa.string())
+        if pa.types.is_nested(rows[name].type)
+        else rows[name]
+        for name in rows.column_names
+        if name != kind
+    }
+    inserted = [each == "insert" for each in rows[kind].to_pylist()]
+    numbered = pa.table(named | {_ROW: pa.array(range(len(rows)), pa.int64())})
+    alike = numbered.group_by([*named]).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
+    stays = [True] * len(rows)
+    for numbers in alike.to_pylist():
+        added = [n for n in numbers if inserted[n]]
+        removed = [n for n in numbers if not inserted[n]]
+        for pair in zip(added, removed, strict=False):
+            stays[pair[0]] = stays[pair[1]] = False
+    return rows.filter(pa.array(stays, pa.bool_()))
 
 
 def frame_of(
