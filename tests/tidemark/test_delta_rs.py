@@ -1,0 +1,57 @@
+"""What delta-rs is relied on for, at the sizes at which its users saw it fail."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, WriterProperties, write_deltalake
+
+from tidemark.store.committers.committer import Merge
+from tidemark.store.committers.folding import fold
+from tidemark.store.committers.merging import merged
+
+BATCH = 8_192
+"""Rows that its library reads at once."""
+
+
+def windows(first: int, last: int, value: int) -> pa.Table:
+    """Rows of 50 keys in each minute, one of which is null; every eleventh is to go."""
+    numbers = range(first, last)
+    starts = pa.array([n // 50 * 60_000_000 for n in numbers], pa.int64())
+    return pa.table(
+        {
+            "window_start": starts.cast(pa.timestamp("us", "UTC")),
+            "name": pa.array([None if n % 50 == 7 else f"{n % 50}" for n in numbers]),
+            "value": pa.array([value] * len(numbers), pa.int64()),
+            "gone": pa.array([n % 11 == 0 for n in numbers]),
+        }
+    )
+
+
+@pytest.mark.parametrize("rows", [BATCH, BATCH + 1, 3 * BATCH])
+def test_more_windows_than_a_batch_holds_are_merged(tmp_path: Path, rows: int) -> None:
+    """delta-rs 4475: each window is put in place of the one that it continues, in any number."""
+    path = str(tmp_path / "windows")
+    write_deltalake(
+        path,
+        windows(0, rows, 0).drop_columns(["gone"]),
+        configuration={"delta.enableChangeDataFeed": "true"},
+        writer_properties=WriterProperties(max_row_group_size=5_000),
+    )
+    merge = Merge(on=("window_start", "name"), delete="s.gone", insert="NOT s.gone")
+    merged(DeltaTable(path), windows(100, rows + 100, 1), merge, CommitProperties())
+    found = DeltaTable(path).to_pyarrow_table()["value"].to_pylist()
+    assert found.count(0) == 100
+    assert found.count(1) == sum(n % 11 != 0 for n in range(100, rows + 100)) == len(found) - 100
+
+
+def test_a_table_that_is_compacted_after_a_checkpoint_keeps_its_rows(tmp_path: Path) -> None:
+    """delta-rs 3047: each row stays once, however often a table is compacted."""
+    path = str(tmp_path / "windows")
+    for first in range(0, 800, 100):
+        write_deltalake(path, windows(first, first + 100, first), mode="append")
+    for _ in range(3):
+        DeltaTable(path).create_checkpoint()
+        fold(DeltaTable(path), 1 << 20)
+        numbers = DeltaTable(path).to_pyarrow_table()["value"].to_pylist()
+        assert sorted(numbers) == sorted(first for first in range(0, 800, 100) for _ in range(100))
