@@ -37,7 +37,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.accepted import passed_over
 from tidemark_streaming.delta import CHANGE, DeltaFeed
 from tidemark_streaming.delta import feed as delta_feed
-from tidemark_streaming.delta.versions import differing
+from tidemark_streaming.delta.versions import drop_unchanged
 from tidemark_streaming.ingest import follow, ingest
 
 REGISTERED = False
@@ -162,7 +162,7 @@ def rewrite(path: Path, more: pa.Table | None = None) -> None:
 
 
 def test_rows_that_a_version_rewrites_unchanged_are_no_changes(tmp_path: Path) -> None:
-    """Delta 1500 and 906: only rows that differ are events, whatever files were rewritten."""
+    """Trino 19955, Delta 906: only rows that differ are events, whatever files are rewritten."""
     path = tmp_path / "orders"
     write(path, orders([0, 1, 1]), configuration={"delta.enableChangeDataFeed": "true"})
     rewrite(path)
@@ -205,7 +205,7 @@ def test_what_is_left_of_a_rewrite_is_the_difference(
     )
     rows = pa.Table.from_pylist([row for _, row in changes], kinds)
     told = pa.array(["insert" if new else "delete" for new, _ in changes], pa.string())
-    left = differing(rows.append_column("kind", told), "kind").to_pylist()
+    left = drop_unchanged(rows.append_column("kind", told), "kind").to_pylist()
     found = {kind: Counter[str]() for kind in ("insert", "delete")}
     for row in left:
         found[row.pop("kind")][repr(sorted(row.items()))] += 1

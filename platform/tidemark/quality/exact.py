@@ -120,7 +120,7 @@ def plain(rows: pa.Table) -> pd.DataFrame:
     )
 
 
-def rounded(rows: pa.Table) -> pd.DataFrame:
+def usual_frame(rows: pa.Table) -> pd.DataFrame:
     """Return rows in the library's usual columns: a decimal is a float, and so is an integer next
     to a null. A statistic of no values is NaN there, as the library expects, and not `pd.NA`."""
     decimals = [f.name for f in rows.schema if pa.types.is_decimal(f.type)]

@@ -111,7 +111,7 @@ def judge(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
             results = _validated(exact.plain(rows), together, rows.schema)
             # A statistic of too few values has no exact column that the library understands.
             if unclear := {n: e for n, e in together.items() if _errors(results[n])}:
-                results |= _validated(exact.rounded(rows), unclear, rows.schema)
+                results |= _validated(exact.usual_frame(rows), unclear, rows.schema)
             _refuse_errors(together, results)
             found |= {n: _finding(r) for n, r in results.items()}
     return [found[n] for n in numbered]

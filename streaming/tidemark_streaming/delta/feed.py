@@ -30,7 +30,7 @@ from tidemark_streaming.delta.versions import (
     Of,
     Piece,
     commit,
-    differing,
+    drop_unchanged,
     frame_of,
     rows_of,
 )
@@ -269,7 +269,8 @@ class DeltaFeed:
                 f"{self._what} has no change feed of version {version}: it was not turned on yet. "
                 f"Begin with a later one: start={version + 1} takes the table as it was then."
             ) from None
-        rows = rows if done.recorded else differing(rows, "_change_type")
+        if done.changes and not done.recorded:
+            rows = drop_unchanged(rows, "_change_type")
         rows = self._own(rows, {"_commit_timestamp": _moment(done)})
         # Sorted, so that every read has the same order; after the protection, so that the order
         # does not reveal protected values.

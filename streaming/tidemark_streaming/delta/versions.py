@@ -149,15 +149,15 @@ def rows_of(table: DeltaTable, files: Sequence[File], columns: Collection[str]) 
     return pa.concat_tables(rows)
 
 
-def differing(rows: pa.Table, kind: str) -> pa.Table:
-    """Return changes without rows that were deleted and inserted as they were.
+def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
+    """Return changes without the rows that were deleted and inserted again as they were.
 
     A version that rewrites a file and records no changes, as Spark's MERGE without an effect does,
     deletes and inserts each row of it.
 
     Args:
         rows: inserts and deletes, with all columns of the table.
-        kind: the column that tells inserts from deletes.
+        kind: the column that distinguishes inserts from deletes.
     """
     named = {
         name: pa.array(map(repr, rows[name].to_pylist()), pa.string())
