@@ -101,7 +101,7 @@ def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_pat
     said = followed("docs/kafka_source.md", tmp_path, beside_a_broker)
     assert "equal: 3 rows of 'clicks_by_minute'" in " ".join(said.split()), said
     assert re.search(r'"offsets":\{"0":\[0,25\],"1":\[0,24\]\}', said), said
-    assert re.search(r"clicks-0-24\|not JSON *\|It is no JSON object", said), said
+    assert re.search(r"clicks-0-24\|not JSON *\|The record is not a JSON object", said), said
     said = followed("docs/dead_letters.md", tmp_path, beside_a_broker)
     assert "The field 'at' is no" in said, said
     assert said.count("1 came back, 0 still can't be decoded") == 2, said
@@ -112,14 +112,14 @@ def test_the_lane_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) ->
     said = followed("docs/lanes.md", tmp_path, beside_a_broker)
     assert re.search(r"payments_airport b'airport' .*\*\*\*9012.*12\.5", said), said
     assert re.search(r"payments_elsewhere b'harbour' ", said), said
-    assert re.search(r"payments_seen_dead_letters .*It is no JSON object", said), said
+    assert re.search(r"payments_seen_dead_letters .*The record is not a JSON object", said), said
 
 
 def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/record_formats.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"datetime\(2026, 1, 1, 0, 0.*Decimal\('12\.50'\), 'note': None", said), said
     assert "by schema 7: it ends too early." in said
-    assert "There is no schema with the id 8, which it names." in said
+    assert "There is no schema with the record's schema ID 8." in said
 
 
 def test_the_way_out_to_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:

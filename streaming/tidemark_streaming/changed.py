@@ -6,16 +6,14 @@ would publish windows without any of them. The arrival is therefore not ingested
 decide.
 """
 
-import re
 from collections.abc import Mapping
 
 from tidemark.base.errors import DataError
 from tidemark_streaming.observed import Facts
+from tidemark_streaming.payloads.payload import MISFIT
 
 MANY = 100
 """The number of failing rows, all of an arrival's, that indicates a changed column."""
-
-_FIELD = re.compile(r"The field '.+' is no .+\.")
 
 
 class ColumnChanged(DataError):  # noqa: N818 (it names the problem)
@@ -41,7 +39,7 @@ def check(source: str, facts: Mapping[int, Facts]) -> None:
     """
     for place, found in sorted(facts.items()):
         misfit = found.misfit or ""
-        if found.rows == 0 and found.dead_letters >= MANY and _FIELD.fullmatch(misfit):
+        if found.rows == 0 and found.dead_letters >= MANY and MISFIT.fullmatch(misfit):
             raise ColumnChanged(
                 f"All {found.dead_letters:,} rows of the next arrival of source '{source}' fail on "
                 f"one column: {misfit.removesuffix('.')}. Its producers seem to have changed it, "

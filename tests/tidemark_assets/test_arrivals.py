@@ -207,7 +207,7 @@ def test_a_file_that_lands_launches_an_ingest(
 ) -> None:
     ticks = ticks_of(arrivals.landing(Inlet(SOURCE, feed)), instance, settings)
     folder = settings.landing / "sensors"
-    assert ticks.skipped().startswith("Nothing has ever landed for 'sensors'")
+    assert ticks.skipped().startswith("from which source 'sensors' reads")
     folder.mkdir(parents=True)
     assert ticks.skipped() == "Nothing new has landed for 'sensors'."
     land(folder, "1.csv", "at,sensor,value\n", 0)

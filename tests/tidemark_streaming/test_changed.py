@@ -11,7 +11,7 @@ from tidemark_streaming.changed import MANY, ColumnChanged, check
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.observed import Facts
 
-CHANGED = Facts(dead_letters=MANY, misfit="The field 'n' is no INT.")
+CHANGED = Facts(dead_letters=MANY, misfit="The field 'n' is not a valid INT.")
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ CHANGED = Facts(dead_letters=MANY, misfit="The field 'n' is no INT.")
         replace(CHANGED, dead_letters=MANY - 1),
         replace(CHANGED, rows=1),
         replace(CHANGED, misfit=None),
-        replace(CHANGED, misfit="It is no JSON object."),
+        replace(CHANGED, misfit="The record is not a JSON object."),
         Facts(rows=MANY),
     ],
 )
@@ -30,7 +30,7 @@ def test_what_does_not_fit_otherwise_goes_on(facts: Facts) -> None:
 
 def test_the_first_arrival_that_has_changed_is_told() -> None:
     with pytest.raises(
-        ColumnChanged, match=r"fail on one column: The field 'n' is no INT\. Its"
+        ColumnChanged, match=r"fail on one column: The field 'n' is not a valid INT\. Its"
     ) as told:
         check("clicks", {3: CHANGED, 1: Facts(rows=5), 2: CHANGED})
     assert told.value.before == 2
@@ -40,7 +40,7 @@ def test_a_file_of_another_type_waits_where_it_is(warehouse: Warehouse, tmp_path
     land(tmp_path, "0.csv", HEADER + "2023-11-14,a,1\n", 0)
     land(tmp_path, "1.csv", HEADER + "2023-11-14,a,x\n" * MANY, 1)
     files = feed(tmp_path)
-    with pytest.raises(ColumnChanged, match="The field 'value' is no INT"):
+    with pytest.raises(ColumnChanged, match="The field 'value' is not a valid INT"):
         list(ingest(warehouse, files, batch=None))
     assert len(log_rows(warehouse)) == 1
     (commit,) = ingest(warehouse, replace(files, accept_change=True))

@@ -57,9 +57,9 @@ def test_what_does_not_fit_is_a_dead_letter_with_its_place_and_its_reason(
     first = found.slice(0, 3).to_pydict()
     assert first["bytes"] == [ROWS[n].encode() for n in (0, 2, 3)]
     assert first["reason"] == [
-        "The field 'at' is no TIMESTAMP.",
-        "The field 'value' is no INT.",
-        "It is no line of 3 fields.",
+        "The field 'at' is not a valid TIMESTAMP.",
+        "The field 'value' is not a valid INT.",
+        "The record does not have 3 fields.",
     ]
     assert first["read_from"] == ["0.csv#0", "0.csv#2", "0.csv#3"]
     assert first["correlation_id"] == ["sensors:0:0", "sensors:0:2", "sensors:0:3"]
@@ -76,7 +76,7 @@ def test_a_mended_letter_comes_back_once_as_a_new_arrival(
     outcome = replay(warehouse, feed(landing), good)
     (arrival,) = outcome.arrivals
     assert outcome.brought == arrival.rows == 1
-    assert outcome.refused == {(0, 3): "It is no line of 3 fields."}
+    assert outcome.refused == {(0, 3): "The record does not have 3 fields."}
     assert (arrival.arrival, arrival.dead_letters) == (2, 0)
     assert arrival.position == '{"replayed":[[0,2,2]]}'
     assert log_rows(warehouse)[-1][1:5] == ("a", 2, 2, 0)

@@ -109,7 +109,7 @@ def test_what_landed_is_protected_before_anything_of_it_is_written(
         settings = engine.model_copy(update={"database": warehouse.database})
         columns = warehouse.schema(PEOPLE.dead_letters_table).names
         standing = dead_letters.standing(Glance(settings), PEOPLE.name, columns)
-        with pytest.raises(DataError, match="put mended rows in a new file"):
+        with pytest.raises(DataError, match="put the corrected rows in a new file"):
             dead_letters.replay(warehouse, files, standing)
 
 
@@ -152,7 +152,7 @@ def test_versions_of_a_table_are_protected_before_anything_of_them_is_written(
 
 def test_what_would_tell_values_or_make_no_tokens_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "people", 0, partition_by=["email"])
-    sentence = "is partitioned by the protected column 'email', so the names of its files"
+    sentence = r"is partitioned by the protected column 'email'\. The names of its files"
     with pytest.raises(DefinitionError, match=sentence):
         DeltaFeed(PEOPLE, str(tmp_path / "people")).pending([])
     columns = {**PEOPLE.columns, "of": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}

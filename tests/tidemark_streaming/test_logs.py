@@ -106,7 +106,7 @@ def test_each_line_of_what_goes_on_is_an_object(home: Settings, tmp_path: Path) 
     assert letter["level"] == "warning"
     assert letter["arrival"] == 1
     assert letter["correlation_id"] == f"sensors:1:{letter['position']}"
-    assert letter["reason"] == "The field 'at' is no TIMESTAMP."
+    assert letter["reason"] == "The field 'at' is not a valid TIMESTAMP."
     said = ingest_log.read_text() + stream_log.read_text()
     assert "gibberish" not in said, "a value of a row"
     token = (home.home / "token").read_text().strip()

@@ -86,7 +86,7 @@ PAID: dict[str, Any] = {
     "state": "PAID",
 }
 SMALL = {"type": "record", "name": "Small", "fields": [{"name": "n", "type": "long"}]}
-UNREFERRED = "its answer has a reference without a subject and a version"
+UNREFERRED = "its answer has a reference without a subject or a version"
 STAMP = pa.timestamp("us", "UTC")
 COUNTS = pa.map_(pa.string(), pa.int64())
 
@@ -116,10 +116,10 @@ def test_avro_of_a_given_schema_becomes_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"", "It can't be read by the schema that is given: it ends too early."),
-        (avro(SMALL, {"n": 1}) + b"x", "It is longer than the schema that is given says, by 1 by"),
-        (b"\xff" * 12, "It can't be read by the schema that is given: it is damaged."),
-        (avro(SMALL, {"n": 2**40}), "The field 'n' is no INT."),
+        (b"", "The record can't be decoded with the given schema: it ends too early."),
+        (avro(SMALL, {"n": 1}) + b"x", "The record is 1 bytes longer than the given schema spec"),
+        (b"\xff" * 12, "The record can't be decoded with the given schema: it is damaged."),
+        (avro(SMALL, {"n": 2**40}), "The field 'n' is not a valid INT."),
     ],
 )
 def test_what_is_no_avro_of_the_schema_has_its_reason(value: bytes, reason: str) -> None:
@@ -147,7 +147,7 @@ def test_a_value_of_another_type_is_never_cut_to_fit(
 ) -> None:
     schema = {"type": "record", "name": "One", "fields": [{"name": "x", "type": kind}]}
     (row,) = decode(Avro(json.dumps(schema)), {"x": column}, avro(schema, {"x": value}))
-    assert (row.x, row.reason) == (None, f"The field 'x' is no {column.upper()}.")
+    assert (row.x, row.reason) == (None, f"The field 'x' is not a valid {column.upper()}.")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_what_is_nested_without_end_is_a_dead_letter(around: int) -> None:
         most = most["in"] if "in" in most else most["next"]
     assert most == {"next": None, "n": 7}
     for count in (DEEPEST - around + 1, 1_000, 50_000):
-        with pytest.raises(UndecodableError, match="more than 100 records, arrays and maps within"):
+        with pytest.raises(UndecodableError, match="more than 100 nested records, arrays and maps"):
             payload._bare(links(count))
     with pytest.raises(UndecodableError, match="it ends too early"):
         payload._bare(links(20)[:-1])
@@ -283,10 +283,10 @@ def test_a_schema_that_does_not_refer_to_itself_is_read_by_what_is_compiled() ->
     ("given", "sentence"),
     [
         ({"schema": "/nowhere.avsc"}, "'/nowhere.avsc' can't be read: no such file"),
-        ({"schema": '{"type": "strin"}'}, "The Avro schema is none: there is no type .*strin"),
-        ({"schema": '{"type": '}, "The Avro schema is none: Expecting value"),
-        ({"schema": '{"type": "string"}'}, "must be of a record, whose fields are columns"),
-        ({"by_id": False}, "takes a schema: give `schema`"),
+        ({"schema": '{"type": "strin"}'}, "The Avro schema is not valid: unknown type .*strin"),
+        ({"schema": '{"type": '}, "The Avro schema is not valid: Expecting value"),
+        ({"schema": '{"type": "string"}'}, "must be a record, whose fields are the columns"),
+        ({"by_id": False}, "needs a schema: set `schema`"),
     ],
 )
 def test_a_schema_that_is_none_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
@@ -317,18 +317,18 @@ def test_a_record_is_read_by_the_schema_that_it_names(tmp_path: Path) -> None:
     both = decode(resolved, columns, *values)
     assert [(r.n, r.m) for r in both] == [(1, "none"), (2, "x"), *[(None, None)] * 3]
     assert [r.reason for r in alone[2:]] == [
-        "The field 'n' is no BIGINT.",
-        "There is no schema with the id 9, which it names.",
-        "It does not begin with the id of a schema, a zero and four bytes.",
+        "The field 'n' is not a valid BIGINT.",
+        "There is no schema with the record's schema ID 9.",
+        "The record does not begin with a schema ID (a zero byte and four bytes).",
     ]
     assert (
-        both[2].reason == "It was written by schema 3, which does not resolve to the schema "
-        "that is given."
+        both[2].reason == "The record was written with schema 3, which can't be resolved to the "
+        "given schema."
     )
 
 
 def test_a_folder_that_is_not_there_is_told_and_no_dead_letter(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"There is no folder '.*nowhere' for schemas by id"):
+    with pytest.raises(DataError, match=r"no folder '.*nowhere', which should have schemas by ID"):
         decode(Avro(registry=tmp_path / "nowhere"), {"n": "INT"}, avro(SMALL, {"n": 1}, 1))
 
 
@@ -345,7 +345,7 @@ def test_a_registry_is_asked_once_for_each_schema(registered: Registered) -> Non
         values = [avro(SMALL, {"n": n}, 1) for n in range(3)]
         rows = decode(payload, {"n": "BIGINT"}, *values, avro(SMALL, {"n": 1}, 5))
         assert [r.n for r in rows] == [0, 1, 2, None]
-        assert rows[-1].reason == "There is no schema with the id 5, which it names."
+        assert rows[-1].reason == "There is no schema with the record's schema ID 5."
     assert registered.asked == ["/schemas/ids/1", "/schemas/ids/5"]
     registry = Registry(registered.url)
     assert registry.schema(1) is registry.schema(1)
@@ -361,7 +361,7 @@ def test_a_machine_that_has_just_booted_asks_too(
     assert json.loads(registry.schema(1).text) == SMALL
     # What is not there is asked for once, and again half a minute later.
     for _ in range(2):
-        with pytest.raises(UndecodableError, match="no schema with the id 2"):
+        with pytest.raises(UndecodableError, match="no schema with the record's schema ID 2"):
             registry.schema(2)
         (tmp_path / "2.avsc").write_text(json.dumps(SMALL))
     monkeypatch.setattr(time, "monotonic", lambda: 31.1)
@@ -391,7 +391,7 @@ def test_the_registry_has_its_user_and_password_from_a_secret(
     registered.has(1, SMALL)
     registered.user = "ann:s3cret"
     monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY", registered.url)
-    with pytest.raises(DataError, match=r"it refuses \(HTTP 401\); schema_registry_auth"):
+    with pytest.raises(DataError, match=r"it denies access \(HTTP 401\); set schema_registry_auth"):
         Registry().schema(1)
     monkeypatch.setenv("TIDEMARK_SCHEMA_REGISTRY_AUTH", "env:REGISTRY_USER")
     monkeypatch.setenv("REGISTRY_USER", "ann:s3cret")
@@ -408,7 +408,7 @@ def test_the_registry_has_its_user_and_password_from_a_secret(
         ((404, {"error_code": 404, "message": "HTTP 404 Not Found"}), "it answers HTTP 404"),
         ((404, {"error_code": "40403"}), "it answers HTTP 404"),
         ((404, ["error_code"]), "it answers HTTP 404"),
-        ((200, b"<html>log in</html>"), "its answer is no JSON"),
+        ((200, b"<html>log in</html>"), "its answer is not JSON"),
         ((200, {"subject": "x"}), "its answer has no schema"),
         ((200, {"schema": "{}", "references": [{"name": "x"}]}), UNREFERRED),
         ((200, {"schema": "{}", "references": ["x"]}), UNREFERRED),
@@ -420,7 +420,7 @@ def test_a_registry_that_fails_is_one_sentence_and_no_dead_letter(
     registered.answers["/schemas/ids/1"] = answer
     # How long is waited it does not say: that may be hours.
     registered.later, begun = "5", time.monotonic()
-    told = f"at {registered.url} does not give /schemas/ids/1: {reason}. Nothing is lost"
+    told = f"at {registered.url} does not return /schemas/ids/1: {reason}. No record is lost"
     with pytest.raises(DataError, match=told) as failed:
         Registry(registered.url).schema(1)
     assert failed.value.passing == (answer[0] == 503)
@@ -444,13 +444,13 @@ def test_what_a_registry_says_that_it_does_not_have_is_missing(
     registered: Registered, code: int
 ) -> None:
     registered.answers["/schemas/ids/1"] = (404, {"error_code": code, "message": "not found"})
-    with pytest.raises(UndecodableError, match="There is no schema with the id 1"):
+    with pytest.raises(UndecodableError, match="There is no schema with the record's schema ID 1"):
         Registry(registered.url).schema(1)
 
 
 @pytest.mark.parametrize("address", ["[::1", "host:8o81", "host:99999", "a b", ""])
 def test_an_address_that_is_none_is_one_sentence_and_not_waited_for(address: str) -> None:
-    told = f"at http://{address} does not give /schemas/ids/1: that is no address of a server."
+    told = f"at http://{address} does not return /schemas/ids/1: it is not a valid address."
     with pytest.raises(DataError, match=re.escape(told)) as failed:
         Registry(f"http://ann:s3cret@{address}" if address else "http://").schema(1)
     assert not failed.value.passing
@@ -461,7 +461,9 @@ def test_authorities_that_are_not_there_are_one_sentence_and_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem")
-    told = r"there is no file '/nowhere/ca.pem' of whom to trust, as REQUESTS_CA_BUNDLE says\."
+    told = (
+        r"no file '/nowhere/ca.pem' of trusted certificates, which REQUESTS_CA_BUNDLE specifies\."
+    )
     with pytest.raises(DataError, match=told) as failed:
         Registry("https://127.0.0.1:1").schema(1)
     assert not failed.value.passing
@@ -475,15 +477,13 @@ def test_a_registry_is_trusted_by_its_authority(
         registered.has(1, SMALL)
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.certificate))
         assert json.loads(Registry(registered.url).schema(1).text) == SMALL
-        sentence = (
-            r"{} does not give /schemas/ids/1: its certificate .* none that {} can vouch for;"
-        )
+        sentence = r"{} does not return /schemas/ids/1: its certificate .* {} can't verify it;"
         for trusted in (str(other.certificate), None):
             if trusted is None:
                 monkeypatch.delenv("REQUESTS_CA_BUNDLE")
             else:
                 monkeypatch.setenv("REQUESTS_CA_BUNDLE", trusted)
-            whom = trusted or "the package certifi's authorities"
+            whom = trusted or "the authorities of the package certifi"
             with pytest.raises(DataError, match=sentence.format(registered.url, whom)) as caught:
                 Registry(registered.url).schema(1)
             # Who follows does not wait for what a person must mend.
@@ -499,7 +499,7 @@ def test_a_schema_of_the_registry_that_is_no_avro(registered: Registered) -> Non
     (row,) = decode(payload, {"n": "INT"}, struct.pack(">bI", 0, 1) + value)
     assert row.reason == "Its schema 1 is of another format, PROTOBUF."
     with pytest.raises(
-        DataError, match=r"Schema 2 of the registry is no Avro: there is no type .*strin"
+        DataError, match=r"Schema 2 of the registry is not valid Avro: unknown type .*strin"
     ):
         decode(payload, {"n": "INT"}, struct.pack(">bI", 0, 2) + value)
 
@@ -557,22 +557,22 @@ def test_protobuf_becomes_columns(descriptors: Path) -> None:
         "reason": None,
     }
     assert (empty.at, empty.n, empty.note, empty.state) == (None, 0, None, "OPEN")
-    assert wide.reason == "The field 'n' is no INT."
-    assert bad.reason == "It is no message 'shop.Order'."
+    assert wide.reason == "The field 'n' is not a valid INT."
+    assert bad.reason == "The record is not a message 'shop.Order'."
     # The second message of its schema: a count of 1 and the number 1, in zigzag.
     by_id = Protobuf(descriptors, "shop.Order", by_id=True)
     head = struct.pack(">bI", 0, 3)
     framed = [head + b"\x02\x02" + values[0], head + b"\x00" + values[0], head, b"\x05" + values[0]]
     rows = decode(by_id, columns, *framed)
     assert [r.n for r in rows] == [5, 5, None, None]
-    assert rows[2].reason == "It does not say which message of its schema it is."
+    assert rows[2].reason == "The record does not specify which message of its schema it is."
 
 
 @pytest.mark.parametrize(
     ("content", "message", "sentence"),
     [
         (None, "shop.Order", "can't be read: no such file"),
-        (b"\xff\xff", "shop.Order", "is no descriptor set with all that it imports"),
+        (b"\xff\xff", "shop.Order", "is not a complete descriptor set"),
         (b"", "shop.Order", "has no message 'shop.Order'"),
     ],
 )

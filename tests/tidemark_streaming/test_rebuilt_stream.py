@@ -209,7 +209,7 @@ def test_the_topic_tells_the_table_that_was_switched_to_and_back(
     incremental(warehouse, old)
     assert sorted(v["n"] for v in told(old).values()) == there(old)
     work.rebuild(warehouse, new)
-    with pytest.raises(DefinitionChanged, match="made by another definition than this one"):
+    with pytest.raises(DefinitionChanged, match="was written with another definition"):
         Outbox(warehouse, new).emit(anew=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
     # What the stream of the earlier definition has not brought out goes with the switch.

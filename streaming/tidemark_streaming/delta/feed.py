@@ -105,14 +105,14 @@ class DeltaFeed:
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        what = f"The feed of source '{self.source.name}'"
+        what = f"The connector of source '{self.source.name}'"
         check(self.source, what)
         if self.start < 0:
-            raise DefinitionError(f"{what} starts with version 0 or a later one, not {self.start}.")
+            raise DefinitionError(f"{what} needs a `start` of 0 or greater (got {self.start}).")
         if self.time_zone is not None:
             zone_of(self.time_zone, what)
         if self.change_feed and self.skip_change_commits:
-            raise DefinitionError(f"{what} takes change_feed or skip_change_commits, not both.")
+            raise DefinitionError(f"{what} can have change_feed or skip_change_commits, not both.")
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         table = self._open()
@@ -123,7 +123,7 @@ class DeltaFeed:
         at = next((p for p in told if "table" in p), None)
         lost: list[str] = []
         if at is not None and at["table"] != identity:
-            lost.append(f"it was made anew under its path after version {at['version']}")
+            lost.append(f"it was recreated under its path after version {at['version']}")
             at = None
         first = self.start if at is None else at["version"] + 1
         whole = first if at is None and first > 0 else None
@@ -132,11 +132,13 @@ class DeltaFeed:
         refused = self._acceptance.refused([*lost, *(_which([version]) for version in gone)])
         if lost and lost[0] in refused:
             raise DataError(
-                f"{self._what} is not the one that was read before: {lost[0]}. --accept-loss "
-                f"takes the new one from version {self.start} on."
+                f"{self._what} is not the table that was read before: {lost[0]}. To read the new "
+                f"table from version {self.start} on, pass --accept-loss."
             )
         if at is None and first > head:
-            raise DataError(f"{self._what} has no version {first} yet: its newest is {head}.")
+            raise DataError(
+                f"{self._what} does not have version {first} yet: its newest version is {head}."
+            )
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         passed: list[int] = []
@@ -159,7 +161,7 @@ class DeltaFeed:
             position: dict[str, Any] = {"table": identity, "version": version}
             position |= {"whole": True} if version == whole else {}
             size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
-            lost += [f"{_which(passed)}, there no more"] if passed else []
+            lost += [f"{_which(passed)} (deleted)"] if passed else []
             chunks.append(Chunk(recorded(json.dumps(position), lost), clock, size, rows))
             lost, passed = [], []
         return chunks
@@ -205,9 +207,9 @@ class DeltaFeed:
             return None
         path = (error.getMessageParameters() or {}).get("path", self.path)
         return DataError(
-            f"{self._what} has a file that the engine can't read, '{path.removeprefix('file://')}':"
-            " it must see the table under the same path; or VACUUM has just taken the file, and "
-            "the next ingest tells of which version."
+            f"{self._what} has a file that the engine can't read, "
+            f"'{path.removeprefix('file://')}'. Make sure that the engine sees the table under the "
+            "same path. If VACUUM has just deleted the file, the next ingest reports its version."
         )
 
     def _by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
@@ -266,8 +268,9 @@ class DeltaFeed:
             if "change data" not in str(error):
                 raise self._lost([version], table.version()) from error
             raise DataError(
-                f"{self._what} has no change feed of version {version}: it was not turned on yet. "
-                f"Begin with a later one: start={version + 1} takes the table as it was then."
+                f"{self._what} has no change data feed for version {version}, because the feed was "
+                f"not enabled yet. Start with a later version: start={version + 1} first reads the "
+                "whole table as of that version."
             ) from None
         if done.changes and not done.recorded:
             rows = drop_unchanged(rows, "_change_type")
@@ -304,14 +307,14 @@ class DeltaFeed:
             return DeltaTable(self.path)
         except TableNotFoundError:
             raise DataError(
-                f"There is no Delta table at '{self.path}', from which source "
-                f"'{self.source.name}' comes: correct the feed's path, or write the table."
+                f"There is no Delta table at '{self.path}', from which source '{self.source.name}' "
+                "reads: correct the connector's path, or create the table."
             ) from None
         except DeltaError as error:
             reason = str(error).strip().splitlines()[0]
             raise DataError(
-                f"{self._what} can't be read: {reason}. If a catalog manages its commits or it has "
-                "a feature that is not read here, read a copy without (CREATE TABLE … AS SELECT)."
+                f"{self._what} can't be read: {reason}. If a catalog manages its commits, or if it "
+                "has an unsupported feature, read a copy without it (CREATE TABLE … AS SELECT)."
             ) from error
 
     def _demand(self, chunks: Sequence[Chunk]) -> None:
@@ -323,8 +326,8 @@ class DeltaFeed:
         there = str(self._open().metadata().id)
         if any(json.loads(chunk.position)["table"] != there for chunk in chunks):
             raise DataError(
-                f"{self._what} is not the one that was read before: it was made anew under its "
-                "path while it was read. Begin the ingest again: it says what is lost."
+                f"{self._what} was recreated under its path while it was read. Start the ingest "
+                "again: it reports what is lost."
             )
 
     def _check(self, table: DeltaTable) -> None:
@@ -337,25 +340,27 @@ class DeltaFeed:
         settings = table.metadata().configuration
         if settings.get("delta.columnMapping.mode", "none") != "none":
             raise DataError(
-                f"{self._what} has column mapping, which this feed does not read: its files name "
-                "their columns otherwise. Read a copy without (CREATE TABLE … AS SELECT)."
+                f"{self._what} uses column mapping, which this connector does not support: its "
+                "files have other column names. Read a copy without column mapping (CREATE TABLE … "
+                "AS SELECT)."
             )
         if self.start and "deletionVectors" in (table.protocol().reader_features or []):
             raise DataError(
-                f"{self._what} has deletion vectors, so how it was at version {self.start} is not "
-                "read here: begin with version 0, or read a copy without (CREATE TABLE … AS "
-                "SELECT)."
+                f"{self._what} uses deletion vectors, so it can't be read as of version "
+                f"{self.start}: start with version 0, or read a copy without deletion vectors "
+                "(CREATE TABLE … AS SELECT)."
             )
         if self.change_feed and settings.get(_FEED) != "true":
             raise DataError(
-                f"{self._what} keeps no change feed: ALTER TABLE … SET TBLPROPERTIES ({_FEED} = "
-                f"true), and begin with the version that this makes."
+                f"{self._what} has no change data feed: enable it with ALTER TABLE … SET "
+                f"TBLPROPERTIES ({_FEED} = true), and set `start` to the version that this creates."
             )
         by = [n for n in table.metadata().partition_columns if n in self.source.protect]
         if by:
             raise DefinitionError(
-                f"{self._what} is partitioned by the protected column '{by[0]}', so the names of "
-                "its files, which errors tell, have its values: read a copy that is not."
+                f"{self._what} is partitioned by the protected column '{by[0]}'. The names of its "
+                "files contain that column's values, and error messages contain these names: read "
+                "a copy that is not partitioned by it."
             )
         there = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
         there |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
@@ -364,15 +369,15 @@ class DeltaFeed:
                 if self.time_zone is None:
                     raise DefinitionError(
                         f"Delta table '{self.path}' has the column '{name}' of source "
-                        f"'{self.source.name}' as {_LOCAL}, which does not say its time zone: "
-                        "give the feed time_zone='UTC', or the zone in which it is written."
+                        f"'{self.source.name}' as {_LOCAL}, which has no time zone: set the "
+                        "connector's time_zone to 'UTC', or to the zone of its values."
                     )
                 continue
             if there.get(name) != simple_type(kind):
                 found = f"has it as {there[name]}" if name in there else "has no such column"
                 raise DefinitionError(
-                    f"Source '{self.source.name}' declares the column '{name}' as {kind}, and "
-                    f"Delta table '{self.path}' {found}; it has: "
+                    f"Source '{self.source.name}' declares the column '{name}' as {kind}, but "
+                    f"Delta table '{self.path}' {found}; its columns are "
                     f"{', '.join(f'{n} {k}' for n, k in there.items())}."
                 )
 
@@ -384,19 +389,18 @@ class DeltaFeed:
 
     def _refused(self, version: int) -> DataError:
         return DataError(
-            f"Version {version} of Delta table '{self.path}' updates or deletes rows, and what "
-            f"source '{self.source.name}' has in its log stays there. Give the feed "
-            "change_feed=True, where each change is an event, or skip_change_commits=True, where "
-            "such a version brings nothing."
+            f"Version {version} of Delta table '{self.path}' updates or deletes rows, but the "
+            f"event log of source '{self.source.name}' keeps its rows. Set change_feed=True to "
+            "ingest each change as an event, or skip_change_commits=True to skip such versions."
         )
 
     def _lost(self, versions: Sequence[int], head: int) -> DataError:
         last = versions[-1]
         later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
-        begin = "" if later is None else f", or begin anew with start={later}"
+        begin = "" if later is None else f", or start again with start={later}"
         return DataError(
-            f"{self._what} has {_which(versions)} no more: VACUUM or its retention took the files. "
-            f"--accept-loss goes on after that without these rows{begin}."
+            f"{self._what} no longer has {_which(versions)}: VACUUM or its retention deleted the "
+            f"files. To continue without these rows, pass --accept-loss{begin}."
         )
 
     @cached_property

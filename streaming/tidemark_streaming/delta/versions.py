@@ -209,7 +209,7 @@ def frame_of(
     below = F.substring_index(path, f"{place.partition('://')[2] or place}/", -1)
     rows = rows.withColumns({_PATH: below, _ROW: origin["row_index"]})
     rows = rows.join(F.broadcast(listed), _PATH, "left")
-    lost = F.raise_error(F.concat(F.lit("The engine has another name for "), _PATH))
+    lost = F.raise_error(F.concat(F.lit("The engine reports an unknown path, "), _PATH))
     return rows.select(
         *(
             F.col(f"`{_VALUE}{f.name}`").cast(f.dataType).alias(f.name)

@@ -66,7 +66,7 @@ class FileFeed:
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check(self.source, f"The feed of source '{self.source.name}'")
+        check(self.source, f"The connector of source '{self.source.name}'")
         # Validates the options now instead of at the first file.
         _ = self._format
 
@@ -119,13 +119,13 @@ class FileFeed:
     def decode(self, letters: pa.Table) -> pa.Table:
         if isinstance(self._format, str):
             raise DataError(
-                f"Source '{self.source.name}' comes as Parquet, which is read in whole files: its "
-                "dead letters are of another format, whose feed alone can decode them."
+                f"Source '{self.source.name}' now reads Parquet, but these dead letters were "
+                "written by a connector of another format. Only that connector can decode them."
             )
         if self.source.protect:
             raise DataError(
-                f"Source '{self.source.name}' has protected columns and comes as files: put mended "
-                "rows in a new file."
+                f"Source '{self.source.name}' has protected columns, so its dead letters do not "
+                "keep the bytes of their rows: put the corrected rows in a new file."
             )
         return reading.decode_letters(letters, self.source, self._format)
 
@@ -138,16 +138,13 @@ class FileFeed:
         path = (error.getMessageParameters() or {}).get("path", str(self.path))
         path = re.sub("^file:/+", "/", path)
         path = unquote(path) if condition.startswith("FAILED") else path
-        reason = f"it is damaged, or no {self.format}"
+        reason = f"it is damaged, or not a {self.format} file"
         if condition.endswith("COLUMN_DATA_TYPE_MISMATCH"):
             reason = str(error).partition("Parquet column ")[2].partition(". SQLSTATE")[0]
             reason = f"column {reason}"
         elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
-            reason = "it is not there, or the engine can't see it"
-        return DataError(
-            f"File '{path}' of source '{self.source.name}' can't be read: "
-            f"{reason}; mend it or move it out of the folder."
-        )
+            reason = "it does not exist, or the engine can't see it"
+        return reading.unreadable(Path(path), self.source, reason)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -156,8 +153,8 @@ class FileFeed:
             yield
         except FileNotFoundError:
             raise DataError(
-                f"Nothing has ever landed for '{self.source.name}': there is no folder "
-                f"'{self.path}'. Make it and put files there, or correct the setting landing."
+                f"There is no folder '{self.path}', from which source '{self.source.name}' reads: "
+                "create it and put files there, or correct the setting landing."
             ) from None
         except OSError as error:
             raise DataError(
@@ -167,11 +164,11 @@ class FileFeed:
 
     def _check_unchanged(self, file: folder.File, before: Mapping[str, Any]) -> None:
         if file.has_changed(before):
-            sizes = f"{before['bytes']} bytes then, {file.size} now"
-            how = sizes if file.size != before["bytes"] else f"{file.size} bytes, other content"
+            sizes = f"{before['bytes']} bytes before, {file.size} now"
+            how = sizes if file.size != before["bytes"] else f"{file.size} bytes, but other content"
             raise DataError(
                 f"File '{file.path}' of source '{self.source.name}' has changed since it was "
-                f"ingested ({how}): put new rows in a new file."
+                f"ingested ({how}): restore it, and put new rows in a new file."
             )
 
     @cached_property

@@ -104,7 +104,9 @@ def _check_name(folder: Path, name: str) -> None:
         why = "its path has a colon and one of the characters { } [ ] * ? \\"
     else:
         return
-    raise DataError(f"The engine can't open file '{path}': {why}. Rename it or move it away.")
+    raise DataError(
+        f"The engine can't open file '{path}': {why}. Rename the file or move it out of the folder."
+    )
 
 
 @lru_cache(_REMEMBERED)

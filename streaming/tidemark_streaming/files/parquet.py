@@ -16,6 +16,7 @@ from tidemark.define.source import Source
 from tidemark.store.dead_letters import dead_letter
 from tidemark_streaming.feed import CHUNK
 from tidemark_streaming.guarded import BLOCK, FILE, ROW
+from tidemark_streaming.payloads.payload import misfit_reason
 
 PATH = helper("path")
 """The absolute path of the file from which a row comes."""
@@ -93,7 +94,7 @@ def _of_times(
         return F.to_utc_timestamp(found, zone) if field in local and zone != "UTC" else found
 
     finer = [
-        F.when(F.col(f"`{field}`") % 1000 != 0, F.lit(f"The field '{field}' is no TIMESTAMP."))
+        F.when(F.col(f"`{field}`") % 1000 != 0, F.lit(misfit_reason(field, "TIMESTAMP")))
         for field in sorted(nanos)
     ]
     reason = F.coalesce(*finer, F.lit(None).cast("string"))
@@ -114,7 +115,7 @@ def placed(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> Data
     kinds = f"{CHUNK} BIGINT, {PATH} STRING, {FILE} STRING"
     index = rows.sparkSession.createDataFrame(told, kinds)
     rows = rows.join(F.broadcast(index), PATH, "left")
-    lost = F.raise_error(F.concat(F.lit("The engine has another name for "), PATH))
+    lost = F.raise_error(F.concat(F.lit("The engine reports an unknown path, "), PATH))
     return rows.withColumn(CHUNK, F.coalesce(CHUNK, lost)).drop(PATH)
 
 

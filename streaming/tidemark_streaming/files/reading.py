@@ -64,7 +64,7 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
                 if not block:
                     return
     except FileNotFoundError:
-        raise unreadable(path, source, "it is not there any more") from None
+        raise unreadable(path, source, "it does not exist any more") from None
     except (OSError, pa.ArrowException) as error:
         reason = (
             "it is damaged"
@@ -77,8 +77,8 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
 def unreadable(path: Path, source: Source, reason: str) -> DataError:
     """Create the error of a file that can't be read."""
     return DataError(
-        f"File '{path}' of source '{source.name}' can't be read: {reason}; fix it or move it out "
-        "of the folder."
+        f"File '{path}' of source '{source.name}' can't be read: {reason}. Correct the file, or "
+        "move it out of the folder."
     )
 
 

@@ -60,4 +60,4 @@ class Ahead(Generic[T]):
 
     @cached_property
     def _thread(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(1, thread_name_prefix="reads ahead")
+        return ThreadPoolExecutor(1, thread_name_prefix="kafka prefetch")

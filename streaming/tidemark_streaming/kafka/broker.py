@@ -58,8 +58,8 @@ def start(
     if broker.running_at(*at) is None:
         if _answers(settings, patience=0.5):
             raise EngineError(
-                f"Port {settings.kafka_port} on 127.0.0.1 has a Kafka broker already, which is not "
-                "of this home: stop it, or set kafka_port (TIDEMARK_KAFKA_PORT) to a free port."
+                f"Port {settings.kafka_port} on 127.0.0.1 is used by a Kafka broker of another "
+                "home: stop that broker, or set kafka_port (TIDEMARK_KAFKA_PORT) to a free port."
             )
         java = find_java()
         tell("fetching the broker's jars" if not FOLDER.exists() else "starting")
@@ -109,7 +109,9 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
     done = subprocess.run(told, capture_output=True, text=True, check=False)
     if done.returncode:
         said = (done.stderr + done.stdout).strip().splitlines()
-        raise EngineError(f"The broker's folder {data} can't be made: {(said or ['no word'])[-1]}")
+        raise EngineError(
+            f"The broker's data folder {data} can't be formatted: {(said or ['no output'])[-1]}"
+        )
 
 
 def _answers(settings: Settings, patience: float) -> bool:

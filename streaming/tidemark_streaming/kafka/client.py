@@ -32,7 +32,7 @@ _SECRET = re.compile(r"password|passphrase|secret|key\.pem$|oauthbearer\.config$
 _PRIVATE = ("ssl.key.location", "ssl.keystore.location")
 _UNVOUCHED = re.compile(r"alert (bad certificate|certificate required|unknown ca)")
 _COUNTS = re.compile(r" \(after .*?\)$")
-_WHERE = "in the feed's client"
+_WHERE = "in the `client` properties"
 T = TypeVar("T")
 
 
@@ -45,9 +45,9 @@ def check_secrets(client: Properties, what: str) -> None:
     for name, value in client.items():
         if _SECRET.search(name) and not isinstance(value, Secret):
             raise DefinitionError(
-                f"{what} has the value of {name} in its client: say where it is, as "
-                f'"{name}": secret("env:NAME") or secret("file:PATH"), with `from '
-                "tidemark.secret import secret`."
+                f"{what} has the value of {name} in its `client` in plain text. Specify where the "
+                f'value is stored, as "{name}": secret("env:NAME") or secret("file:PATH"), with '
+                "`from tidemark.secret import secret`."
             )
 
 
@@ -107,8 +107,7 @@ class Brokers:
             for value in (v.reveal() for v in self._client.values() if isinstance(v, Secret)):
                 reason = reason.replace(value, "***")
             raise DefinitionError(
-                f"The client of Kafka at {self.servers} can't be made: {reason}. Correct it "
-                f"{_WHERE}."
+                f"Can't create the Kafka client for {self.servers}: {reason}. Correct it {_WHERE}."
             ) from None
 
     def listen(self) -> None:
@@ -145,31 +144,31 @@ class Brokers:
         """Return the error that this client may not read a topic. Brokers do not distinguish this
         from a topic that does not exist."""
         return self._unread(
-            f"topic '{topic}' is not there, or {self.user} may not read it. Create it, allow "
-            "that user READ on it (kafka-acls --add --operation Read --topic), or correct the "
-            "feed's topics"
+            f"topic '{topic}' does not exist, or {self.user} may not read it. Create the topic, "
+            "allow that user READ on it (kafka-acls --add --operation Read --topic), or correct "
+            "the connector's `topics`"
         )
 
     def _refused(self, code: int, reason: str) -> str | None:
         told = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
         if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
             return (
-                f"it refuses {self.user}. Correct sasl.username or sasl.password {_WHERE}, or "
-                "make that user"
+                f"the broker rejects {self.user}. Correct sasl.username or sasl.password {_WHERE}, "
+                "or create that user"
             )
         if code == KafkaError._AUTHENTICATION:
             return f"{told}. Correct sasl.mechanism {_WHERE}"
         if code == KafkaError._SSL and "certificate verify failed" in reason:
             trusted = self._client.get("ssl.ca.location", "the system's authorities")
             return (
-                f"its certificate is another host's, or none that {trusted} can vouch for. Set "
-                f"ssl.ca.location {_WHERE} to the file of the authority's certificate"
+                f"the broker's certificate is for another host, or {trusted} can't verify it. Set "
+                f"ssl.ca.location {_WHERE} to the certificate file of the authority that signed it"
             )
         if _UNVOUCHED.search(reason):
             return (
-                "it takes clients by their certificates, and this one's it can't vouch for, or "
-                f"there is none. Set ssl.certificate.location and ssl.key.location {_WHERE} to "
-                "those of an authority that it trusts"
+                "the broker requires a client certificate, and this client has none that the "
+                f"broker trusts. Set ssl.certificate.location and ssl.key.location {_WHERE} to a "
+                "certificate from an authority that the broker trusts"
             )
         if "PLAINTEXT broker listener" in reason:
             if not speaks_kafka(*self._first):
@@ -177,8 +176,8 @@ class Brokers:
                 # them.
                 return None
             return (
-                f"it speaks no TLS, and security.protocol is {self._protocol}. Set that to "
-                f"{self._protocol.replace('SSL', 'PLAINTEXT').removeprefix('_')} {_WHERE}, or "
+                f"the broker does not use TLS, but security.protocol is {self._protocol}. Set it "
+                f"to {self._protocol.replace('SSL', 'PLAINTEXT').removeprefix('_')} {_WHERE}, or "
                 "correct the port"
             )
         if code == KafkaError._SSL:
@@ -193,13 +192,13 @@ class Brokers:
             return None
         if "SSL" not in self._protocol:
             return (
-                f"it speaks TLS, and security.protocol is {self._protocol}. Set that to SSL or "
-                f"SASL_SSL {_WHERE}"
+                f"the broker requires TLS, but security.protocol is {self._protocol}. Set it to "
+                f"SSL or SASL_SSL {_WHERE}"
             )
         if self._protocol == "SSL":
             return (
-                "it ends a connection that comes without a user. Set security.protocol to "
-                f"SASL_SSL, and sasl.mechanism, sasl.username and sasl.password, {_WHERE}"
+                "the broker closes connections without a user. Set security.protocol to SASL_SSL, "
+                f"and sasl.mechanism, sasl.username and sasl.password, {_WHERE}"
             )
         return None
 
@@ -250,4 +249,4 @@ def _check_file(name: str, file: Path) -> None:
     if name in _PRIVATE:
         check_mode(file)
     elif not file.exists() and str(file) != "probe":
-        raise DefinitionError(f"There is no file '{file}', which {name} names {_WHERE}.")
+        raise DefinitionError(f"There is no file '{file}', which {name} {_WHERE} specifies.")

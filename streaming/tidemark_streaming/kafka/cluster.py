@@ -54,7 +54,8 @@ class Cluster:
         isolation = str(client.get("isolation.level", READ_COMMITTED)).upper()
         if isolation not in IsolationLevel.__members__:
             raise DefinitionError(
-                f"isolation.level is read_committed or read_uncommitted, not '{isolation.lower()}'."
+                "isolation.level must be read_committed or read_uncommitted (got "
+                f"'{isolation.lower()}')."
             )
         self._isolation = IsolationLevel[isolation]
         self._admin = self._brokers.connect(AdminClient)
@@ -176,7 +177,7 @@ class Cluster:
         found = {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
         if OFFSET_INVALID in found.values():
             # The client reports a timeout this way, without an error.
-            raise self._brokers.unreachable(TimeoutError("not all offsets came"))
+            raise self._brokers.unreachable(TimeoutError("not all offsets were received"))
         return found
 
     def _topics(self) -> Mapping[str, Any]:
@@ -209,7 +210,7 @@ class Cluster:
             raise self._brokers.forbidden(name)
         raise DataError(
             f"There is no topic '{name}' at {self._brokers.servers}. Available: "
-            f"{', '.join(own) or 'none'}. Create it, or correct the feed's topics."
+            f"{', '.join(own) or 'none'}. Create it, or correct the connector's `topics`."
         )
 
     def _failure(self, future: "Future[Any]") -> BaseException | None:

@@ -13,7 +13,7 @@ from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import BYTES, CHUNK
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.payload import decode_protected, lost, without
+from tidemark_streaming.payloads.payload import decode_protected, lost, misfit_reason, without
 from tidemark_streaming.payloads.text_values import texts_of
 
 RECORD = {
@@ -61,16 +61,18 @@ def check(source: Source, what: str) -> None:
         allowed += ["STRING"] if name == "kafka_key" else []
         if allowed and _plain(kind) not in map(_plain, allowed):
             raise DefinitionError(
-                f"{what} fills the column '{name}' as {' or '.join(allowed)}, and it is declared "
-                f"as {kind}."
+                f"{what} reads the column '{name}' as {' or '.join(allowed)}, but it is declared "
+                f"as {kind}: correct the declaration."
             )
         way = source.protect.get(name)
         if name in RECORD and way is not None and name not in ("kafka_key", "kafka_headers"):
-            raise DefinitionError(f"{what} needs '{name}' as it is, so it can't be protected.")
+            raise DefinitionError(
+                f"{what} needs the original value of '{name}', so this column can't be protected."
+            )
         if name not in RECORD and isinstance(way, Tokenise) and _plain(kind) != "STRING":
             raise DefinitionError(
-                f"{what} makes tokens of text, and '{name}' is declared as {kind}: as STRING it "
-                "can have them."
+                f"{what} can tokenize only STRING columns, but '{name}' is declared as {kind}: "
+                "declare it as STRING, or use Mask() or Drop()."
             )
 
 
@@ -97,7 +99,7 @@ def decoded(
     for name, written in _WRITTEN.items():
         if name in columns:
             for row in lost(records[written], columns[name]):
-                reasons.setdefault(row, f"The field '{name}' is no {source.columns[name].upper()}.")
+                reasons.setdefault(row, misfit_reason(name, source.columns[name]))
     place = _joined(records, "topic", "partition", "offset")
     told = _header(records, correlation)
     rows: dict[str, Any] = {

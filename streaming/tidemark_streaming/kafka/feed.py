@@ -115,15 +115,15 @@ class KafkaFeed:
     protects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        what = f"The feed of source '{self.source.name}'"
+        what = f"The connector of source '{self.source.name}'"
         if isinstance(self.topics, str) or not self.topics:
-            raise DefinitionError(f"{what} reads a list of topics, not {self.topics!r}.")
+            raise DefinitionError(f"{what} needs a list of topics (got {self.topics!r}).")
         if isinstance(self.format, str) and self.format != "json":
             raise DefinitionError(
-                f"{what} can't read '{self.format}': the format is json, Avro(…) or Protobuf(…)."
+                f"{what} can't read the format '{self.format}': use 'json', Avro(…) or Protobuf(…)."
             )
         if self.rows < 1:
-            raise DefinitionError(f"{what} takes 1 or more rows at once, not {self.rows}.")
+            raise DefinitionError(f"{what} needs `rows` of at least 1 (got {self.rows}).")
         if self.start not in ("earliest", "latest"):
             instant(self.start)
         check_secrets(self.client, what)
@@ -220,8 +220,8 @@ class KafkaFeed:
         anew = [name for name, id_ in there.items() if id_ != pieces[0][name].id]
         if anew:
             raise DataError(
-                f"Records of source '{self.source.name}' went while they were read: topic "
-                f"'{anew[0]}' was made anew. Begin the ingest again: it says which are gone."
+                f"Topic '{anew[0]}' was deleted and recreated while source '{self.source.name}' "
+                "read it. Start the ingest again: it reports which records are lost."
             )
 
     def _lost(self, at: Position | None, there: Position) -> list[str]:

@@ -31,13 +31,14 @@ def between(at: Position, there: Position) -> list[Loss]:
     for name, before in at.items():
         now = there.get(name)
         if now is None:
-            found.append(Loss(f"topic '{name}' is gone"))
+            found.append(Loss(f"topic '{name}' was deleted"))
             continue
         if now.id != before.id:
             ends = ", ".join(f"{p}: {end}" for p, (_, end) in before.offsets.items())
             told = (
-                f"topic '{name}' was made anew (its id is {now.id} and was {before.id}), and what "
-                f"the old one had after the offsets ({ends}) is not known"
+                f"topic '{name}' was deleted and recreated (its ID was {before.id} and is now "
+                f"{now.id}); how many records the old topic had after the ingested offsets "
+                f"({ends}) is unknown"
             )
             found.append(Loss(told))
             continue
@@ -46,12 +47,14 @@ def between(at: Position, there: Position) -> list[Loss]:
             _, stands = before.offsets.get(partition, (0, 0))
             if low > stands:
                 told = (
-                    f"offsets {stands} to {low - 1} of {name}-{partition}, {low - stands:,} in "
-                    "all, were removed by its retention"
+                    f"offsets {stands} to {low - 1} of {name}-{partition} ({low - stands:,} in "
+                    "all) were deleted by the topic's retention"
                 )
                 found.append(Loss(told, low - stands))
             elif end < stands:
-                told = f"{name}-{partition} ends at {end}, before {stands}, up to which it was read"
+                told = (
+                    f"{name}-{partition} ends at offset {end}, but was already read up to {stands}"
+                )
                 found.append(Loss(told))
     return found
 
@@ -59,8 +62,8 @@ def between(at: Position, there: Position) -> list[Loss]:
 def sentence(source: str, lost: Sequence[Loss]) -> str:
     """Return the error message that lists the losses and the command that accepts them."""
     told = "; ".join(loss.said for loss in lost[:MANY])
-    more = f"; and {len(lost) - MANY} more" if len(lost) > MANY else ""
+    more = f"; and {len(lost) - MANY:,} more losses" if len(lost) > MANY else ""
     return (
-        f"Records of source '{source}' are gone that were never ingested: {told}{more}. To go on "
-        f"with what is there, say `tidemark ingest {source} --accept-loss`."
+        f"Kafka deleted records of source '{source}' before they were ingested: {told}{more}. To "
+        f"continue without them, run `tidemark ingest {source} --accept-loss`."
     )

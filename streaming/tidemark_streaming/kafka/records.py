@@ -128,7 +128,7 @@ class Reader:
                     if refused := self._brokers.refusal():
                         raise refused
                     if time.monotonic() - heard > _PATIENCE:
-                        silence = f"no record came in {_PATIENCE:.0f} seconds"
+                        silence = f"no record was received for {_PATIENCE:.0f} seconds"
                         raise self._brokers.unreachable(TimeoutError(silence))
                     continue
                 heard = time.monotonic()
@@ -164,8 +164,8 @@ class Reader:
         if code == KafkaError._AUTO_OFFSET_RESET:
             place = f"{message.topic()}-{message.partition()}"
             raise DataError(
-                f"Records of {place} went while they were read: retention, or somebody, removed "
-                "them. Begin the ingest again: it says which are gone."
+                f"Kafka deleted records of {place} while they were read (by retention or on "
+                "request). Start the ingest again: it reports which records are lost."
             )
         # The client looks up its consumer group although the reader does not use it.
         if code not in (KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF):

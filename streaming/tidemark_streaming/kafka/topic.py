@@ -47,12 +47,12 @@ class KafkaTopic(Outlet):
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise DefinitionError(
-                f"'{self.name}' can't name a topic: use letters, digits, '.', '_' and '-', at most "
-                "230 of them."
+                f"'{self.name}' is not a valid topic name: use letters, digits, '.', '_' and '-', "
+                "at most 230 characters."
             )
         if self.partitions < 1:
             raise DefinitionError(
-                f"Topic '{self.name}' has 1 or more partitions, not {self.partitions}."
+                f"Topic '{self.name}' needs at least 1 partition (got {self.partitions})."
             )
         check_secrets(self.client, f"Topic '{self.name}'")
 

@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from tidemark.define.protection import Drop
 from tidemark.define.source import Source
 from tidemark_streaming.kafka.decode import RECORD
+from tidemark_streaming.payloads.json_values import NOT_AN_OBJECT
+from tidemark_streaming.payloads.payload import misfit_reason
 
 _CORRUPT = "_corrupt"
 """The column with the text that does not fit."""
@@ -45,14 +47,14 @@ def decoded(
         F.when(
             plain[name].isNotNull()
             & ~F.coalesce(_says(plain[name], name, kind, options), F.lit(False)),
-            F.lit(f"The field '{name}' is no {kind.upper()}."),
+            F.lit(misfit_reason(name, kind)),
         )
         for name, kind in columns.items()
     ]
     whole = F.is_valid_utf8(text) & F.coalesce(whole, F.lit(False))
     is_object = F.isnotnull("event") & F.isnull(f"event.{_CORRUPT}")
-    refused = F.when(~whole, F.lit("It is no JSON object."))
-    no_object = F.when(~is_object, F.lit("It is no JSON object."))
+    refused = F.when(~whole, F.lit(NOT_AN_OBJECT))
+    no_object = F.when(~is_object, F.lit(NOT_AN_OBJECT))
     reason = F.coalesce(refused, *misfits, no_object)
     return rows.withColumn("reason", F.when(text.isNotNull(), reason))
 

@@ -103,7 +103,8 @@ class Channel:
         """Return the error that the topics do not appear after they were created, which may take
         brokers a while."""
         return DataError(
-            f"{self.topic} at {self.topic.at} was made, and does not appear.", passing=True
+            f"{self.topic} at {self.topic.at} was created, but the brokers do not list it yet.",
+            passing=True,
         )
 
     def position(self, *, anyones: bool = False, settled: bool = False) -> Position | None:
@@ -125,9 +126,10 @@ class Channel:
         if found is None or anyones or found.place in (None, self.place):
             return found
         raise DefinitionError(
-            f"{self.topic} has '{self._asset}' of the database {found.place}, and who follows it "
-            f"could not tell that of {self.place} from it: give this one another topic, or take "
-            f"the topic over, for good, by `tidemark emit {self._asset} --anew`."
+            f"{self.topic} already has '{self._asset}' of the database {found.place}. Its "
+            f"consumers could not distinguish it from '{self._asset}' of {self.place}. Give this "
+            "asset another topic, or take over the topic permanently with `tidemark emit "
+            f"{self._asset} --anew`."
         )
 
     def _settle(self) -> None:
@@ -136,8 +138,8 @@ class Channel:
         while ends(IsolationLevel.READ_COMMITTED) < end:
             if time.monotonic() - begun > SETTLING:
                 raise self._unwritable(
-                    "a transaction of another asset is under way in it, of a process that died or "
-                    "does not get on; it ends within five minutes"
+                    "another asset's producer has an open transaction in it (its process died or "
+                    "hangs); the broker aborts it within five minutes"
                 )
             time.sleep(_MOMENT)
 
@@ -291,7 +293,7 @@ class Channel:
                 message = consumer.poll(0.5)
                 if message is None:
                     if time.monotonic() - heard > PATIENCE * 2:
-                        raise self._unwritable("its positions do not come")
+                        raise self._unwritable("the brokers do not return its positions")
                     continue
                 heard = time.monotonic()
                 error = message.error()
@@ -327,32 +329,33 @@ class Channel:
                 raise self._unrighted(error, making) from None
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise self._refused(
-                    "a window's record is larger than it takes. Leave out what makes windows large "
-                    "(collect, a long top_k), or let it take more: message.max.bytes in the "
-                    "topic's client, and max.message.bytes of the topic itself"
+                    "a window's record is larger than the topic accepts. Remove aggregates that "
+                    "make windows large (collect, a long top_k), or raise the limits: "
+                    "message.max.bytes in the topic's `client`, and max.message.bytes of the topic "
+                    "itself"
                 ) from None
             if error.code() in _FENCED:
                 raise ConflictError(
-                    f"Another process brings '{self._asset}' out to {self.topic} by now."
+                    f"Another process now publishes '{self._asset}' to {self.topic}."
                 ) from None
             raise self._unwritable(error.str()) from None
         except TimeoutError:
-            raise self._unwritable("no answer") from None
+            raise self._unwritable("no response") from None
 
     def _unrighted(self, error: KafkaError, making: str | None) -> DataError:
         """Return the error for a missing permission."""
         user = self._brokers.user
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return self._forbidden("write by", "Write", self._name, "transactional-id")
+            return self._forbidden("write with", "Write", self._name, "transactional-id")
         if making is not None:
             return self._refused(
-                f"topic '{making}' is not there, or {user} may not see it; and that user may not "
-                "make it. Make it, or allow that user Create on it; and allow Write, if that is "
-                "what it lacks (kafka-acls --add --operation Write --topic)"
+                f"topic '{making}' does not exist, or {user} may not see it; and that user may not "
+                "create it. Create the topic, or allow that user Create on it. Also allow Write if "
+                "it is missing (kafka-acls --add --operation Write --topic)"
             )
         return self._refused(
-            f"{user} may not write to '{self.topic.name}', or not to '{self.topic.positions}'. "
-            "Allow that user Write on both (kafka-acls --add --operation Write --topic)"
+            f"{user} may not write to '{self.topic.name}' or to '{self.topic.positions}'. Allow "
+            "that user Write on both (kafka-acls --add --operation Write --topic)"
         )
 
     def _forbidden(self, doing: str, operation: str, name: str, kind: str = "topic") -> DataError:
@@ -369,6 +372,6 @@ class Channel:
         refused = self._brokers.refusal()
         return refused or DataError(
             f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
-            "are as they should be, and what is missing there goes out when the brokers answer.",
+            "are up to date; the missing changes are published when the brokers respond.",
             passing=True,
         )

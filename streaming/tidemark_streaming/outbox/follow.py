@@ -86,14 +86,14 @@ def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehou
                     tables,
                     transform,
                     threading.Event(),
-                    lambda e: log.info("%s: %s records out", transform.name, e.records),
+                    lambda e: log.info("%s: published %s records", transform.name, e.records),
                     lambda error: log.warning("%s", error),
                 )
             except Exception as error:
                 # The table may be dropped and recreated at any time, or the disk may be full.
-                log.exception("The outbox of %s begins again", transform.name)
+                log.exception("The sink of %s restarts", transform.name)
                 tables = None if engine_lost(error) else tables
                 time.sleep(LONGEST)
 
-    _attended[name] = threading.Thread(target=work, name=f"outbox {name}", daemon=True)
+    _attended[name] = threading.Thread(target=work, name=f"sink {name}", daemon=True)
     _attended[name].start()

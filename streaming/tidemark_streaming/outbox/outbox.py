@@ -286,8 +286,9 @@ class Outbox:
         odd = {*self._transform.keys, *self._transform.aggregates} ^ {*there}
         if odd:
             raise DefinitionChanged(
-                f"The tables of '{self._transform.name}' are made by another definition than this "
-                f"one, which differs in the column '{min(odd)}': what they have goes out by that."
+                f"The table of '{self._transform.name}' was written with another definition, which "
+                f"differs in the column '{min(odd)}'. Publish its changes with that definition, or "
+                "rebuild the table with this one."
             )
 
     def _since(self, feed: pa.Table) -> Fired:
@@ -318,8 +319,8 @@ def topic_of(transform: Definition) -> KafkaTopic:
     if isinstance(transform.publishes_to, KafkaTopic):
         return transform.publishes_to
     raise DefinitionError(
-        f"'{transform.name}' publishes to no topic: give its definition "
-        "`publishes_to=KafkaTopic(…)`."
+        f"'{transform.name}' has no topic to publish to: add `publishes_to=KafkaTopic(…)` to its "
+        "definition."
     )
 
 

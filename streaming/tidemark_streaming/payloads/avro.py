@@ -19,7 +19,7 @@ from tidemark_streaming.payloads.registry import Registry, Schema, split
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
-_TOO_DEEP = f"It has more than {DEEPEST} records, arrays and maps within one another."
+_TOO_DEEP = f"The record has more than {DEEPEST} nested records, arrays and maps."
 
 
 @checked_class
@@ -57,7 +57,7 @@ class Avro:
 
     def __post_init__(self) -> None:
         if self.schema is None and self.by_id is False:
-            raise DefinitionError("Avro without the ids of schemas takes a schema: give `schema`.")
+            raise DefinitionError("Avro with by_id=False needs a schema: set `schema`.")
         object.__setattr__(self, "_registry", Registry(self.registry))
         if self.schema is not None:
             object.__setattr__(self, "_reader", _given(self.schema))
@@ -72,7 +72,7 @@ class Avro:
 
     def _bare(self, value: bytes) -> Event:
         assert self._writer is not None
-        return self._writer.read(value, None, "the schema that is given")
+        return self._writer.read(value, None, "the given schema")
 
     def _named(self, value: bytes) -> Event:
         number, content = split(value)
@@ -104,17 +104,17 @@ class _Writer:
             event = read(stream, self.schema, reader)
         except SchemaResolutionError:
             raise UndecodableError(
-                f"It was written by {told}, which does not resolve to the schema that is given."
+                f"The record was written with {told}, which can't be resolved to the given schema."
             ) from None
         except RecursionError:
             raise UndecodableError(_TOO_DEEP) from None
         except _MALFORMED as error:
             why = "it ends too early" if isinstance(error, EOFError) else "it is damaged"
-            raise UndecodableError(f"It can't be read by {told}: {why}.") from None
+            raise UndecodableError(f"The record can't be decoded with {told}: {why}.") from None
         if left := len(content) - stream.tell():
-            raise UndecodableError(f"It is longer than {told} says, by {left} bytes.")
+            raise UndecodableError(f"The record is {left} bytes longer than {told} specifies.")
         if not isinstance(event, dict):
-            raise UndecodableError(f"It is no record, by {told}.")
+            raise UndecodableError(f"The value is not a record in {told}.")
         if self.bounded and too_deep(event):
             raise UndecodableError(_TOO_DEEP)
         return event
@@ -128,13 +128,13 @@ def _parsed(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own
         UndecodableError: the schema has another format.
     """
     if schema.kind != "AVRO":
-        raise UndecodableError(f"Its schema {number} is of another format, {schema.kind}.")
+        raise UndecodableError(f"The record's schema {number} has another format, {schema.kind}.")
     try:
         return _resolved(schema, {})
     except _WRONG as error:
         raise DataError(
-            f"Schema {number} of the registry is no Avro: {_first(error)}. Nothing is lost: mend "
-            "it there, and ingest again."
+            f"Schema {number} of the registry is not valid Avro: {_first(error)}. No record is "
+            "lost: correct the schema in the registry, and ingest again."
         ) from None
 
 
@@ -154,13 +154,13 @@ def _given(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
         why = (error.strerror or str(error)).lower()
         raise DefinitionError(f"The Avro schema '{schema}' can't be read: {why}.") from None
     except _WRONG as error:
-        raise DefinitionError(f"The Avro schema is none: {_first(error)}.") from None
+        raise DefinitionError(f"The Avro schema is not valid: {_first(error)}.") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
-        raise DefinitionError("The Avro schema must be of a record, whose fields are columns.")
+        raise DefinitionError("The Avro schema must be a record, whose fields are the columns.")
     return parsed
 
 
 def _first(error: Exception) -> str:
     if isinstance(error, UnknownType):
-        return f"there is no type {error}"
+        return f"unknown type {error}"
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -60,11 +60,11 @@ class Csv:
             )
         if len(self.sep) != 1 or self.sep in '"\r\n' or not self.sep.isascii():
             raise DefinitionError(
-                f"The option 'sep' must be one character of ASCII, not {self.sep!r}."
+                f"The option 'sep' must be one ASCII character (got {self.sep!r})."
             )
         if str(self.options.get("header", False)).lower() not in ("true", "false"):
             raise DefinitionError(
-                f"The option 'header' must be true or false, not {self.options['header']!r}."
+                f"The option 'header' must be true or false (got {self.options['header']!r})."
             )
         _ = self.formats
 
@@ -151,7 +151,7 @@ class Csv:
             try:
                 told = fields if value is None else self.fields(value)
                 if len(told) != len(columns):
-                    raise UndecodableError(f"It is no line of {len(columns)} fields.")
+                    raise UndecodableError(f"The record does not have {len(columns)} fields.")
                 fields = told
             except UndecodableError as error:
                 found.refuse(row, str(error))
@@ -168,7 +168,10 @@ class Csv:
                 continue
             wanted = arrow_type(kind)
             if pa.types.is_nested(wanted):
-                raise DefinitionError(f"CSV has no values of the type {kind.upper()}, of '{name}'.")
+                raise DefinitionError(
+                    f"CSV can't represent the type {kind.upper()} of the column '{name}': use a "
+                    "type without parts, or another format."
+                )
             if not pa.types.is_string(wanted):
                 empty = pc.equal(pc.binary_length(column), 0)
                 column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
@@ -182,12 +185,14 @@ class Csv:
         try:
             text, at = record.decode(), 0
         except UnicodeDecodeError:
-            raise UndecodableError("It is no UTF-8.") from None
+            raise UndecodableError("The record is not valid UTF-8.") from None
         while True:
             part = self._field.match(text, at)
             end = at if part is None else part.end()
             if part is None or text[end : end + 1] not in ("", self.sep):
-                raise UndecodableError("It is no record of CSV: a quote or a line break is amiss.")
+                raise UndecodableError(
+                    "The record is not valid CSV: a quote or a line break is misplaced."
+                )
             quoted = part[1] is not None
             yield (part[1].replace('""', '"') if quoted else part[2]), quoted
             if end == len(text):

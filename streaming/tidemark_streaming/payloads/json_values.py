@@ -17,6 +17,9 @@ from tidemark_streaming.payloads.nested import DEEPEST
 from tidemark_streaming.payloads.payload import UndecodableError
 from tidemark_streaming.payloads.text_values import TimeFormats, base64_values, text_values
 
+NOT_AN_OBJECT = "The record is not a JSON object."
+"""Why a record is a dead letter if it is not one JSON object."""
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 _NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _NUMBER = frozenset("-0123456789")
@@ -35,18 +38,18 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
     try:
         text = value.decode()
     except UnicodeDecodeError:
-        raise UndecodableError("It is no UTF-8.") from None
+        raise UndecodableError("The record is not valid UTF-8.") from None
     if _is_too_deep(text):
-        raise UndecodableError(f"It has more than {DEEPEST} objects and arrays within one another.")
+        raise UndecodableError(f"The record has more than {DEEPEST} nested objects and arrays.")
     found = dict[str, str]()
     try:
         start = _past(text, 0)
         for name, member in _members(text[start:] if start else text):
             if name in found and name in names:
-                raise UndecodableError(f"The field '{name}' is there twice.")
+                raise UndecodableError(f"The record has the field '{name}' more than once.")
             found[name] = member
     except ValueError:
-        raise UndecodableError("It is no JSON object.") from None
+        raise UndecodableError(NOT_AN_OBJECT) from None
     return found
 
 

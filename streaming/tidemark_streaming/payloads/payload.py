@@ -1,6 +1,7 @@
 """The interface of record formats, which decode bytes into a source's columns."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -115,6 +116,15 @@ Event = Mapping[str, Any]
 """An event's fields by name."""
 
 
+def misfit_reason(name: str, kind: str) -> str:
+    """Return why a record is a dead letter if a field does not have its column's type."""
+    return f"The field '{name}' is not a valid {kind.upper()}."
+
+
+MISFIT = re.compile(r"The field '.+' is not a valid .+\.")
+"""Matches every `misfit_reason`."""
+
+
 class Findings:
     """Collects the columns and errors of some records."""
 
@@ -130,7 +140,7 @@ class Findings:
     def misfit(self, rows: Sequence[int], name: str, kind: str) -> None:
         """Record the rows in which a field does not have its column's type."""
         for row in rows:
-            self.refuse(row, f"The field '{name}' is no {kind.upper()}.")
+            self.refuse(row, misfit_reason(name, kind))
 
     def add(self, name: str, column: "pa.Array[Any] | pa.ChunkedArray[Any]") -> None:
         """Add a column."""

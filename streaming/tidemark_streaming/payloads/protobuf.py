@@ -55,7 +55,7 @@ class Protobuf:
         try:
             return _fields(self._class.FromString(content))
         except (DecodeError, ValueError, OverflowError):
-            raise UndecodableError(f"It is no message '{self.message}'.") from None
+            raise UndecodableError(f"The record is not a message '{self.message}'.") from None
 
 
 def _message(path: Path, name: str) -> type[Message]:
@@ -72,8 +72,8 @@ def _message(path: Path, name: str) -> type[Message]:
         raise DefinitionError(f"The descriptor set '{path}' has no message '{name}'.") from None
     except (DecodeError, TypeError):
         raise DefinitionError(
-            f"'{path}' is no descriptor set with all that it imports: write it by `protoc "
-            "--include_imports --descriptor_set_out`."
+            f"'{path}' is not a complete descriptor set: write it with `protoc --include_imports "
+            "--descriptor_set_out`."
         ) from None
 
 
@@ -93,7 +93,7 @@ def _number(content: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * n)
         if byte < 0x80:
             return value, at + n + 1
-    raise UndecodableError("It does not say which message of its schema it is.")
+    raise UndecodableError("The record does not specify which message of its schema it is.")
 
 
 def _fields(message: Message) -> dict[str, Any]:
@@ -121,6 +121,8 @@ def _one(value: Any, of: Any) -> Any:  # noqa: ANN401 (as above)
         return value
     if of.message_type.full_name == _TIMESTAMP:
         if value.nanos % 1000:
-            raise UndecodableError(f"The field '{of.name}' has a time finer than microseconds.")
+            raise UndecodableError(
+                f"The field '{of.name}' has a time with more precision than microseconds."
+            )
         return Timestamp(seconds=value.seconds, nanos=value.nanos).ToDatetime()
     return _fields(value)

@@ -29,7 +29,9 @@ def split(value: bytes) -> tuple[int, bytes]:
         UndecodableError: the value does not begin with an ID.
     """
     if len(value) < _HEAD.size or value[0] != 0:
-        raise UndecodableError("It does not begin with the id of a schema, a zero and four bytes.")
+        raise UndecodableError(
+            "The record does not begin with a schema ID (a zero byte and four bytes)."
+        )
     return _HEAD.unpack_from(value)[1], value[_HEAD.size :]
 
 
@@ -78,7 +80,7 @@ class Registry:
                 else:
                     self._known[number] = found
             if number not in self._known:
-                raise UndecodableError(f"There is no schema with the id {number}, which it names.")
+                raise UndecodableError(f"There is no schema with the record's schema ID {number}.")
         return self._known[number]
 
 
@@ -108,8 +110,9 @@ class _Folder:
             if self.path.is_dir():
                 return None
             raise DataError(
-                f"There is no folder '{self.path}' for schemas by id, as '{file.name}': make it, "
-                "or set schema_registry (TIDEMARK_SCHEMA_REGISTRY)."
+                f"There is no folder '{self.path}', which should have schemas by ID, such as "
+                f"'{file.name}': create it, or correct the setting schema_registry "
+                "(TIDEMARK_SCHEMA_REGISTRY)."
             ) from None
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"Schema '{file}' can't be read: {error}.") from None
+            raise DataError(f"The schema file '{file}' can't be read: {error}.") from None

@@ -56,7 +56,9 @@ class Server:
         for other in self._references(told, path):
             found = self._get(other)
             if found is None:
-                raise self._failed(other, "it has no such schema, to which another one refers")
+                raise self._failed(
+                    other, "it does not have this schema, to which another schema refers"
+                )
             references.append(self._read(found, other))
         return Schema(told.get("schemaType", "AVRO"), told["schema"], tuple(references))
 
@@ -68,7 +70,7 @@ class Server:
                 for one in told.get("references") or ()
             ]
         except (LookupError, TypeError):
-            reason = "its answer has a reference without a subject and a version"
+            reason = "its answer has a reference without a subject or a version"
             raise self._failed(path, reason) from None
 
     def _get(self, path: str) -> dict[str, Any] | None:
@@ -80,8 +82,8 @@ class Server:
             if answer.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
                 raise self._failed(
                     path,
-                    f"it refuses (HTTP {answer.status_code}); schema_registry_auth "
-                    "(TIDEMARK_SCHEMA_REGISTRY_AUTH) says where its user and password are",
+                    f"it denies access (HTTP {answer.status_code}); set schema_registry_auth "
+                    "(TIDEMARK_SCHEMA_REGISTRY_AUTH) to where its user and password are stored",
                 )
             if not answer.ok:
                 passing = answer.status_code in _PASSING
@@ -90,24 +92,28 @@ class Server:
             if not isinstance(told, dict) or not isinstance(told.get("schema"), str):
                 raise self._failed(path, "its answer has no schema")
         except json.JSONDecodeError:
-            raise self._failed(path, "its answer is no JSON") from None
+            raise self._failed(path, "its answer is not JSON") from None
         except requests.exceptions.SSLError as error:
             if "CERTIFICATE_VERIFY_FAILED" not in str(error):
-                raise self._failed(path, "it speaks no TLS that is understood") from None
-            trusted = os.environ.get(_TRUSTED, "the package certifi's authorities")
+                raise self._failed(
+                    path, "it does not use TLS, or uses an unsupported version of it"
+                ) from None
+            trusted = os.environ.get(_TRUSTED, "the authorities of the package certifi")
             raise self._failed(
                 path,
-                f"its certificate is another host's, or none that {trusted} can vouch for; "
-                f"{_TRUSTED} names the file of the authority's certificate",
+                f"its certificate is for another host, or {trusted} can't verify it; set "
+                f"{_TRUSTED} to the certificate file of the authority that signed it",
             ) from None
         except ValueError:
-            raise self._failed(path, "that is no address of a server") from None
+            raise self._failed(path, "it is not a valid address") from None
         except requests.RequestException as error:
             reason = type(error).__name__.removesuffix("Error").lower()
             raise self._failed(path, f"it can't be reached ({reason})", passing=True) from None
         except OSError:
             trusted = os.environ.get(_TRUSTED, "")
-            reason = f"there is no file '{trusted}' of whom to trust, as {_TRUSTED} says"
+            reason = (
+                f"there is no file '{trusted}' of trusted certificates, which {_TRUSTED} specifies"
+            )
             raise self._failed(path, reason) from None
         return told
 
@@ -116,9 +122,9 @@ class Server:
         # Text before the last @ may be a password, even in an invalid address.
         place = rest.partition("?")[0].rpartition("@")[2].lstrip("/")
         return DataError(
-            f"The schema registry at {scheme}://{place} does not give {path}: "
-            f"{reason}. Nothing is lost: the next ingest asks again. Correct schema_registry "
-            "(TIDEMARK_SCHEMA_REGISTRY) if it is another one.",
+            f"The schema registry at {scheme}://{place} does not return {path}: {reason}. No "
+            "record is lost: the next ingest requests the schema again. If the address is wrong, "
+            "correct schema_registry (TIDEMARK_SCHEMA_REGISTRY).",
             passing=passing,
         )
 

@@ -224,7 +224,7 @@ class _Pattern:
 
 def _refused(pattern: str) -> DefinitionError:
     return DefinitionError(
-        f"The pattern '{pattern}' of times is not understood: it needs yyyy, MM and dd, and may "
+        f"The timestamp pattern '{pattern}' is not supported: it needs yyyy, MM and dd, and may "
         "have HH, mm, ss, S to SSSSSSSSS, XXX or XX, each once, and text in single quotes."
     )
 

@@ -121,7 +121,7 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
         (["rebuild", "--switch", "--back"], "Say one of --switch, --back and --discard, or none"),
         (["rebuild", "--no-way-back"], "--no-way-back is said of a --switch."),
         (["rebuild", "--back", "--no-way-back"], "--no-way-back is said of a --switch."),
-        (["emit"], "'departures_hourly' publishes to no topic: give its definition `publishes_to="),
+        (["emit"], "'departures_hourly' has no topic to publish to: add `publishes_to="),
         (["emit", "--follow", "--anew"], "Give --follow or --anew, not both."),
     ],
 )

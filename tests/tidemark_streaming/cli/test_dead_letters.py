@@ -55,7 +55,7 @@ def told(*arguments: str) -> object:
 def test_letters_are_counted_shown_and_come_back(
     here: Settings, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    at, value = "The field 'at' is no TIMESTAMP.", "The field 'value' is no INT."
+    at, value = "The field 'at' is not a valid TIMESTAMP.", "The field 'value' is not a valid INT."
     day = {"day": "2023-11-14", "topic": None, "replayed": 0}
     assert told("list", "sensors") == [
         {**day, "reason": at, "letters": 1, "first": "0:0"},

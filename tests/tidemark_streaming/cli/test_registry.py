@@ -124,8 +124,8 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
     assert numbers(tables, name) == [1, 4]
     letters = tables.take(f"{name}_dead_letters").sort_by("offset").to_pylist()
     assert [(r["offset"], r["bytes"], r["reason"]) for r in letters] == [
-        (1, unknown, "There is no schema with the id 99, which it names."),
-        (2, order(3)[:-1], "It can't be read by schema 1: it ends too early."),
+        (1, unknown, "There is no schema with the record's schema ID 99."),
+        (2, order(3)[:-1], "The record can't be decoded with schema 1: it ends too early."),
     ]
 
     # A new schema, whose registry does not work just then.
@@ -148,7 +148,14 @@ def test_avro_comes_by_the_schemas_that_its_producers_register(
     assert tables.take(f"{name}_dead_letters").num_rows == 2
 
     registered.has(99, ORDER)
-    replay = call("dead-letters", "replay", name, "--reason", "no schema with the id 99", "--json")
+    replay = call(
+        "dead-letters",
+        "replay",
+        name,
+        "--reason",
+        "no schema with the record",
+        "--json",
+    )
     assert replay.exit_code == 0, replay.stderr
     assert json.loads(replay.stdout)["letters"] == 1
     assert numbers(tables, name) == [1, 2, 4, 5, 6]
@@ -179,4 +186,4 @@ def test_protobuf_comes_by_its_framing(
     assert [(r.n, r.at and r.at.timestamp()) for r in rows] == [(1, AT.timestamp()), (2, None)]
     (letter,) = tables.take(f"{name}_dead_letters").to_pylist()
     assert (letter["offset"], letter["bytes"]) == (1, value[:-1])
-    assert letter["reason"] == "It is no message 'shop.Order'."
+    assert letter["reason"] == "The record is not a message 'shop.Order'."

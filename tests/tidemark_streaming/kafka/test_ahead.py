@@ -121,6 +121,6 @@ def test_the_next_records_are_read_while_those_before_are_worked_on(
     commits = list(ingest(warehouse, topics.feed(name, rows=7), batch=2))
     assert len(commits) == 5
     assert read[0] == main_thread().name
-    assert {each.partition("_")[0] for each in read[1:]} == {"reads ahead"}
+    assert {each.partition("_")[0] for each in read[1:]} == {"kafka prefetch"}
     rows = warehouse.read(CLICKS.log_table).orderBy("n").collect()
     assert [row.n for row in rows] == [*range(60)]

@@ -55,5 +55,5 @@ def test_servers_without_a_port_have_kafkas_own() -> None:
 
 
 def test_an_isolation_that_there_is_not_is_told() -> None:
-    with pytest.raises(DefinitionError, match="read_committed or read_uncommitted, not 'commited'"):
+    with pytest.raises(DefinitionError, match=r"or read_uncommitted \(got 'commited'\)"):
         Cluster("localhost", {"isolation.level": "commited"})

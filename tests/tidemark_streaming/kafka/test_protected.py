@@ -231,7 +231,7 @@ def test_no_file_has_a_protected_value_of_a_format_that_is_no_text(
     (tombstone,) = warehouse.read(ORDERS.log_table).where("n IS NULL").collect()
     assert (tombstone.email, tombstone.card, tombstone.ssn) == (None, None, None)
     letters = warehouse.read(ORDERS.dead_letters_table).collect()
-    assert [r.reason for r in letters if "'n'" in r.reason] == ["The field 'n' is no INT."]
+    assert [r.reason for r in letters if "'n'" in r.reason] == ["The field 'n' is not a valid INT."]
     assert {(r.bytes, r.key, r.headers) for r in letters} == {(None, None, None)}
     assert len(letters) == 3
     # What is mended comes back protected.

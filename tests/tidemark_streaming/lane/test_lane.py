@@ -167,8 +167,8 @@ def test_each_record_goes_where_it_belongs(
         letters = received(topics, lane.letters.name, len(DEAD))
         dead = {letter.headers["read_from"].rpartition("-")[2]: letter for letter in letters}
         assert {f"orders-{n}": letter.value for n, letter in dead.items()} == DEAD
-        assert dead["20"].headers["reason"] == "It is no JSON object."
-        assert dead["21"].headers["reason"] == "The field 'n' is no INT."
+        assert dead["20"].headers["reason"] == "The record is not a JSON object."
+        assert dead["21"].headers["reason"] == "The field 'n' is not a valid INT."
         assert dead["23"].headers["reason"] == "It is not valid: n >= 0."
         with pytest.raises(EngineError, match="is running already"):
             start(warehouse, lane, tmp_path, trigger)

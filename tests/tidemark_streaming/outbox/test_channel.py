@@ -58,7 +58,7 @@ def test_what_was_undone_is_no_position_whatever_else_the_client_reads(
 def test_a_record_that_is_too_large_is_told_and_not_waited_for(topics: Topics) -> None:
     there = channel(topics, topics.unused())
     there.open()
-    with pytest.raises(DataError, match=r"larger than it takes.*max\.message\.bytes") as caught:
+    with pytest.raises(DataError, match=r"the topic accepts.*max\.message\.bytes") as caught:
         there.send(a_record(2_000_000), lambda: at(1))
     assert not caught.value.passing
     there.open()
@@ -75,7 +75,7 @@ def test_what_a_client_complained_of_once_explains_nothing_later(topics: Topics)
     # One that was let in is waited for, as brokers that start may not know their users yet.
     there._brokers.complain(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     refused = there._unwritable("no answer")
-    assert "it refuses" in str(refused)
+    assert "the broker rejects" in str(refused)
     assert refused.passing
 
 

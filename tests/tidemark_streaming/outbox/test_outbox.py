@@ -207,7 +207,7 @@ def test_who_was_thought_dead_is_refused(played: Played, topics: Topics) -> None
     played.run()
     Outbox(played.warehouse, asset).emit()
     played.run()
-    with pytest.raises(ConflictError, match="Another process brings 'per_minute' out"):
+    with pytest.raises(ConflictError, match="Another process now publishes 'per_minute'"):
         zombie.emit()
     zombie.emit()
     assert_same(played, topics, asset)
@@ -228,7 +228,7 @@ def test_a_topic_has_an_asset_of_one_database(
     ours.emit()
     with pytest.raises(ConflictError):
         theirs.emit()
-    sentence = rf"has 'per_minute' of the database .*/one/{one.database}, and who .* --anew`\.$"
+    sentence = rf"has 'per_minute' of the database .*/one/{one.database}\. .* --anew`\.$"
     for emit in (theirs.emit, Outbox(other.warehouse, asset).emit):
         with pytest.raises(DefinitionError, match=sentence):
             emit()
@@ -470,7 +470,7 @@ def test_what_another_asset_has_under_way_hides_no_position(
     played.run()
     monkeypatch.setattr("tidemark_streaming.outbox.channel.SETTLING", 0.5)
     try:
-        with pytest.raises(DataError, match="transaction of another asset is under way") as caught:
+        with pytest.raises(DataError, match="another asset's producer has an open") as caught:
             Outbox(played.warehouse, asset).emit()
         assert caught.value.passing
     finally:
@@ -490,9 +490,9 @@ def test_brokers_that_are_gone_are_one_sentence(played: Played) -> None:
 def test_where_panes_are_not_kept_there_are_none_to_publish() -> None:
     with pytest.raises(DefinitionError, match="choose accumulating, discarding or retracting"):
         replace(PER_MINUTE, publishes_to=KafkaTopic("departures"))
-    with pytest.raises(DefinitionError, match="'a b' can't name a topic"):
+    with pytest.raises(DefinitionError, match="'a b' is not a valid topic name"):
         KafkaTopic("a b")
-    with pytest.raises(DefinitionError, match="1 or more partitions, not 0"):
+    with pytest.raises(DefinitionError, match=r"at least 1 partition \(got 0\)"):
         KafkaTopic("a", partitions=0)
 
 

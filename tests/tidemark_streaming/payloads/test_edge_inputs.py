@@ -117,8 +117,8 @@ def test_a_timestamp_of_kafka_that_no_time_is() -> None:
     rows = decoded(pa.table(columns, schema=SCHEMA), of, Json(), None)
     reasons = [None if d is None else d["reason"] for d in rows[DEAD].to_pylist()]
     assert reasons == [
-        "The field 'kafka_timestamp' is no TIMESTAMP.",
-        "The field 'kafka_key' is no STRING.",
+        "The field 'kafka_timestamp' is not a valid TIMESTAMP.",
+        "The field 'kafka_key' is not a valid STRING.",
         None,
     ]
 
@@ -133,4 +133,4 @@ def test_a_column_that_is_dropped_is_not_read(tmp_path: Path) -> None:
     found = pa.concat_tables(cast("list[pa.Table]", rows))
     assert (found["n"].to_pylist(), found["k"].to_pylist()) == ([None] * 3, ["a", "b", None])
     (letter,) = (row[DEAD] for row in found.to_pylist() if row[DEAD] is not None)
-    assert (letter["reason"], letter["bytes"]) == ("It is no line of 3 fields.", None)
+    assert (letter["reason"], letter["bytes"]) == ("The record does not have 3 fields.", None)

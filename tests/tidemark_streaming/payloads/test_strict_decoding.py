@@ -547,7 +547,7 @@ def test_counts_since_1970(unit: str, number: str, wanted: object) -> None:
     "pattern", ["yy-MM-dd", "HH:mm", "yyyy-MM-dd hh:mm a", "yyyy-MM-dd MM", "'"]
 )
 def test_a_pattern_that_is_not_understood_is_refused(pattern: str) -> None:
-    with pytest.raises(DefinitionError, match="is not understood: it needs yyyy, MM and dd"):
+    with pytest.raises(DefinitionError, match="is not supported: it needs yyyy, MM and dd"):
         TimeFormats(pattern)
 
 
@@ -556,7 +556,7 @@ def test_options_that_are_not_understood_are_refused() -> None:
         Json({"multiLine": "true"})
     with pytest.raises(DefinitionError, match="CSV has no option 'encoding'"):
         Csv({"encoding": "latin1"})
-    with pytest.raises(DefinitionError, match="'sep' must be one character"):
+    with pytest.raises(DefinitionError, match="'sep' must be one ASCII character"):
         Csv({"sep": "||"})
 
 
