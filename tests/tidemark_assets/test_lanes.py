@@ -94,8 +94,8 @@ def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
     settings: Settings, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
     ticks = ticks_of(lanes("some", FOUND.lanes), instance, settings)
-    assert ticks.skipped() == "Lane 'clicks_seen' was not started."
-    assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' was not started."))
+    assert ticks.skipped() == "Lane 'clicks_seen' is not started."
+    assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' is not started."))
 
     spark = Managed(settings.home / "lanes" / "clicks_seen", "engine")
     process = psutil.Process(spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid)
@@ -108,7 +108,7 @@ def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
     assert told == (False, f"{said}last checkpoint.")
     assert [observed(instance, topic) for topic in TOPICS] == [[False, False]] * 3, "at once, once"
     spark.stop()
-    assert ticks.skipped() == "Lane 'clicks_seen' was not started."
+    assert ticks.skipped() == "Lane 'clicks_seen' is not started."
 
 
 @pytest.mark.parametrize("topic", TOPICS)

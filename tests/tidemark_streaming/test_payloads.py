@@ -261,7 +261,7 @@ def test_however_a_schema_refers_to_itself_it_is_seen(
     registered.answers["/subjects/l/versions/1"] = (200, {"schema": json.dumps(schema)})
     named = Avro(registry=registered.url)
     for avro_, head in ((Avro(json.dumps(schema)), b""), (named, struct.pack(">bI", 0, 1))):
-        with pytest.raises(UndecodableError, match="more than 100 records"):
+        with pytest.raises(UndecodableError, match="more than 100 nested records"):
             avro_.event(head + step * 20_000)
 
 
@@ -497,7 +497,7 @@ def test_a_schema_of_the_registry_that_is_no_avro(registered: Registered) -> Non
     registered.has(2, {"type": "strin"})
     payload, value = Avro(registry=registered.url), avro(SMALL, {"n": 1})
     (row,) = decode(payload, {"n": "INT"}, struct.pack(">bI", 0, 1) + value)
-    assert row.reason == "Its schema 1 is of another format, PROTOBUF."
+    assert row.reason == "The record's schema 1 has another format, PROTOBUF."
     with pytest.raises(
         DataError, match=r"Schema 2 of the registry is not valid Avro: unknown type .*strin"
     ):

@@ -83,47 +83,47 @@ class Lane:
         for topic in self._given():
             if not isinstance(topic, KafkaTopic):
                 raise DefinitionError(
-                    f"{self} writes to Kafka topics alone, not to {topic!r}: for tables, ingest "
-                    "its source and let a windowed asset follow."
+                    f"{self} can write only to Kafka topics (got {topic!r}). To write to tables, "
+                    "ingest its source and add a windowed asset."
                 )
         if isinstance(self.to, KafkaTopic) != (self.route is None):
             raise DefinitionError(
-                f"{self} has one topic in `to`; or several by the values of a column, which "
+                f"{self} needs one topic in `to`, or several topics by the values of a column that "
                 "`route` names."
             )
         if not isinstance(self.to, KafkaTopic) and OTHERS not in self.to:
             raise DefinitionError(
-                f"{self} must say where records go of which the column '{self.route}' is anything "
-                f"else: give `to` a topic for '{OTHERS}'."
+                f"{self} needs a topic for records with other values of the column '{self.route}': "
+                f"add '{OTHERS}' to `to`."
             )
         first, *others = self.topics
         for other in others:
             if (other.at, other.client) != (first.at, first.client):
                 raise DefinitionError(
-                    f"{self} writes to {first} and {other} with one client: both must have the "
+                    f"{self} writes to {first} and {other} with one client, so both must have the "
                     "same servers and properties."
                 )
         if not isinstance(self.feed.format, str):
             raise DefinitionError(
-                f"{self} decodes JSON alone: {type(self.feed.format).__name__} is decoded where "
-                "records are ingested."
+                f"{self} can decode only JSON: ingest its source to decode "
+                f"{type(self.feed.format).__name__}."
             )
         for column, way in self.source.protect.items():
             if isinstance(way, Tokenise):
                 raise DefinitionError(
-                    f"{self} can't make tokens of '{column}': their key would be in the engine's "
-                    "plans. Mask() or Drop() it, or tokenise it where records are ingested."
+                    f"{self} can't tokenize '{column}', because the engine's plans would contain "
+                    "the key. Use Mask() or Drop(), or ingest the source and tokenize it there."
                 )
         if duration(self.checkpoint) < SHORTEST:
             raise DefinitionError(
-                f"{self} has a checkpoint every 5 seconds at most, not every {self.checkpoint}."
+                f"{self} needs a `checkpoint` of at least 5 seconds (got {self.checkpoint})."
             )
         known = [reference_name(r) for r in self.source.references]
         unknown = [name for name in self.references if name not in known]
         if unknown:
             raise DefinitionError(
-                f"{self}: its function takes '{unknown[0]}', which is not among the references of "
-                f"source '{self.source.name}': {', '.join(known) or 'none'}."
+                f"{self}: its function has the parameter '{unknown[0]}', which is not a reference "
+                f"of source '{self.source.name}'; its references are {', '.join(known) or 'none'}."
             )
         check_client(self.feed.client, str(self))
         check_client(first.client, str(self))

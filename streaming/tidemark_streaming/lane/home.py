@@ -51,7 +51,7 @@ def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
     tasks = _tasks(lane)
     own = settings_of(settings, lane.name)
     if engine.Managed(own.home, "engine").running() is not None and _has(own) < tasks:
-        tell(f"{lane} has more partitions than before: starting its Spark again")
+        tell(f"{lane} has more partitions than before: restarting its Spark")
         engine.stop(own)
         own = settings_of(settings, lane.name)
     with _environment({**secrets(lane.feed.client), **secrets(lane.letters.client)}):

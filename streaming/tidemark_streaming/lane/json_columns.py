@@ -16,13 +16,13 @@ from tidemark.define.source import Source
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.payloads.json_values import NOT_AN_OBJECT
 from tidemark_streaming.payloads.payload import misfit_reason
+from tidemark_streaming.payloads.text_values import OFFSET
 
 _CORRUPT = "_corrupt"
 """The column with the text that does not fit."""
 
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,6})?)?"
-_OFFSET = r"(Z|[+-](0[0-9]|1[0-7])(:[0-5][0-9])?)"
 _NO_NUMBER = r"^(NaN|[+-]?(Infinity|INF))$"
 
 
@@ -64,7 +64,7 @@ def _says(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Co
     value, kind = F.col(f"event.`{name}`"), kind.replace(" ", "").upper()
     found = F.isnotnull(value)
     if kind.startswith("TIMESTAMP") and "timestampFormat" not in options:
-        offset = "" if kind == "TIMESTAMP_NTZ" else f"{_OFFSET}?"
+        offset = "" if kind == "TIMESTAMP_NTZ" else f"{OFFSET}?"
         return found & plain.rlike(f"^{_DAY}([T ]{_TIME}{offset})?$")
     if kind == "DATE" and "dateFormat" not in options:
         return found & plain.rlike(f"^{_DAY}$")

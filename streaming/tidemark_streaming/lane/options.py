@@ -45,13 +45,13 @@ def check_client(client: Properties, what: str) -> None:
     for name in client:
         if name not in _ALLOWED:
             raise DefinitionError(
-                f"{what} can't give the property {name} to Spark's client of Kafka: it takes "
-                f"{', '.join(_ALLOWED)}."
+                f"{what} has the `client` property {name}, which Spark's Kafka client does not "
+                f"support. Supported: {', '.join(_ALLOWED)}."
             )
     mechanism = client.get("sasl.mechanism", client.get("sasl.mechanisms"))
     if mechanism is not None and mechanism not in _MODULES:
         raise DefinitionError(
-            f"{what} has the sasl.mechanism {mechanism}: Spark's client of Kafka is told of "
+            f"{what} has the sasl.mechanism {mechanism}, which is not supported here. Supported: "
             f"{', '.join(_MODULES)}."
         )
 

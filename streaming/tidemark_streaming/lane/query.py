@@ -63,7 +63,7 @@ class Queries:
             return None
         failure = next((e for q in ended if (e := q.exception()) is not None), None)
         if failure is None:
-            return EngineError("The lane was stopped elsewhere.")
+            return EngineError("Another process stopped the lane.")
         return EngineError(
             f"The lane ended: {why(failure)}", passing=_PASSING.search(str(failure)) is not None
         )
@@ -95,7 +95,7 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:
-        raise EngineError(f"{lane} is running already: stop it first.")
+        raise EngineError(f"{lane} already runs: stop it first.")
     for query in _active(spark, lane).values():
         # One query may have ended without the other.
         query.stop()
@@ -137,17 +137,19 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
             kind = rows.select(F.expr(condition)).schema[0].dataType.simpleString()
         except PySparkException as error:
             raise DefinitionError(
-                f"{lane} can't tell whether '{condition}': {why(error)}"
+                f"{lane} can't evaluate the condition '{condition}': {why(error)}"
             ) from None
         if kind != "boolean":
-            raise DefinitionError(f"{lane} can't tell whether '{condition}': it is a {kind}.")
+            raise DefinitionError(
+                f"{lane} needs a boolean condition, but '{condition}' is a {kind}."
+            )
     named = {name: table.alias(plan_check.REFERENCE) for name, table in references.items()}
     fault = plan_check.misuse(rows, lane.prepare(rows, **named))
     if fault is not None:
         raise DefinitionError(
-            f"{lane}: its function {fault}; a lane has one record at a time and remembers none, so "
-            "it must work row by row: add, cast, filter, explode, or join with a reference. What "
-            "needs more is a windowed asset's."
+            f"{lane}: its function {fault}. A lane processes one record at a time and keeps no "
+            "state, so its function must work row by row: add, cast, filter, explode, or join with "
+            "a reference. For everything else, use a windowed asset."
         )
 
 
@@ -156,14 +158,15 @@ def why(failure: PySparkException) -> str:
     told = str(failure)
     if refused := _REFUSED.search(told):
         return (
-            f"its function needs {refused['what']}, which Spark's real-time mode does not do: of "
-            "functions it takes those of SQL, and no joins but with references that fit in memory. "
-            "The trigger micro-batch takes it."
+            f"its function needs {refused['what']}, which Spark's real-time mode does not support: "
+            "it supports SQL functions, and joins only with references that fit in memory. Use the "
+            "trigger micro-batch instead"
         )
     if _GONE.search(told):
         return (
-            "records that it had not read are gone from the topic, by its retention, or as it was "
-            "made anew. Delete the lane's checkpoints to begin with what is there."
+            "Kafka deleted records before the lane read them: the topic's retention expired, or "
+            "the topic was recreated. To continue with the existing records, delete the lane's "
+            "checkpoints."
         )
     return next(iter(told.strip().splitlines()), type(failure).__name__)
 
@@ -229,9 +232,9 @@ def _check_topics(lane: Lane, home: Path) -> None:
     there = Cluster(feed.at, feed.client).topics(feed.topics)
     if anew := made_anew(home, {name: topic.id for name, topic in there.items()}):
         raise DataError(
-            f"{lane} can't go on: topic '{anew[0]}' was made anew since its last checkpoint, and "
-            f"has other records at its offsets. Delete {home / 'checkpoints'} to begin with what "
-            "is there."
+            f"{lane} can't continue: topic '{anew[0]}' was deleted and recreated since its last "
+            "checkpoint, so its offsets have other records. To start from the existing records, "
+            f"delete {home / 'checkpoints'}."
         )
 
 

@@ -53,7 +53,7 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
         ),
     )
     faults = [
-        F.when(~F.expr(condition), F.lit(f"It is not valid: {condition}."))
+        F.when(~F.expr(condition), F.lit(f"The record does not meet the condition: {condition}."))
         for condition in lane.valid
     ]
     return rows.withColumn(REASON, F.coalesce(REASON, *faults)) if faults else rows
@@ -109,9 +109,9 @@ def _check(result: DataFrame, lane: Lane) -> None:
     missing = [c for c in needed if c not in result.columns]
     if missing:
         raise DefinitionError(
-            f"{lane}: its function's result has no column '{missing[0]}'; it has "
-            f"{', '.join(result.columns)}. The route, the key and the facts of an arrival must "
-            "come out of it (add columns rather than select a few)."
+            f"{lane}: the result of its function does not have the column '{missing[0]}'; its "
+            f"columns are {', '.join(result.columns)}. The result must keep the columns of the "
+            "route and the key and an arrival's metadata: add columns instead of selecting a few."
         )
 
 

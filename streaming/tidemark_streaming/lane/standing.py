@@ -28,13 +28,15 @@ def standing(settings: Settings, lane: Lane) -> Standing:
     involved."""
     name = lane.name
     if not home.started(settings, name):
-        return Standing(started=False, runs=False, said=f"{lane} was not started.")
-    mend = f"`tidemark lane {name}` goes on from its last checkpoint."
+        return Standing(started=False, runs=False, said=f"{lane} is not started.")
+    mend = f"`tidemark lane {name}` continues from its last checkpoint."
     if not home.runs(settings, name):
-        return Standing(started=True, runs=False, said=f"{lane}: its Spark is gone; {mend}")
+        return Standing(started=True, runs=False, said=f"{lane}: its Spark has exited; {mend}")
     try:
         with home.visit(settings, name) as spark:
             runs = query.find(spark, lane) is not None
     except EngineError as error:
         return Standing(started=True, runs=False, said=f"{lane}: {error}")
-    return Standing(True, runs, f"{lane} runs." if runs else f"{lane}: its queries ended; {mend}")
+    return Standing(
+        True, runs, f"{lane} runs." if runs else f"{lane}: its queries have ended; {mend}"
+    )

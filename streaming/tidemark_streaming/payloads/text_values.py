@@ -27,8 +27,11 @@ Texts = Any
 
 _DAY = r"(\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01]))"
 _TIME = r"((?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)"
-_OFFSET = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
-_INSTANT = f"^{_DAY}[T ]{_TIME}{_OFFSET}$"
+OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-7])(?::?[0-5][0-9])?)"
+"""The offset of a time: at most 17:59, because Spark, which decodes the records of lanes, does not
+read larger ones."""
+
+_INSTANT = f"^{_DAY}[T ]{_TIME}{OFFSET}$"
 _LOCAL = f"^{_DAY}(?:[T ]{_TIME})?$"
 _FINER = r"^(.*\.\d{6})0+(\D*|[+-]\d\d:?(?:\d\d)?)$"
 """Matches a time with zeros beyond microseconds, which can be dropped without loss."""

@@ -35,7 +35,7 @@ def aggregates(node: Node, types: Mapping[str, Kind]) -> dict[str, tuple[Aggrega
     types."""
     given = node.entries("'aggregates'")
     if not given:
-        raise node.wrong("a transform needs an aggregate, as in {n: count}.")
+        raise node.wrong("a transform needs at least one aggregate, as in {n: count}.")
     return {key.raw.value: _aggregate(value, types) for key, value in given}
 
 
@@ -44,7 +44,7 @@ def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
         return agg.count(), BIGINT
     name, given = node.choice("an aggregate", _FUNCTIONS)
     if name == "count":
-        raise node.wrong("'count' counts events and takes no column: write count alone.")
+        raise node.wrong("'count' counts events and has no column: write count alone.")
     make: Callable[..., Aggregate] = getattr(agg, _FUNCTIONS[name])
     others: tuple[object, ...] = ()
     if name == "quantile":
@@ -63,7 +63,7 @@ def _column(node: Node, function: str, types: Mapping[str, Kind]) -> str:
     if name not in types:
         raise node.wrong(f"{node} is not a column of the source; there are {', '.join(types)}.")
     if function in _NUMERIC and not types[name].number:
-        raise node.wrong(f"'{function}' is of numbers, and {node} is a {types[name].ddl}.")
+        raise node.wrong(f"'{function}' needs a numeric column, but {node} is a {types[name].ddl}.")
     return name
 
 

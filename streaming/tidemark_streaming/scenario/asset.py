@@ -25,8 +25,8 @@ def imported(node: Node) -> object:
             found = import_module(module)
         except ImportError as error:
             raise node.wrong(
-                f"the module '{module}' can't be imported: {error}; it is found in a folder with a "
-                "tidemark.toml, or where PYTHONPATH says."
+                f"the module '{module}' can't be imported: {error}. Run from a folder with a "
+                "tidemark.toml, or add the module's folder to PYTHONPATH."
             ) from None
     if not hasattr(found, name):
         there = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
@@ -45,7 +45,7 @@ def check(found: object) -> WindowedTransform:
     """
     if not isinstance(found, WindowedTransform):
         raise DefinitionError(
-            f"a scenario runs what `windowed_asset` defines, which a {type(found).__name__} is not."
+            f"a scenario can run only a `windowed_asset` (got a {type(found).__name__})."
         )
     near = tuple(map(reference_name, found.source.references))
     return replace(found, source=replace(found.source, references=near), publishes_to=None)
@@ -73,7 +73,7 @@ def without_skew(transform: WindowedTransform) -> WindowedTransform:
 def _unwritable(ddl: str) -> Kind:
     def parse(node: Node) -> object:
         raise node.wrong(
-            f"a scenario has no values of type {ddl}: leave it out, so that it is null."
+            f"a scenario can't contain values of type {ddl}: omit the value, so that it is null."
         )
 
     return Kind(ddl.lower(), parse, scalar=False)

@@ -48,7 +48,7 @@ class Bar:
         """The text in the bar."""
         if self.published is None:
             return "(taken in by another)"
-        return self.published if self.final else f"{self.published} (not final)"
+        return self.published if self.final else "(merged into another)"
 
 
 def bars(

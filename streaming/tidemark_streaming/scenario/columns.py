@@ -69,7 +69,7 @@ class Kind:
         try:
             return self.parse(node)
         except ValueError:
-            raise node.wrong(f"{node} does not fit column '{column}', {self.ddl}.") from None
+            raise node.wrong(f"{node} is not a valid {self.ddl} for column '{column}'.") from None
 
 
 def kind(node: Node) -> Kind:
@@ -81,7 +81,7 @@ def kind(node: Node) -> Kind:
     with node.blamed():
         found = simple(node.text("a column's type"))
     if found is None:
-        raise node.wrong(f"{node} is not a type of columns; allowed are {', '.join(NAMES)}.")
+        raise node.wrong(f"{node} is not a supported column type; allowed: {', '.join(NAMES)}.")
     return found
 
 
@@ -99,7 +99,8 @@ def simple(ddl: str) -> Kind | None:
         precision, scale = int(found[1] or 10), int(found[2] or 0)
         if not (1 <= precision <= 38 and scale <= precision):
             raise DefinitionError(
-                f"'{ddl}' has a precision of 1 to 38, and a scale of at most that."
+                f"'{ddl}' is not a valid type: the precision must be 1 to 38, and the scale at "
+                "most the precision."
             )
         return Kind(name, lambda n: _exact(n, precision, scale), number=True)
     if name in _OTHERS:

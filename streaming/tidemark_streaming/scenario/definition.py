@@ -43,7 +43,10 @@ def source(node: Node) -> tuple[Source, dict[str, Kind]]:
     lowered = [name.lower() for name in types]
     for number, (key, _) in enumerate(named):
         if lowered[number] in lowered[:number]:
-            raise key.wrong(f"{key} is the name of another column but for its letters' case.")
+            raise key.wrong(
+                f"{key} differs from another column's name only in upper and lower case: choose "
+                "another name."
+            )
     moves = _watermark(given["watermark"], types)
     with given["event_time"].blamed():
         found = Source(
@@ -76,7 +79,7 @@ def transform(
     with node.blamed():
         found = WindowedTransform(
             name="result",
-            description="What a scenario computes.",
+            description="The transform of a scenario.",
             source=over,
             keys=tuple(key.raw.value for key in keys),
             window=_window(given["window"]),
@@ -94,10 +97,13 @@ def _column(node: Node) -> str:
     name = node.text("a column's name")
     if not NAME.fullmatch(name.lower()):
         raise node.wrong(
-            f"{node} can't name a column: use letters, digits and underscores, a letter first."
+            f"{node} is not a valid column name: use letters, digits and underscores, and begin "
+            "with a letter."
         )
     if name.lower() in (*ARRIVAL_COLUMNS, *_SPLIT):
-        raise node.wrong(f"{node} is the name of a fact about events; choose another.")
+        raise node.wrong(
+            f"{node} is the name of an arrival's metadata column: choose another name."
+        )
     return name
 
 
@@ -162,7 +168,7 @@ def _trigger(node: Node) -> Trigger:
 
 
 def _unique(node: Node, types: Mapping[str, Kind]) -> Unique:
-    given = node.fields("what makes an event unique", ("by", "within"))
+    given = node.fields("the uniqueness of events", ("by", "within"))
     by = given["by"]
     columns = by.items("'by'") if by.several else [by]
     for column in columns:
@@ -194,11 +200,11 @@ def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[s
             raise node.wrong(f"{node} is not a column of the source; there are {', '.join(types)}.")
         if not NAME.fullmatch(name):
             raise node.wrong(
-                f"{node} can't name a column of the result: use lower-case letters, digits and "
-                "underscores, a letter first."
+                f"{node} is not a valid name for a result column: use lowercase letters, digits "
+                "and underscores, and begin with a letter."
             )
         if name in RESERVED:
-            raise node.wrong(f"{node} is reserved, as are {', '.join(RESERVED)}.")
+            raise node.wrong(f"{node} is reserved, as are all of {', '.join(RESERVED)}.")
         if name in seen:
-            raise node.wrong(f"{node} is the name of a key already.")
+            raise node.wrong(f"{node} is already the name of a key: choose another name.")
         seen.add(name)

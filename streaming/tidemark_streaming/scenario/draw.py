@@ -50,7 +50,7 @@ def text(scenario: Scenario, result: Mapping[str, Any]) -> str:
     lines += _axis(scale, gutter)
     for step, marks, clock in zip(drawn.steps, drawn.marks, clocks(drawn), strict=True):
         lines += _arrival(drawn, scale, step, marks, clock.ljust(gutter))
-    lines += ["", *(_windows(drawn.bars, scale, gutter) or ["(nothing came out)"]), *_legend(drawn)]
+    lines += ["", *(_windows(drawn.bars, scale, gutter) or ["(no output)"]), *_legend(drawn)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -190,5 +190,5 @@ def _legend(drawn: Timeline) -> list[str]:
     parts += [f"{_WATERMARK} watermark"] if drawn.watermark else []
     lines = wrap("   ".join(parts), WIDTH)
     if drawn.bars:
-        lines.append("[==) a window as published, and its panes: TIMING #arrival: values")
+        lines.append("[==) a published window, and its panes: TIMING #arrival: values")
     return ["", *lines]

@@ -186,7 +186,7 @@ class _Figure:
         if self.drawn.watermark:
             self.picture.lines("watermark", (at - 6, y - 4), (at + 12, y - 4))
             self.picture.text("legend", at + 18, y, "watermark")
-        told = "bars: windows as published, and their panes with the arrival that fired them"
+        told = "bars: published windows, with their panes and the arrival that fired each"
         self.picture.text("legend", self.right, y, told, "end")
         return y + 20
 

@@ -26,8 +26,8 @@ def outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
     """
     if whole(f"{folder}/{transform.table}") is None:
         raise DataError(
-            f"The engine's tables in '{folder}' can't be read here: a simulation needs an engine "
-            "on this machine, or a warehouse that both can read."
+            f"The engine's tables in '{folder}' can't be read from this process: a simulation "
+            "needs an engine on this machine, or a warehouse that both can read."
         )
     keys, values, columns = transform.keys, transform.aggregates, transform.source.columns
     of_window = [*_WINDOW, *keys]

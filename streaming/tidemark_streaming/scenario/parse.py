@@ -137,14 +137,14 @@ def _arrivals(
         elif name == "clock":
             clock += duration(given.duration("a step of the clock"))
             if clock >= INFINITY:
-                raise given.wrong("the clock would pass the year 9999.")
+                raise given.wrong("the clock must not pass the year 9999.")
             found.append(ScenarioArrival((), clock))
         elif isinstance(source.watermark, Manual):
             found.append(ScenarioArrival((), clock, given.instant("a watermark")))
         else:
             raise item.wrong(
-                "only a source whose watermark is {manual: {}} is given one; this one's is "
-                f"{source.watermark}."
+                "only a source with the watermark {manual: {}} can have a watermark step; this "
+                f"source has {source.watermark}."
             )
     return found
 
@@ -154,7 +154,7 @@ def _references(given: Mapping[str, Node], root: Node, source: Source) -> dict[s
         return references(given["references"], source)
     if source.references:
         raise root.wrong(
-            f"source '{source.name}' is joined with {', '.join(source.references)}: give "
+            f"source '{source.name}' is joined with {', '.join(source.references)}: add "
             "'references', with the columns and rows of each."
         )
     return {}
@@ -165,5 +165,5 @@ def _expect(
 ) -> Expect:
     found = expect(node, results, over.keys, types)
     if found.panes and over.accumulation is None:
-        raise node.wrong(f"'{over.name}' keeps no panes, as it has no accumulation.")
+        raise node.wrong(f"'{over.name}' has no panes, because it has no accumulation.")
     return found

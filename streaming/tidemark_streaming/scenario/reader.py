@@ -66,12 +66,12 @@ class Node:
         """Return the keys and values of a mapping in order, after a check that no key occurs
         twice."""
         if not isinstance(self.raw, yaml.MappingNode):
-            raise self.wrong(f"{what} is a mapping, not {self}.")
+            raise self.wrong(f"{what} must be a mapping (got {self}).")
         pairs = [(Node(self.path, k), Node(self.path, v)) for k, v in self.raw.value]
         names = [key.text("a key") for key, _ in pairs]
         for number, (key, _) in enumerate(pairs):
             if names[number] in names[:number]:
-                raise key.wrong(f"{key} is given twice.")
+                raise key.wrong(f"{key} occurs twice.")
         return pairs
 
     def fields(
@@ -94,12 +94,14 @@ class Node:
         """Return the only key of a mapping, which selects one of several choices, and its value."""
         allowed = _allowed(choices)
         if isinstance(self.raw, yaml.ScalarNode) and self.raw.value in choices:
-            raise self.wrong(f"{what} is a mapping: write {{{self.raw.value}: …}}.")
+            raise self.wrong(f"{what} must be a mapping: write {{{self.raw.value}: …}}.")
         if not isinstance(self.raw, yaml.MappingNode):
             raise self.wrong(f"{self} is not {what}; {allowed}.")
         pairs = self.entries(what)
         if len(pairs) != 1:
-            raise self.wrong(f"{what} has one key, not {len(pairs)}; {allowed}.")
+            raise self.wrong(
+                f"{what} must have exactly one key (got {len(pairs)}); {_allowed(choices)}."
+            )
         ((key, value),) = pairs
         if key.raw.value not in choices:
             raise key.wrong(f"{key} is not {what}; {allowed}.")
@@ -108,13 +110,13 @@ class Node:
     def items(self, what: str) -> list["Node"]:
         """Return the items of a list."""
         if not isinstance(self.raw, yaml.SequenceNode):
-            raise self.wrong(f"{what} is a list, not {self}.")
+            raise self.wrong(f"{what} must be a list (got {self}).")
         return [Node(self.path, item) for item in self.raw.value]
 
     def text(self, what: str) -> str:
         """Return a single value, as it is written."""
         if not isinstance(self.raw, yaml.ScalarNode) or self.empty:
-            raise self.wrong(f"{what} is a single value, not {self}.")
+            raise self.wrong(f"{what} must be a single value (got {self}).")
         return self.raw.value
 
     def word(self, what: str, words: Sequence[str]) -> str:
@@ -126,14 +128,14 @@ class Node:
     def integer(self, what: str, least: int = 0) -> int:
         """Return an integer that is at least `least`."""
         if not _INTEGER.fullmatch(self.text(what)) or int(self.text(what)) < least:
-            raise self.wrong(f"{what} is a whole number of {least} or more, not {self}.")
+            raise self.wrong(f"{what} must be an integer of at least {least} (got {self}).")
         return int(self.text(what))
 
     def boolean(self, what: str) -> bool:
         """Return `true` or `false`."""
         text = self.text(what).lower()
         if text not in ("true", "false"):
-            raise self.wrong(f"{what} is true or false, not {self}.")
+            raise self.wrong(f"{what} must be true or false (got {self}).")
         return text == "true"
 
     def duration(self, what: str, *, negative: bool = False) -> str:
@@ -141,9 +143,11 @@ class Node:
         with self.blamed():
             length = duration(self.text(what))
         if abs(length) > INFINITY - BEGINNING:
-            raise self.wrong(f"{what} is shorter than all of time, unlike {self}.")
+            raise self.wrong(
+                f"{what} must be shorter than the range of years 1 to 9999 (got {self})."
+            )
         if length < 0 and not negative:
-            raise self.wrong(f"{what} is zero or more, not {self}.")
+            raise self.wrong(f"{what} must be zero or greater (got {self}).")
         return self.text(what)
 
     def instant(self, what: str) -> int:
@@ -152,7 +156,7 @@ class Node:
         with self.blamed():
             found = instant(text if self._moment is None else self._moment)
         if not BEGINNING < found < INFINITY:
-            raise self.wrong(f"{what} is within the years 1 to 9999, unlike {self}.")
+            raise self.wrong(f"{what} must be in the years 1 to 9999 (got {self}).")
         return found
 
     @property
@@ -187,9 +191,11 @@ def read(path: Path) -> Node:
         line = text.count("\n", 0, error.position) + 1
         raise ScenarioError(f"{path}:{line}: this is not YAML: {error.reason}.") from None
     except RecursionError:
-        raise ScenarioError(f"{path}:1: this is not a scenario: it is nested too deep.") from None
+        raise ScenarioError(
+            f"{path}:1: this is not a scenario: it has too many nested levels."
+        ) from None
     if root is None:
-        raise ScenarioError(f"{path}:1: the file is empty; a scenario is a mapping.")
+        raise ScenarioError(f"{path}:1: the file is empty, but a scenario must be a mapping.")
     return Node(path, root)
 
 
@@ -201,8 +207,8 @@ def _text(path: Path) -> str:
         raise ScenarioError(f"{path}: the file can't be read: {reason}.") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ScenarioError(f"{path}:{line}: the file is not text in UTF-8.") from None
+        raise ScenarioError(f"{path}:{line}: the file is not valid UTF-8 text.") from None
 
 
 def _allowed(names: Iterable[str]) -> str:
-    return f"allowed are {', '.join(names)}" if list(names) else "nothing is allowed in it"
+    return f"allowed: {', '.join(names)}" if list(names) else "no keys are allowed"

@@ -69,7 +69,9 @@ class Choices:
         for column in (self.time, self.key, self.value):
             check_column(column)
             if columns.count(column.lower()) > 1:
-                raise _wrong("column", column, "time, key and value are three columns")
+                raise _wrong(
+                    "column", column, "time, key and value must be three different columns"
+                )
 
     @property
     def names(self) -> dict[str, str]:
@@ -85,9 +87,9 @@ def check_domain(name: str) -> None:
     """
     _check_name("project", name)
     if name in FOLDERS:
-        raise _wrong("project", name, "that is the name of something in it")
+        raise _wrong("project", name, "a folder of the project has that name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:
-        raise _wrong("project", name, "Python has a module of that name already")
+        raise _wrong("project", name, "a Python module of that name already exists")
 
 
 def check_events(name: str) -> None:
@@ -98,7 +100,7 @@ def check_events(name: str) -> None:
     """
     _check_name("source of events", name)
     if name in TAKEN:
-        raise _wrong("source of events", name, "the project's code has that name already")
+        raise _wrong("source of events", name, "the project's code already uses that name")
 
 
 def check_column(name: str) -> None:
@@ -115,18 +117,20 @@ def check_column(name: str) -> None:
 def why_unfit(column: str) -> str | None:
     """Return why a column can't be one of the three chosen ones, or None if it can."""
     if not _COLUMN.fullmatch(column):
-        return "use letters, digits and '_', no digit first"
+        return "use letters, digits and '_', and do not begin with a digit"
     if column.lower() in COLUMNS:
-        return "the project's tables have a column of that name already"
+        return "the project's tables already have a column of that name"
     return None
 
 
 def _check_name(what: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise _wrong(what, name, "use up to 40 lower-case letters, digits and '_', a letter first")
+        raise _wrong(
+            what, name, "use up to 40 lowercase letters, digits and '_', and begin with a letter"
+        )
     if iskeyword(name):
-        raise _wrong(what, name, "that is a word of Python's own")
+        raise _wrong(what, name, "it is a Python keyword")
 
 
 def _wrong(what: str, name: str, why: str) -> DefinitionError:
-    return DefinitionError(f"A {what} can't be called '{name}': {why}.")
+    return DefinitionError(f"'{name}' is not a valid name for a {what}: {why}.")

@@ -1,8 +1,6 @@
 """Infer the columns of a new project, and their types, from the user's own CSV file."""
 
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,11 +10,17 @@ from pyarrow import csv
 from tidemark.base.errors import DataError
 from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
+from tidemark.store.rows import compute as pc
+from tidemark_streaming.payloads.column_types import arrow_type
+from tidemark_streaming.payloads.text_values import TimeFormats, text_values, texts_of
 from tidemark_streaming.starter.choices import why_unfit
 
 MOSTLY = 0.9
 """The share of a column's values that determines its type; the others count as errors in the
 file."""
+
+_KINDS = ("BIGINT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP")
+"""Types of columns other than STRING. If a value fits several of them, the first one is meant."""
 
 _ID = re.compile(r"(?i:(.*[_\W])?(id|uuid|guid|key|no|nr|number))|.*[a-z0-9]I[dD]")
 """Names of columns that probably contain identifiers."""
@@ -57,12 +61,8 @@ def look(path: Path) -> Sample:
     """
     odd_lines: list[int | None] = []
 
-    def skip(row: csv.InvalidRow) -> str:
-        odd_lines.append(row.number)
-        return "skip"
-
     try:
-        table = csv.read_csv(path, parse_options=csv.ParseOptions(invalid_row_handler=skip))
+        table = _read(path, odd_lines)
     except FileNotFoundError:
         raise DataError(f"There is no file '{path}'.") from None
     except (OSError, pa.ArrowInvalid) as error:
@@ -71,13 +71,13 @@ def look(path: Path) -> Sample:
     _check_columns(path, table.column_names)
     rename = _renamed(table.column_names)
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])
-    misfits = [f"another number of fields in {len(odd_lines):,} lines"] if odd_lines else []
+    misfits = [f"{len(odd_lines):,} lines with another number of fields"] if odd_lines else []
+    kinds = dict[str, str]()
     for place, name in enumerate(table.column_names):
-        column, odd = _mostly(table[name])
+        kinds[name], column, odd = _decoded(table[name])
+        table = table.set_column(place, name, column)
         if odd:
-            table = table.set_column(place, name, column)
-            misfits.append(f"no {_kind(column.type)} in {odd:,} rows of '{name}'")
-    kinds = {name: _kind(table.schema.field(name).type) for name in table.column_names}
+            misfits.append(f"{odd:,} rows of '{name}' without a valid {kinds[name]}")
 
     def choice(what: str, example: str, *wanted: str) -> list[str]:
         there = [name for kind in wanted for name in kinds if kinds[name] == kind]
@@ -89,8 +89,8 @@ def look(path: Path) -> Sample:
             )
         if not fit:
             raise DataError(
-                f"'{path}' has a column of {what}, '{there[0]}', whose name the project can't "
-                f"use ({why_unfit(there[0])}): rename it in the header."
+                f"'{path}' has only '{there[0]}' as a column of {what}, and the project can't use "
+                f"that name ({why_unfit(there[0])}): rename the column in the header."
             )
         # The sum of an identifier is meaningless, and windows by an identifier have one event each,
         # so these columns come last.
@@ -108,36 +108,34 @@ def look(path: Path) -> Sample:
     )
 
 
-def _mostly(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray | pa.Array, int]:
-    """Return a text column converted to the type of most of its values, with nulls for the others,
-    and the number of these. Return any other column unchanged."""
-    if not pa.types.is_string(column.type):
-        return column, 0
-    texts = [text for text in column.to_pylist() if text]
-    for parse, kind in _READS:
-        fit = sum(_read(parse, text) is not None for text in texts)
-        if fit < len(texts) and fit >= MOSTLY * len(texts):
-            return pa.array([_read(parse, t) for t in column.to_pylist()], kind), len(texts) - fit
-    return column, 0
+def _read(path: Path, odd_lines: list[int | None]) -> pa.Table:
+    """Return all columns of a CSV file as bytes, and collect the lines with another number of
+    fields."""
+
+    def skip(row: csv.InvalidRow) -> str:
+        odd_lines.append(row.number)
+        return "skip"
+
+    options = csv.ParseOptions(invalid_row_handler=skip)
+    with csv.open_csv(path, parse_options=options) as file:
+        names = file.schema.names
+    odd_lines.clear()
+    as_bytes = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.binary()))
+    return csv.read_csv(path, parse_options=options, convert_options=as_bytes)
 
 
-def _read(parse: Callable[[str], object], text: str | None) -> object:
-    try:
-        return parse(text or "")
-    except (ValueError, OverflowError):
-        return None
-
-
-def _instant(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-_READS: tuple[tuple[Callable[[str], object], pa.DataType], ...] = (
-    (int, pa.int64()),
-    (float, pa.float64()),
-    (_instant, pa.timestamp("us", "UTC")),
-)
+def _decoded(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
+    """Return the type that most values of a column have, the values as an ingest decodes them, and
+    the number of values that do not fit, which are null."""
+    texts = texts_of(column)
+    filled = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
+    count = len(filled) - filled.null_count
+    candidates = [(k, text_values(filled, arrow_type(k), TimeFormats())) for k in _KINDS]
+    kind, values = min(candidates, key=lambda found: found[1].null_count)
+    odd = values.null_count - filled.null_count
+    if not count or odd > (1 - MOSTLY) * count:
+        return "STRING", texts, texts.null_count
+    return kind, values, odd
 
 
 def _check_columns(path: Path, names: list[str]) -> None:
@@ -147,16 +145,16 @@ def _check_columns(path: Path, names: list[str]) -> None:
         if not name.strip():
             reason = "has no name"
         elif "`" in name or not name.isprintable():
-            reason = "has a character in its name that no column can have"
+            reason = "has a name with a character that column names can't have"
         elif lower.count(name.lower()) > 1:
-            reason = "is there twice, as capitals make no difference"
+            reason = "occurs twice, because names differ only in upper and lower case"
         elif is_helper(name):
-            reason = f"begins with '{PREFIX}', as Tidemark's helper columns do"
+            reason = f"begins with '{PREFIX}', which is reserved for Tidemark's helper columns"
         else:
             continue
         raise DataError(
-            f"The column '{name}', number {names.index(name) + 1} of '{path}', {reason}: rename it "
-            "in the header."
+            f"Column '{name}' (number {names.index(name) + 1} of '{path}') {reason}: rename it in "
+            "the header."
         )
 
 
@@ -170,15 +168,3 @@ def _renamed(names: list[str]) -> dict[str, str]:
                 other = f"own_{other}"
             found[name] = other
     return found
-
-
-def _kind(of: pa.DataType) -> str:
-    if pa.types.is_timestamp(of):
-        return "TIMESTAMP"
-    if pa.types.is_integer(of):
-        return "BIGINT"
-    if pa.types.is_floating(of):
-        return "DOUBLE"
-    if pa.types.is_boolean(of):
-        return "BOOLEAN"
-    return "DATE" if pa.types.is_date(of) else "STRING"

@@ -31,7 +31,7 @@ def write(choices: Choices, folder: Path, sample: Path | None = None) -> Path:
     place = folder / choices.domain
     if place.exists() or place.is_symlink():
         raise DataError(
-            f"'{place}' is there already: choose another name, or another folder to work in."
+            f"'{place}' already exists: choose another name, or work in another folder."
         )
     try:
         scratch = Path(tempfile.mkdtemp(dir=folder, prefix=f".{choices.domain}-"))

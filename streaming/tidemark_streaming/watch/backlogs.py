@@ -64,7 +64,7 @@ class Backlogs:
             feed.source.name, partial(self._ask, feed, position), 2 * PATIENCE
         )
         where = feed.servers or "kafka_servers"
-        nothing = Backlog({}, f"Kafka at {where} has not answered yet.", passing=True)
+        nothing = Backlog({}, f"Kafka at {where} has not responded yet.", passing=True)
         return nothing if found is None else found
 
     def past(self, source: str) -> list[tuple[int, int]]:

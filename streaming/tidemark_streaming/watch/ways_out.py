@@ -110,7 +110,9 @@ def _outlet(settings: Settings, asset: Definition) -> OutletSight:
     nobody, topic = cast(SparkSession, None), topic_of(asset).name
     tables = Warehouse(nobody, settings.warehouse, settings.database, registered=False)
     if tables.committer.name != "direct":
-        return OutletSight(asset.name, topic, trouble="Its tables are the engine's alone to read.")
+        return OutletSight(
+            asset.name, topic, trouble="Only the engine can read the asset's tables."
+        )
     try:
         found = standing(tables, asset)
     except (TidemarkError, DeltaError, OSError) as error:

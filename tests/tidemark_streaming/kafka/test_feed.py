@@ -200,11 +200,11 @@ def test_what_retention_took_is_told_and_passed_over_when_accepted(
     bring(warehouse, topics.feed(name))
     topics.send(name, clicks(2, 3, 4, 5))
     topics.forget(name, before=5)
-    told = rf"offsets 2 to 4 of {name}-0, 3 in all, were removed .*--accept-loss"
+    told = rf"offsets 2 to 4 of {name}-0 \(3 in all\) were deleted .*--accept-loss"
     with pytest.raises(DataError, match=told):
         bring(warehouse, topics.feed(name))
     (arrival,) = bring(warehouse, topics.feed(name, accept_loss=True))
-    lost = f"offsets 2 to 4 of {name}-0, 3 in all, were removed by its retention"
+    lost = f"offsets 2 to 4 of {name}-0 (3 in all) were deleted by the topic's retention"
     assert passed_over(arrival.position) == [lost]
     assert numbers(warehouse) == [0, 1, 5]
     topics.send(name, clicks(6))
@@ -229,7 +229,7 @@ def test_a_loss_after_the_accepted_one_ends_who_follows(
     assert next(following).arrivals[0].rows == 1
     topics.send(name, clicks(4, 5))
     topics.forget(name, before=5)
-    with pytest.raises(DataError, match=rf"offsets 4 to 4 of {name}-0, 1 in all, were removed"):
+    with pytest.raises(DataError, match=rf"offsets 4 to 4 of {name}-0 \(1 in all\) were deleted"):
         next(following)
     assert numbers(warehouse) == [0, 3]
 
@@ -266,7 +266,7 @@ def test_what_goes_after_a_first_look_that_brought_nothing_is_told(
     assert bring(warehouse, topics.feed(name)) == []
     topics.send(name, clicks(0, 1, 2))
     topics.forget(name, before=2)
-    with pytest.raises(DataError, match=rf"offsets 0 to 1 of {name}-0, 2 in all, were removed"):
+    with pytest.raises(DataError, match=rf"offsets 0 to 1 of {name}-0 \(2 in all\) were deleted"):
         bring(warehouse, topics.feed(name))
 
 
@@ -648,7 +648,7 @@ def test_a_feed_that_cannot_be_is_one_sentence(given: dict[str, Any], sentence: 
 def test_a_column_of_kafka_has_its_type() -> None:
     columns = {"at": "TIMESTAMP", "kafka_key": "string", "kafka_headers": "STRING"}
     source = replace(CLICKS, columns=columns, watermark=BoundedOutOfOrderness("10 seconds"))
-    told = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, and it is .* STRING"
+    told = r"'kafka_headers' as ARRAY<STRUCT<key: STRING, value: BINARY>>, but it is .* STRING"
     with pytest.raises(DefinitionError, match=told):
         KafkaFeed(source, ["clicks"])
     KafkaFeed(replace(source, columns={**columns, **RECORD}), ["clicks"])

@@ -108,7 +108,7 @@ def test_a_span_of_a_recording_that_is_empty_brings_nothing_again(
 
 def test_what_a_new_partition_lost_before_it_was_read_is_told() -> None:
     grown = {"t": Topic("id", {0: (1, 2), 1: (3, 7), 2: (0, 4)})}
-    told = "offsets 0 to 2 of t-1, 3 in all, were removed by its retention"
+    told = "offsets 0 to 2 of t-1 (3 in all) were deleted by the topic's retention"
     assert losses.between(of(2), grown) == [losses.Loss(told, 3)]
 
 

@@ -68,11 +68,11 @@ def test_what_is_not_lawful_is_named_with_its_line(tmp_path: Path, case: dict[st
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "1: the file is empty; a scenario is a mapping."),
-        (b"# nothing\n", "1: the file is empty; a scenario is a mapping."),
-        (b"name: a\nsource: \xff\n", "2: the file is not text in UTF-8."),
-        (b"- name: a\n", "1: a scenario is a mapping, not a list."),
-        (b"[" * 3000, "1: this is not a scenario: it is nested too deep."),
+        (b"", "1: the file is empty, but a scenario must be a mapping."),
+        (b"# nothing\n", "1: the file is empty, but a scenario must be a mapping."),
+        (b"name: a\nsource: \xff\n", "2: the file is not valid UTF-8 text."),
+        (b"- name: a\n", "1: a scenario must be a mapping (got a list)."),
+        (b"[" * 3000, "1: this is not a scenario: it has too many nested levels."),
     ],
     ids=["empty", "a comment", "bytes", "a list", "deep"],
 )

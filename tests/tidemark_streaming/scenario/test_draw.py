@@ -146,7 +146,7 @@ def test_a_crowd_is_counted(tmp_path: Path) -> None:
 def test_nothing_that_came_out_is_said() -> None:
     scenario, result = own("open-stream")
     nothing = result | {"windows": [], "panes": []}
-    assert "(nothing came out)" in text(scenario, nothing)
+    assert "(no output)" in text(scenario, nothing)
     assert shapes(svg(scenario, nothing))["bar"] == 0
 
 
@@ -155,7 +155,7 @@ def test_a_stream_in_which_nothing_ever_was(tmp_path: Path) -> None:
     given = yaml.safe_load((OWN / "no-keys.yaml").read_text())
     path.write_text(yaml.safe_dump(given | {"arrivals": [], "open": True}))
     scenario, result = run(path)
-    assert "(nothing came out)" in text(scenario, result)
+    assert "(no output)" in text(scenario, result)
     assert shapes(svg(scenario, result))["number"] == 0
 
 

@@ -53,5 +53,5 @@ def test_nothing_is_left_of_a_simulation(warehouse: Warehouse) -> None:
 
 
 def test_tables_that_are_not_on_this_machine_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="can't be read here"):
+    with pytest.raises(DataError, match="can't be read from this process"):
         outcome(str(tmp_path), load(SCENARIOS[0]).transform)

@@ -109,8 +109,9 @@ def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> No
     result = call("new", "house", "--like", "own.csv")
     assert result.exit_code == 0, result.stderr
     assert (
-        "own.csv has another number of fields in 2 lines, no TIMESTAMP in 1 rows of 'at', no "
-        "DOUBLE in 1 rows of 'amount': `tidemark ingest` makes dead letters of them"
+        "own.csv has 2 lines with another number of fields, 1 rows of 'at' without a valid "
+        "TIMESTAMP, 1 rows of 'amount' without a valid DOUBLE: `tidemark ingest` makes dead "
+        "letters of them"
     ) in result.stdout
     sources = (here / "house/house/sources.py").read_text()
     assert '"at": "TIMESTAMP"' in sources
@@ -180,8 +181,8 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
     said = " ".join(result.stderr.split())
     assert (result.exit_code, [path.name for path in here.iterdir()]) == (2, ["own.csv"])
     assert said == (
-        "error: The column '_Tidemark_x', number 4 of 'own.csv', begins with '_tidemark_', as "
-        "Tidemark's helper columns do: rename it in the header."
+        "error: Column '_Tidemark_x' (number 4 of 'own.csv') begins with '_tidemark_', which is "
+        "reserved for Tidemark's helper columns: rename it in the header."
     )
 
 
@@ -189,31 +190,31 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
     ("arguments", "sentence"),
     [
         ("", "A project needs a name: `tidemark new shop`."),
-        ("Shop", "A project can't be called 'Shop': use up to 40 lower-case letters"),
-        ("sh-op", "A project can't be called 'sh-op': use up to 40 lower-case letters"),
-        ("class", "A project can't be called 'class': that is a word of Python's own."),
-        ("platform", "Python has a module of that name already."),
-        ("pandas", "Python has a module of that name already."),
-        ("tests", "A project can't be called 'tests': that is the name of something in it."),
-        ("there", "is there already: choose another name, or another folder to work in."),
-        ("shop --events import", "A source of events can't be called 'import'"),
-        ("shop --events agg", "the project's code has that name already."),
-        ("shop --key final", "the project's tables have a column of that name already."),
-        ("shop --key reason", "the project's tables have a column of that name already."),
-        ("shop --key amount", "A column can't be called 'amount': time, key and value are three"),
-        ("shop --value a-b", "A column can't be called 'a-b': use letters, digits and '_'"),
+        ("Shop", "'Shop' is not a valid name for a project: use up to 40 lowercase"),
+        ("sh-op", "'sh-op' is not a valid name for a project: use up to 40 lowercase"),
+        ("class", "'class' is not a valid name for a project: it is a Python keyword."),
+        ("platform", "a Python module of that name already exists."),
+        ("pandas", "a Python module of that name already exists."),
+        ("tests", "name for a project: a folder of the project has that name."),
+        ("there", "already exists: choose another name, or work in another folder."),
+        ("shop --events import", "'import' is not a valid name for a source of events"),
+        ("shop --events agg", "the project's code already uses that name."),
+        ("shop --key final", "the project's tables already have a column of that name."),
+        ("shop --key reason", "the project's tables already have a column of that name."),
+        ("shop --key amount", "'amount' is not a valid name for a column: time, key and value"),
+        ("shop --value a-b", "'a-b' is not a valid name for a column: use letters, digits and"),
         ("shop --like nothing.csv", "There is no file 'nothing.csv'."),
         ("shop --like there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
         ("shop --like own.csv --key user", "for --key it has device."),
-        ("shop --like own.csv --key a-b", "A column can't be called 'a-b': use letters"),
+        ("shop --like own.csv --key a-b", "'a-b' is not a valid name for a column: use"),
         (
             "shop --like there/odd.csv",
-            "'n o', whose name the project can't use",
+            "has only 'n o' as a column of numbers",
         ),
-        ("shop --like there/twice.csv", "The column 'At', number 1 of 'there/twice.csv', is there"),
-        ("shop --like there/none.csv", "The column ' ', number 2 of 'there/none.csv', has no name"),
-        ("shop --like there/line.csv", "has a character in its name that no"),
-        ("shop --like there/tick.csv", "has a character in its name that no"),
+        ("shop --like there/twice.csv", "Column 'At' (number 1 of 'there/twice.csv') occurs twice"),
+        ("shop --like there/none.csv", "Column ' ' (number 2 of 'there/none.csv') has no name"),
+        ("shop --like there/line.csv", "has a name with a character that"),
+        ("shop --like there/tick.csv", "has a name with a character that"),
         ("shop --like own.csv --kafka", "--like is for events that come as files"),
     ],
 )
@@ -261,7 +262,7 @@ def test_in_a_terminal_it_asks_and_asks_again(here: Path) -> None:
         pass
     os.close(ours)
     assert process.wait() == 0, said.decode()
-    assert b"that is a word of Python's own" in said
+    assert b"it is a Python keyword" in said
     assert b"Events come as 'files' or from 'kafka' [files]" in said
     transforms = (here / "house/house/transforms.py").read_text()
     assert "def readings_hourly" in transforms

@@ -82,7 +82,7 @@ def test_the_tables_that_a_transform_joins_are_given(tidemark_scenario: Trials) 
     }
     hour = {"window_start": "2026-01-01 09:00", "taken": 10}
     rows = [{"at": "2026-01-01 09:01", "item": n} for n in (1, 1, 2)]
-    with pytest.raises(ScenarioError, match="is joined with prices: give 'references'"):
+    with pytest.raises(ScenarioError, match="is joined with prices: add 'references'"):
         tidemark_scenario(takings, [rows])
     tidemark_scenario(takings, [rows], references={"prices": prices}).expect(windows=[hour])
 
@@ -102,7 +102,7 @@ def test_a_stream_that_goes_on_leaves_its_newest_window_open(tidemark_scenario: 
     [
         ([[{"when": 1}]], "'when' is not part of a row; allowed are at, shop, item, amount, tags."),
         ([[{"amount": "much"}]], "'much' does not fit column 'amount', decimal(8,2)."),
-        ([[{"tags": ["a"]}]], "a scenario has no values of type ARRAY<STRING>"),
+        ([[{"tags": ["a"]}]], "a scenario can't contain values of type ARRAY<STRING>"),
         ([{"tick": 1}], "'tick' is not an arrival; allowed are rows, watermark, clock."),
     ],
 )
@@ -115,7 +115,7 @@ def test_what_is_not_lawful_is_one_sentence(
 
 
 def test_panes_that_nobody_keeps_and_roll_ups_are_refused(tidemark_scenario: Trials) -> None:
-    with pytest.raises(ScenarioError, match="'numbered' keeps no panes"):
+    with pytest.raises(ScenarioError, match="'numbered' has no panes"):
         tidemark_scenario(numbered, []).expect(panes=[{"pane": 0}])
     with pytest.raises(ScenarioError, match="which a RollUp is not"):
         tidemark_scenario(orders_per_day, [])
@@ -133,8 +133,8 @@ SCENARIO = (Path(__file__).parents[2] / "kiosk" / "a-late-order.yaml").read_text
         ),
         ("kiosk.none:a", "the module 'kiosk.none' can't be imported: No module named 'kiosk.none'"),
         ("kiosk.transforms:a", "has no 'a'; its transforms are orders_per_hour, takings, believed"),
-        ("kiosk.transforms:orders", "what `windowed_asset` defines, which a Source is not."),
-        ("kiosk.transforms:takings", "source 'priced' is joined with prices: give 'references'"),
+        ("kiosk.transforms:orders", "can run only a `windowed_asset` (got a Source)."),
+        ("kiosk.transforms:takings", "source 'priced' is joined with prices: add 'references'"),
     ],
 )
 def test_an_asset_that_can_not_run_is_told(tmp_path: Path, by: str, says: str) -> None:

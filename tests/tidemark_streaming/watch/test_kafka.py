@@ -87,7 +87,7 @@ def test_brokers_that_don_t_answer_are_told_and_hold_nobody_up(
     assert 'tidemark_kafka_refused{source="clicks"} 0.0' in text
     assert "tidemark_kafka_consumer_lag{" not in text
     deadline = time.monotonic() + 60
-    while "has not answered yet" in (_backlog(watching).trouble or ""):
+    while "has not responded yet" in (_backlog(watching).trouble or ""):
         assert time.monotonic() < deadline
     with held(monkeypatch, KafkaFeed, "waiting") as waiting:
         # Who waited for the next answer would do so longer than it is held back.

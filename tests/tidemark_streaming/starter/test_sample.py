@@ -1,0 +1,58 @@
+"""The columns of a new project are of the types that its ingest decodes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tidemark_streaming.starter.sample import Sample, look
+
+AT = "2026-01-31T09:30:00Z"
+
+
+def sample(folder: Path, values: Sequence[str]) -> Sample:
+    lines = "".join(f"{AT},york,1.5,{value}\n" for value in values)
+    file = folder / "own.csv"
+    file.write_text(f"at,city,amount,x\n{lines}")
+    return look(file)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("1", "BIGINT"),
+        ("20260131", "BIGINT"),
+        ("1.5", "DOUBLE"),
+        ("1e3", "DOUBLE"),
+        ("true", "BOOLEAN"),
+        ("2026-01-31", "DATE"),
+        ("2026-01-31 09:30", "TIMESTAMP"),
+        (AT, "TIMESTAMP"),
+        ("1_000", "STRING"),
+        ("1_000.5", "STRING"),
+        ("\u0661", "STRING"),
+        ("1\u066b5", "STRING"),
+        ("2026-W05-6", "STRING"),
+        ("20260131T093000Z", "STRING"),
+        ("2026-02-30", "STRING"),
+        ("", "STRING"),
+    ],
+)
+def test_a_type_is_inferred_as_the_ingest_decodes_it(tmp_path: Path, value: str, kind: str) -> None:
+    found = sample(tmp_path, [value] * 20)
+    assert found.columns == {"at": "TIMESTAMP", "city": "STRING", "amount": "DOUBLE", "x": kind}
+    assert found.misfits == []
+
+
+@pytest.mark.parametrize("odd", ["1_000", "\u0661", "2026-W05-6", "NA", " 7"])
+def test_a_value_that_the_ingest_refuses_is_reported(tmp_path: Path, odd: str) -> None:
+    found = sample(tmp_path, [*map(str, range(20)), odd])
+    assert found.columns["x"] == "BIGINT"
+    assert found.misfits == ["1 rows of 'x' without a valid BIGINT"]
+    assert found.table["x"].to_pylist() == [*range(20), None]
+
+
+def test_a_text_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
+    file = tmp_path / "own.csv"
+    file.write_bytes(f"at,city,amount\n{AT},york,1.5\n{AT},m\xfcnchen,1.5\n".encode("latin-1"))
+    assert look(file).misfits == ["1 rows of 'city' without a valid STRING"]
