@@ -500,7 +500,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"'note' as STRING, but .* has no such column; its"):
         replace(feed, source=other).pending([])
     other = replace(ORDERS, columns={**ORDERS.columns, "price": "DOUBLE"})
-    with pytest.raises(DefinitionError, match=r"'price' as DOUBLE, and .* has it as bigint; it"):
+    with pytest.raises(DefinitionError, match=r"'price' as DOUBLE, but .* has it as bigint; its"):
         replace(feed, source=other).pending([])
     with pytest.raises(DefinitionError, match=r"`start` of 0 or greater \(got -1\)"):
         replace(feed, start=-1)

@@ -63,7 +63,7 @@ fires on time, late each arrival; accumulating
       LATE #3: 9
 
 ● on time   ◆ late, admitted   ✕ too late   ┊ watermark
-[==) a window as published, and its panes: TIMING #arrival: values
+[==) a published window, and its panes: TIMING #arrival: values
 """
     assert text(*own("sub-second")) == expected
 
@@ -85,7 +85,7 @@ arrival; retracting
                                                                                                  └▶
 
       [----------------------------)                [----------------------------)
-      (taken in by another)                         (taken in by another)
+      (merged into another)                         (merged into another)
       ON_TIME #1: 1                                 ON_TIME #1: 2
       LATE: -1                                      LATE: -2
       [==========================================================================)
@@ -93,7 +93,7 @@ arrival; retracting
       LATE #2
 
 ● on time   ◆ late, admitted   ┊ watermark
-[==) a window as published, and its panes: TIMING #arrival: values
+[==) a published window, and its panes: TIMING #arrival: values
 """
     assert text(*own("session-late-event-merges-two")) == expected
 
@@ -126,7 +126,7 @@ accumulating
                LATE #7: 15
 
 ● on time   ◆ late, admitted   ┊ watermark
-[==) a window as published, and its panes: TIMING #arrival: values
+[==) a published window, and its panes: TIMING #arrival: values
 """
     assert text(*own("late-every")) == expected
 
