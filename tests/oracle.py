@@ -111,6 +111,7 @@ class _Stream:
         self.seen: dict[Key, list[int]] = {}
         self.watermark: Instant = -math.inf
         self.newest: Instant = -math.inf
+        self.parts: dict[object, tuple[int, int]] = {}
         self.clock = micros(moment(scenario.get("clock_start", EPOCH)))
         self.arrived = 0
         self.windows: list[Window] = []
@@ -139,6 +140,8 @@ class _Stream:
             self.advance(self.newest - duration(bound))
         elif strategy == "monotonous":
             self.advance(self.newest)
+        elif strategy == "per_partition":
+            self.advance(max(self.watermark, self.slowest(bound)))
         else:
             self.advance(self.watermark)
 
@@ -149,6 +152,9 @@ class _Stream:
             return
         at = micros(row[self.event_time])
         self.newest = max(self.newest, at)
+        if of := self.strategy.get("per_partition"):
+            part = row[of["column"]]
+            self.parts[part] = max(at, self.parts.get(part, (at, 0))[0]), self.clock
         if self.unique and self.again(row, at):
             return
         for start, end in windows_of(self.window, at):
@@ -161,6 +167,13 @@ class _Stream:
                 self.join(start, end, self.key(row), Event(at, self.arrived, row, late))
             else:
                 self.refuse(start, end, row, (self.watermark - at) / 1_000_000)
+
+    def slowest(self, of: Row) -> Instant:
+        """The least newest time of the partitions that are not idle, less the bound."""
+        idle = duration(of.get("idle", "5 minutes"))
+        active = [newest for newest, heard in self.parts.values() if self.clock - heard < idle]
+        known = [newest for newest, _ in self.parts.values()]
+        return (min(active) if active else max(known, default=-math.inf)) - duration(of["bound"])
 
     def again(self, row: Row, at: int) -> bool:
         by = self.unique["by"]

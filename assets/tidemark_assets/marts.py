@@ -7,6 +7,7 @@ Lineage therefore leads from the outside system through log and windows to the m
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -24,6 +25,7 @@ from dagster_dbt import (
 )
 from packaging.version import Version, parse
 
+from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.builds import builds
@@ -55,12 +57,14 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
         key_prefix: as for `build_definitions`, for marts and the windows that they read.
 
     Raises:
-        DefinitionError: dbt can't read the project; the message is dbt's.
+        DefinitionError: dbt can't read the project; the message is dbt's. Or two tests of a model
+            have one name, by which Dagster identifies them.
     """
     if not marts.present(settings):
         return []
     project, names = Marts(settings), under(key_prefix)
     manifest = project.manifest
+    _check_test_names(manifest)
     place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.profiles)
 
     @dbt_assets(
@@ -77,6 +81,22 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
             yield from _build(context, project, tidemark)
 
     return [build]
+
+
+def _check_test_names(manifest: Mapping[str, Any]) -> None:
+    """Refuse tests of a model that share a name: Dagster would have one check for them, and fail
+    when both report a result. dbt itself distinguishes them by a hash of their arguments."""
+    nodes = manifest["nodes"]
+    tests = [node for node in nodes.values() if node["resource_type"] == "test"]
+    counts = Counter((test["attached_node"], test["name"]) for test in tests)
+    for test in tests:
+        model, name = test["attached_node"], test["name"]
+        if model is not None and counts[model, name] > 1:
+            raise DefinitionError(
+                f"Model '{model.rpartition('.')[2]}' has {counts[model, name]} tests named "
+                f"'{name}' in {test['original_file_path']}, and Dagster distinguishes tests by "
+                "name: give each of them a `name:` of its own."
+            )
 
 
 def _build(

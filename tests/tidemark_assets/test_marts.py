@@ -434,6 +434,25 @@ def test_without_a_project_there_are_no_marts(tmp_path: Path) -> None:
     assert mart_assets(Settings(home=tmp_path, marts=tmp_path / "none")) == []
 
 
+def test_tests_that_dagster_cannot_distinguish_are_refused(tmp_path: Path) -> None:
+    """Dagster 34155: dbt makes one name of two tests, of which Dagster would drop one."""
+    folder = tmp_path / "project"
+    (folder / "models").mkdir(parents=True)
+    project = "name: shop\nprofile: tidemark\nmodel-paths: [models]\n"
+    (folder / "dbt_project.yml").write_text(project)
+    (folder / "models/m.sql").write_text("select 'a-b' as x, 1 as y")
+    test = "        - accepted_values: {{{}arguments: {{values: ['{}']}}}}\n"
+    head = "models:\n  - name: m\n    columns:\n      - name: x\n        data_tests:\n"
+    tests = folder / "models/m.yml"
+    tests.write_text(head + test.format("", "a-b") + test.format("", "a b"))
+    settings = Settings(home=tmp_path / "home", marts=folder)
+    with pytest.raises(DefinitionError, match=r"Model 'm' has 2 tests named 'acc.* in models/m\.y"):
+        mart_assets(settings)
+    tests.write_text(head + test.format("", "a-b") + test.format("name: spaced, ", "a b"))
+    (built,) = mart_assets(settings)
+    assert len([*built.check_keys]) == 2
+
+
 def test_a_project_that_dbt_cannot_read_is_one_sentence(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
