@@ -1,5 +1,6 @@
 """The documents say what is so: their code runs, their tables are those of the code."""
 
+import ast
 import json
 import os
 import re
@@ -14,7 +15,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pages import ROOT, blocks
+from pages import ROOT, blocks, section
 from tidemark.base.settings import FILE, PREFIX, RECORDED, Settings
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
@@ -77,6 +78,21 @@ def test_each_fault_is_told_with_tests_that_exist() -> None:
     assert named
     for file, test in named:
         assert f"\ndef {test}(" in (ROOT / file).read_text(), f"{file}: {test}"
+
+
+def test_the_error_messages_listed_are_those_of_the_code() -> None:
+    sources = (ROOT / folder for folder in ("platform", "streaming", "assets"))
+    trees = (ast.parse(path.read_text()) for each in sources for path in each.rglob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    spoken = "\n".join(
+        n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str
+    )
+    rows = section("docs/troubleshooting.md", "By error message")
+    quoted = re.findall(r'^\| "(.+?)"', rows, re.MULTILINE)
+    assert len(quoted) > 10
+    for message in quoted:
+        for part in (each.strip(" .,:;()'") for each in message.split("…")):
+            assert part in spoken, f"{message}: {part}"
 
 
 @pytest.mark.parametrize(
