@@ -29,5 +29,5 @@ def failing(instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]) ->
         told = None if event is None else event.asset_check_evaluation
         if told is not None and not told.passed and told.severity is dg.AssetCheckSeverity.ERROR:
             name = f"{told.asset_key.to_user_string()}: {told.check_name}"
-            found[name] = told.description or "It failed."
+            found[name] = told.description or "The check failed."
     return found

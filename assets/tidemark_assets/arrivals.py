@@ -63,7 +63,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         required_resource_keys=names.needs,
         job_name=job,
         minimum_interval_seconds=EVERY,
-        description=f"Ingests what has landed for {name}: one run for all that is pending.",
+        description=f"Starts one ingest run of {name} if new files or records are pending.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -76,9 +76,9 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         if not pending:
-            return dg.SkipReason(f"Nothing new has landed for '{name}'.")
+            return dg.SkipReason(f"No new data is pending for '{name}'.")
         if under_way(context.instance, job):
-            return dg.SkipReason(f"An ingest of '{name}' is under way.")
+            return dg.SkipReason(f"An ingest of '{name}' is already running.")
         now, last = attempt(feed, pending, time.time_ns() // 1000), newest(context.cursor)
         # The number of arrivals is part of the key, because an arrival may advance only the time
         # and leave the position as it was.
@@ -87,9 +87,9 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         if (refused := refusal(tidemark.settings, name)) is not None:
             if last is not None and last.holds(now, timeline):
                 return dg.SkipReason(
-                    f"'{name}' stands: {refused} Once the files that were pending or the "
-                    "definition are mended the sensor goes on; of other causes it looks once a "
-                    f"day, and at once after a launch of {job} by hand that goes through."
+                    f"'{name}' is blocked: {refused} The sensor continues once the pending files "
+                    "or the definition have been fixed. For any other cause it retries once a "
+                    f"day, or immediately after a successful manual launch of {job}."
                 )
             # The daemon launches a run key only once, and the pending arrivals may be the same as
             # before.
@@ -99,8 +99,9 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
                 run_id, at = ended
                 if 0 <= time.time() - at < AGAIN:
                     return dg.SkipReason(
-                        f"Run {run_id[:8]} of {job} did not bring in what is pending: see why in "
-                        f"its page. It is launched again {AGAIN // 60} minutes after it ended."
+                        f"Run {run_id[:8]} of {job} did not ingest the pending data: see its run "
+                        f"page for the reason. It is launched again {AGAIN // 60} minutes after "
+                        "it ended."
                     )
                 key = f"{key} {run_id[:8]}"
         context.update_cursor(now.written())
@@ -109,7 +110,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     ingest = dg.define_asset_job(
         job,
         selection=dg.AssetSelection.assets(names.key(source.log_table)),
-        description=f"Brings what has landed for {name} into its log.",
+        description=f"Ingests the pending data of {name} into its event log.",
     )
     return dg.Definitions(sensors=[sensor], jobs=[ingest])
 
@@ -128,10 +129,12 @@ def arrivals(
         required_resource_keys=names.needs,
         job_name=job,
         minimum_interval_seconds=EVERY,
-        description="Brings the windows up to date when something has arrived: one incremental run "
-        "for all assets that are behind and that no stream keeps. Its cursor is the arrival for "
-        "which each asset was launched last, of a roll-up the run of its base, and how they "
-        "stood.",
+        description=(
+            "Updates the windows when new arrivals exist: one incremental run for all assets that "
+            "are behind and that no stream keeps up to date. The cursor stores, for each asset, "
+            "the arrival for which it was last launched (for a roll-up, the run of its base) and "
+            "the state of its tables at that time."
+        ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -153,14 +156,16 @@ def arrivals(
         bases = {t.name: t.follows for t in rolled if t.follows is not None}
         behind |= _left(glance, tidemark.settings.database, bases)
         if not behind:
-            return dg.SkipReason("All windows are up to date with what has arrived.")
+            return dg.SkipReason("All windows are up to date with the event log.")
         if under_way(context.instance, job):
-            return dg.SkipReason(f"A run of {job} is under way: {_list(behind)} wait for it.")
+            return dg.SkipReason(
+                f"A run of {job} is already active. Waiting for it: {_list(behind)}."
+            )
         fresh = {a: told for a, told in behind.items() if launched.get(a) != told}
         if not fresh:
             return dg.SkipReason(
-                f"The run for {_list(behind)} did not bring them up to date: see why in its page "
-                "and re-execute it there; the next arrival launches another one."
+                f"The run for {_list(behind)} did not bring them up to date. See its run page for "
+                "the reason and re-execute it there; the next arrival launches another one."
             )
         request = dg.RunRequest(
             run_key=" ".join(f"{asset}:{told}" for asset, told in fresh.items()),
@@ -208,9 +213,11 @@ def _catch_up(
 
     @dg.job(
         name=name,
-        description="Takes in what has arrived, as a stream would: one incremental run of each "
-        "asset, then of its roll-ups. Partitions that close with it, or change after they "
-        "closed, appear as materialized by its run.",
+        description=(
+            "Processes new arrivals as a stream would: one incremental run of each asset, then of "
+            "its roll-ups. Partitions that the run closes, or changes after they closed, are "
+            "reported as materialized by it."
+        ),
     )
     def job() -> None:
         catch_up()
@@ -285,7 +292,7 @@ def _table(done: Mapping[str, RunFacts | None]) -> dg.TableMetadataValue:
     rows = list[tuple[object, ...]]()
     for asset, facts in done.items():
         if facts is None:
-            rows.append((asset, "none new"))
+            rows.append((asset, "no new arrivals"))
             continue
         rows.append(
             (

@@ -25,8 +25,10 @@ def builds(
         name=names.own("marts_builds"),
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports the marts that `tidemark marts` built, and what became of their "
-        "tests. It launches nothing.",
+        description=(
+            "Reports the marts that `tidemark marts` built, and the results of their tests. It "
+            "launches nothing."
+        ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         through = _through(context.cursor, project.database)
@@ -34,7 +36,7 @@ def builds(
         told = [event for build in new for event in _events(build, assets)]
         if new:
             through[project.database] = new[-1].at
-        said = f"Reported {len(told)} marts and tests." if told else "Nothing was built."
+        said = f"Reported {len(told)} marts and tests." if told else "No new builds."
         return dg.SensorResult(skip_reason=said, cursor=json.dumps(through), asset_events=told)
 
     return sensor

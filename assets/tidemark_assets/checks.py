@@ -131,7 +131,7 @@ def _evaluation(
         metadata["failures"] = _table(failing)
     if not passed and expectation.name in OWN:
         description = f"This is {VERDICT}: {description}. {remedy(transform)}"
-        metadata["what to do"] = dg.MetadataValue.md(remedy(transform))
+        metadata["remedy"] = dg.MetadataValue.md(remedy(transform))
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
         check_name=check_names(transform)[expectation.name],
@@ -150,7 +150,7 @@ def history(
     found = results.since(warehouse, transform.name, seq - _DRAWN, seq, facts.life)
     if not found:
         return {}
-    drawn = picture_checks.history(found, title=f"What was expected of {transform.name}, by run")
+    drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")
     return {"history": embedded("history", svg(drawn))}
 
 
@@ -165,11 +165,11 @@ def _spoken(expectation: Expectation) -> dict[str, Any]:
 
 def _description(expectation: Expectation) -> str:
     effect = (
-        "a warning: what fails is published, and marked"
+        "a warning: rows that fail are published and marked"
         if expectation.level == WARNING
-        else "what fails is withheld in quarantine"
+        else "rows that fail are quarantined"
     )
-    blame = f"; where it fails, that is {VERDICT}" if expectation.name in OWN else ""
+    blame = f"; a failure is {VERDICT}" if expectation.name in OWN else ""
     told = f"`{expectation.name}`: expects {expectation.expected}; {effect}{blame}."
     return f"{expectation.description} {told}" if expectation.description else told
 

@@ -19,8 +19,10 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         NAME,
         asset=names.key(source.log_table),
-        description="A warning if the watermark is far ahead of the processing clock, or if the "
-        "newest arrivals have events dated later than the source accepts.",
+        description=(
+            "Warns if the watermark is far ahead of the processing clock, or if events of the "
+            "newest arrivals are dated later than the source accepts."
+        ),
     )
 
 

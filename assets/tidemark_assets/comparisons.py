@@ -43,21 +43,23 @@ def judged(
         for d in verified.differences[:SHOWN]
     ]
     withheld = [f"{name}: {count:,}" for name, count in verified.withheld.items()]
-    said = f", {verified.quarantined:,} of them withheld" if verified.quarantined else ""
+    said = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""
     return dg.AssetCheckEvaluation(
         asset_key=names.key(verified.asset),
         check_name=PARITY,
         passed=not verified.wrong,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=f"{span}: {verified.windows:,} windows{said}, compared with a bounded "
-        f"computation of the log, {verified.total:,} differences.",
+        description=(
+            f"{span}: compared {verified.windows:,} windows{said} with a bounded computation of "
+            f"the event log, {verified.total:,} differences."
+        ),
         metadata={
             "windows": verified.windows,
             "differences": verified.total,
             "too late": verified.lost,
-            "withheld": verified.quarantined,
+            "quarantined": verified.quarantined,
             "made by": made_by,
-            **({"withheld by": "; ".join(withheld)} if withheld else {}),
+            **({"quarantined by": "; ".join(withheld)} if withheld else {}),
             **({"first differences": as_table(_COLUMNS, rows)} if rows else {}),
         },
     )

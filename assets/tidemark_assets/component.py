@@ -31,7 +31,7 @@ def _variable(_: dg.ResolutionContext, given: str | None) -> str | None:
     if found := _VARIABLE.fullmatch(given.strip()):
         return found[1]
     raise DefinitionError(
-        "The token of WindowedDomains is a secret: name the variable that holds it, as in "
+        "The token of WindowedDomains is a secret: give the variable that holds it, for example "
         "`token: '{{ env.TIDEMARK_TOKEN }}'`."
     )
 
@@ -78,9 +78,9 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
             named = [domain for one in alike for domain in one.domains]
             prefix = f"`key_prefix: {self.key_prefix}`" if self.key_prefix else "no `key_prefix`"
             raise DefinitionError(
-                f"This project has {len(alike)} components WindowedDomains with {prefix}: let one "
-                f"name all domains, as in `domains: [{', '.join(dict.fromkeys(named))}]`, or give "
-                "each a prefix of its own."
+                f"This project has {len(alike)} WindowedDomains components with {prefix}. Let one "
+                "component name all domains, for example `domains: "
+                f"[{', '.join(dict.fromkeys(named))}]`, or give each a `key_prefix` of its own."
             )
         places: dict[str, Any] = {"home": self.home, "database": self.database}
         places |= {"engine_port": self.engine_port, "remote": self.remote}

@@ -55,7 +55,7 @@ def corrections(
                 failures.add(f"{asset}: {error}", error)
                 continue
             if found is None:
-                context.log.info(f"No window of {asset} lacks a late event.")
+                context.log.info(f"No window of {asset} is missing a too-late event.")
             else:
                 done[asset] = found
                 told = found.facts
@@ -65,8 +65,10 @@ def corrections(
 
     @dg.job(
         name=names.own(f"{domain}_correct"),
-        description="Computes just the windows anew that lack too-late events, and lists what that "
-        "changed. It takes in no new arrival, and may run beside streams.",
+        description=(
+            "Recomputes only the windows that are missing too-late events, and lists what "
+            "changed. It processes no new arrivals, and can run while streams run."
+        ),
     )
     def job() -> None:
         correct()
@@ -76,7 +78,7 @@ def corrections(
 
 def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
     if not done:
-        return dg.MetadataValue.text("No window lacks a late event.")
+        return dg.MetadataValue.text("No window is missing a too-late event.")
     rows = [
         (
             asset,
@@ -87,7 +89,7 @@ def _table(done: Mapping[str, Correction]) -> dg.MetadataValue[Any]:
         )
         for asset, found in done.items()
     ]
-    return as_table(("asset", "windows", "values", "came too late", "seconds"), rows)
+    return as_table(("asset", "windows", "values", "too late", "seconds"), rows)
 
 
 def _changes(done: Mapping[str, Correction]) -> dict[str, dg.TableMetadataValue]:

@@ -25,7 +25,7 @@ from tidemark_streaming.orchestrator import ENGINE_POOL
 
 CURRENT = "definition_is_current"
 
-SAME = "The tables are made by the definition in the code."
+SAME = "The tables were made by the definition in the code."
 
 
 def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
@@ -35,8 +35,10 @@ def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecks
         asset=names.key(transform.table),
         required_resource_keys=names.needs,
         name=CURRENT,
-        description="The tables are made by the definition in the code: a warning where runs go on "
-        "with them, an error where none does until they are rebuilt.",
+        description=(
+            "Whether the definition in the code made the tables. A warning if runs continue with "
+            "them; an error if the asset must be rebuilt before it can run."
+        ),
         pool=ENGINE_POOL,
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
@@ -97,10 +99,13 @@ def _said(found: Changes) -> str:
     said: list[str] = []
     if found.differences:
         named = ", ".join(str(c) for c in found.differences)
-        said.append(f"The code differs in {named}: {MEANING[found.effect]}.")
+        said.append(
+            f"The definition in the code differs from that of the tables in {named}: "
+            f"{MEANING[found.effect]}."
+        )
     if found.earlier_through is not None:
         said.append(
-            f"What came through arrival {found.earlier_through:,} was counted by an earlier "
+            f"Events through arrival {found.earlier_through:,} were computed by an earlier "
             "definition."
         )
     return " ".join(said).format(asset=found.asset)
@@ -116,5 +121,5 @@ def _evaluation(
         passed=found is None,
         severity=dg.AssetCheckSeverity.ERROR if stops else dg.AssetCheckSeverity.WARN,
         description=said,
-        metadata={"what differs": parts(found)} if found is not None else {},
+        metadata={"differences": parts(found)} if found is not None else {},
     )

@@ -40,11 +40,12 @@ class Decision(dg.Config):
 
     asset: str
     start: str | None = Field(
-        default=None, description="The first window start, ISO 8601 in UTC; all by default."
+        default=None,
+        description="The first window start, ISO 8601 in UTC; all windows by default.",
     )
-    end: str | None = Field(default=None, description="The end of the window starts, exclusive.")
+    end: str | None = Field(default=None, description="The exclusive end of the window starts.")
     keys: dict[str, str] = Field(
-        default={}, description="Only windows of these keys, as in {origin: JFK}."
+        default={}, description="Only windows with these keys, for example {origin: JFK}."
     )
 
 
@@ -56,14 +57,14 @@ def jobs(judged: Iterable[Judged], names: Names) -> list[dg.JobDefinition]:
     return [
         _job(
             "release_quarantined",
-            "Publish windows that are withheld in quarantine as they are, marked `released`.",
+            "Publishes quarantined windows as they are, marked `released`.",
             quarantine.release,
             by_name,
             names,
         ),
         _job(
             "discard_quarantined",
-            "Leave windows that are withheld in quarantine out, until their values change.",
+            "Keeps quarantined windows unpublished until their values change.",
             quarantine.discard,
             by_name,
             names,

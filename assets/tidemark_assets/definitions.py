@@ -100,17 +100,17 @@ def _parts(
     domain: str, found: packages.Domains, show: Presentation, names: Names
 ) -> Iterator[dg.Definitions]:
     group = domain.rpartition(".")[2]
-    for told, of in (("partitions", show.by_asset), ("the automation", show.automation)):
+    for option, of in (("partitions", show.by_asset), ("the automation", show.automation)):
         if unknown := [asset for asset in of if asset not in found.transforms]:
             raise DefinitionError(
-                f"Domain '{domain}' presents {told} of an asset '{unknown[0]}', which it does not "
+                f"Domain '{domain}' sets {option} for an asset '{unknown[0]}', which it does not "
                 f"define; it defines: {', '.join(sorted(found.transforms)) or 'none'}."
             )
     strange = [source for source in show.arrives_within if source not in found.inlets]
     if strange:
         raise DefinitionError(
-            f"Domain '{domain}' says within what time arrivals of '{strange[0]}' come, for which "
-            f"it has no feed; it has: {', '.join(sorted(found.inlets)) or 'none'}."
+            f"Domain '{domain}' sets `arrives_within` for '{strange[0]}', for which it has no "
+            f"feed; it has feeds for: {', '.join(sorted(found.inlets)) or 'none'}."
         )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for inlet in found.inlets.values():
@@ -139,6 +139,6 @@ def _presentation(domain: str) -> Presentation:
     if isinstance(show, Presentation):
         return show
     raise DefinitionError(
-        f"Domain '{domain}' does not say how it appears in Dagster: give it a module "
-        "`definitions` with `presentation = Presentation(partitions=…)`."
+        f"Domain '{domain}' has no presentation for Dagster: add a module `definitions` with "
+        "`presentation = Presentation(partitions=…)`."
     )

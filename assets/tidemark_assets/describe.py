@@ -22,33 +22,43 @@ UNTOLD = "as computed"
 """The type of a column that no definition determines."""
 
 MEANINGS = {
-    "arrival": "Number of the arrival that brought it: 0, 1, 2, … without gaps",
-    "position": "Its place in the arrival",
+    "arrival": "Number of the arrival that contains the row: 0, 1, 2, … without gaps",
+    "position": "Position of the row in its arrival",
     "arrived_at": "Processing time of the arrival",
-    "watermark": "The watermark just before the arrival, by which it is judged; null is -infinity",
-    "read_from": "Where it was read: file and row",
-    "correlation_id": "Its identity, the same whenever it is read",
-    "unparsed": "Null; of a row of before there were dead letters, the text that did not fit",
-    "watermark_before": "The watermark before the arrival; null is -infinity",
-    "watermark_after": "The watermark after the arrival",
+    "watermark": (
+        "Watermark just before the arrival, from which lateness is determined; null is -infinity"
+    ),
+    "read_from": "Where the row was read, for example the file and row",
+    "correlation_id": "ID of the row, the same whenever it is read",
+    "unparsed": (
+        "Null; in rows from before dead letters existed, the text that could not be converted"
+    ),
+    "watermark_before": "Watermark before the arrival; null is -infinity",
+    "watermark_after": "Watermark after the arrival",
     **WINDOW_MEANINGS,
-    "failed": "What the row failed: the expectation, its level, what was observed and expected",
+    "failed": (
+        "The expectations that the row failed, each with its level, observed and expected value"
+    ),
     "status": "held, or discarded by a person",
-    "run": "The run that withheld it",
-    "lag_seconds": "How far the event was behind the watermark",
+    "run": "The run that quarantined the row",
+    "lag_seconds": ("How far the event was behind the watermark, in seconds"),
     "reason": "too_late, no_event_time, impossible_time, dated_ahead, window_out_of_range or "
     "unparsable",
-    "bytes": "As they came; null where they may not be kept",
-    "dead_letters": "What it brought beside its events that could not be decoded",
-    "dated_ahead": "Events that are dated later than the source accepts",
-    "unreadable_marks": "Events on which the expression of a punctuated watermark failed",
-    "undeclared": "Fields that it had beside the source's columns, as far as was looked",
-    "schema_version": "That of the log when it came: one more each time the source gained columns",
-    "references": "The versions that the source's references had, by name, as JSON",
-    "lost": "Events that came too late for the window",
-    "pane": "Number of the firing: 0, 1, 2, … of each window and keys",
-    "last": "Whether no firing can follow",
-    "retraction": "Whether the row takes back the one before",
+    "bytes": "The bytes as received; null if they may not be stored",
+    "dead_letters": "Number of rows of the arrival that could not be decoded",
+    "dated_ahead": "Number of events dated later than the source accepts",
+    "unreadable_marks": (
+        "Number of events for which the expression of a punctuated watermark failed"
+    ),
+    "undeclared": "Fields that the source does not declare, as far as they were sampled",
+    "schema_version": (
+        "Schema version of the event log at the arrival; it increases when the source gains columns"
+    ),
+    "references": "Versions of the source's references at the arrival, by name, as JSON",
+    "lost": "Number of events that were too late for the window",
+    "pane": "Number of the firing of the window and keys: 0, 1, 2, …",
+    "last": "Whether no later firing is possible",
+    "retraction": "Whether the row retracts the one before it",
 }
 """Descriptions of the columns that Tidemark adds."""
 
@@ -76,7 +86,9 @@ def windows(transform: Definition, names: Names) -> Metadata:
         **({"accumulation": mode} if (mode := transform.accumulation) is not None else {}),
         **({"publishes to": str(to)} if (to := transform.publishes_to) is not None else {}),
         **transform.remarks,
-        "aggregates": dg.MetadataValue.md("\n".join(["| column | is |", "| --- | --- |", *rows])),
+        "aggregates": dg.MetadataValue.md(
+            "\n".join(["| column | aggregate |", "| --- | --- |", *rows])
+        ),
         "dagster/column_schema": columns_of(transform, window_columns.published(transform)),
         "dagster/column_lineage": columns.lineage(transform, names),
         **_code(transform),
@@ -105,7 +117,9 @@ def _code(transform: Definition) -> Metadata:
 def meanings(transform: Definition) -> dict[str, str]:
     """Return descriptions of the columns of a transform's tables."""
     values = {name: str(value) for name, value in transform.aggregates.items()}
-    complete = {f"{name}{COMPLETE}": f"{value}, with late events" for name, value in values.items()}
+    complete = {
+        f"{name}{COMPLETE}": f"{value}, including too-late events" for name, value in values.items()
+    }
     return {**MEANINGS, **values, **complete}
 
 

@@ -29,8 +29,10 @@ def fresh_check(
         asset=names.key(transform.table),
         required_resource_keys=names.needs,
         name=FRESH,
-        description=f"The watermark of the windows is at most {describe(within)} behind the newest "
-        "event that has arrived.",
+        description=(
+            f"The watermark of the windows is at most {describe(within)} behind the newest event "
+            "in the event log."
+        ),
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
@@ -58,9 +60,9 @@ def freshness(
 ) -> dg.AssetCheckEvaluation:
     """Return how fresh an asset is, given the newest event and the asset's watermark."""
     if newest is None:
-        behind, said = 0, "No event has arrived."
+        behind, said = 0, "No event has arrived yet."
     elif watermark is None:
-        behind, said = within + 1, "No run has taken in what has arrived."
+        behind, said = within + 1, "No run has processed the arrivals yet."
     else:
         behind = 0 if watermark >= INFINITY else max(0, newest - watermark)
         said = f"{describe(behind // 60_000_000 * 60_000_000)} behind the newest event."

@@ -28,7 +28,7 @@ from tidemark_streaming.play import play
 
 def feed_asset(feed: Feed, group: str, show: Presentation, names: Names = PLAIN) -> dg.AssetSpec:
     """Return the outside system of a source's events, with which the lineage begins."""
-    told = f"Where the events of {feed.source.name} come from, outside Tidemark."
+    told = f"The external origin of the events of {feed.source.name}."
     match feed:
         case KafkaFeed():
             kind = "kafka"
@@ -44,7 +44,10 @@ def reference_assets(
     source: Source, group: str, show: Presentation, names: Names = PLAIN
 ) -> list[dg.AssetSpec]:
     """Return the tables with which a source's events are joined, which other programs write."""
-    told = f"Joined with {source.name}, as it was when each of its events came in."
+    told = (
+        f"Lookup table of {source.name}: each event is joined with the version that was current "
+        "at its arrival."
+    )
     return [
         _outside(
             names.key(reference_name(reference)),
@@ -85,7 +88,7 @@ def source_assets(
         names.key(source.log_table),
         freshness_policy=live,
         deps=[names.key(_feed(source))],
-        description=f"Every event of {source.name}, with the facts of its arrival.",
+        description=f"The event log of {source.name}: every event, with the data of its arrival.",
         metadata={
             **describe.log(source),
             **side_tables.listed(side_tables.of_source(source)),
@@ -118,7 +121,7 @@ def source_assets(
                 furnish(warehouse, inlet)
                 commits = ingest(warehouse, inlet.feed(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
-            context.log.info(f"{len(arrivals)} arrivals brought in.")
+            context.log.info(f"Ingested {len(arrivals)} arrivals.")
             found = report.ingested(warehouse, source, arrivals)
             version = same_log(tidemark.glance(), source)
         yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)

@@ -25,8 +25,10 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
         required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Reports what other ways than Dagster brought into the log of {name}. It "
-        "launches nothing.",
+        description=(
+            f"Reports arrivals that were ingested into the event log of {name} outside Dagster. "
+            "It launches nothing."
+        ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -38,12 +40,12 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
             return dg.SkipReason(f"Dagster knows all arrivals of '{name}'.")
         timeline = glance.timeline(name)
         new = timeline[known:]
-        facts = {"made by": "an ingest from outside", **report.brought(new, timeline)}
+        facts = {"made by": "an ingest outside Dagster", **report.brought(new, timeline)}
         told = dg.AssetMaterialization(
             log, metadata={**facts, **report.sizes(source, timeline)}, tags=tags_of(version)
         )
         return dg.SensorResult(
-            skip_reason=f"{len(new)} arrivals of '{name}' reported.",
+            skip_reason=f"Reported {len(new)} arrivals of '{name}'.",
             asset_events=[
                 told,
                 undecoded.evaluation(names, source, new),

@@ -22,7 +22,7 @@ from tidemark_streaming.kafka import KafkaFeed, losses, position
 REPORT_EVERY = 300.0
 """Seconds between two reports while the state of the brokers does not change."""
 
-LOST = "what is lost"
+LOST = "lost records"
 
 PATIENCE = 5.0
 """Seconds within which the brokers must respond."""
@@ -38,7 +38,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Reports what waits in Kafka for {name}. It launches nothing.",
+        description=f"Reports the Kafka consumer lag of {name}. It launches nothing.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -70,12 +70,12 @@ def _observed(feed: KafkaFeed, stands: str | None) -> dict[str, str | int]:
     try:
         lag = feed.lag(stands, PATIENCE)
     except TidemarkError as error:
-        return {"brokers": "don't answer" if error.passing else "refuse", "why": str(error)}
+        return {"brokers": "do not respond" if error.passing else "refuse", "why": str(error)}
     found: dict[str, str | int] = {
-        "brokers": "answer",
-        "records waiting": sum(lag.waiting.values()),
-        "offsets lost": sum(loss.offsets for loss in lag.lost),
-        **{f"{t}-{n} waiting": count for (t, n), count in sorted(lag.waiting.items())},
+        "brokers": "respond",
+        "lag in records": sum(lag.waiting.values()),
+        "lost offsets": sum(loss.offsets for loss in lag.lost),
+        **{f"{t}-{n} lag": count for (t, n), count in sorted(lag.waiting.items())},
     }
     if lag.lost:
         found[LOST] = losses.sentence(feed.source.name, lag.lost)

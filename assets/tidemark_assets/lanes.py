@@ -52,7 +52,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
         required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports whether the lanes that were started run. It launches nothing.",
+        description="Reports whether the lanes that were started are running. It launches nothing.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
@@ -97,7 +97,7 @@ def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
             dg.AssetCheckSpec(
                 RUNS,
                 asset=key,
-                description=f"{lane} brings its records on, where somebody started it.",
+                description=f"If {lane} was started, it is running.",
             )
             for key in keys
         ],
@@ -155,8 +155,11 @@ def _topics(lane: Lane, group: str, show: Presentation, names: Names) -> Iterato
 def _told(lane: Lane, topic: str) -> str:
     values = [value for value, to in lane.routes.items() if to.name == topic]
     if not values:
-        return f"What of {lane} can't be decoded, or is not valid, with its bytes and the reason."
-    routed = ", ".join("anything else" if value == OTHERS else f"'{value}'" for value in values)
-    which = f", where `{lane.route}` is {routed}" if lane.route else ""
-    told = f"Records of {lane.source.name} as {lane} gives them, within milliseconds{which}."
+        return (
+            f"Records that {lane} can't decode or that are not valid, with their bytes and the "
+            "reason."
+        )
+    routed = ", ".join("any other value" if value == OTHERS else f"'{value}'" for value in values)
+    which = f", if `{lane.route}` is {routed}" if lane.route else ""
+    told = f"Records of {lane.source.name}, transformed by {lane} within milliseconds{which}."
     return f"{lane.prepare.__doc__ or ''}\n\n{told}".strip()

@@ -21,11 +21,11 @@ NAME = "maintenance"
 class MaintenanceConfig(dg.Config):
     """The scope of the maintenance."""
 
-    tables: list[str] = Field(default=[], description="Which tables; by default all.")
+    tables: list[str] = Field(default=[], description="The tables to maintain; all by default.")
     retention_days: float = Field(
         default=7,
         ge=0,
-        description="For how many days to keep files that a table does not have any more.",
+        description="The number of days for which files that a table no longer uses are kept.",
     )
 
 
@@ -54,8 +54,10 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
 
     @dg.job(
         name=names.own(NAME),
-        description="Folds small files of all tables into few, shortens their logs, and removes "
-        "files that nobody needs any more. Streams go on meanwhile.",
+        description=(
+            "Compacts small files of all tables, checkpoints and trims their transaction logs, "
+            "and vacuums unreferenced files. Streams continue to run."
+        ),
     )
     def job() -> None:
         keep_small()
@@ -66,7 +68,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
         cron_schedule="30 4 * * *",
         execution_timezone="UTC",
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="All tables, each night at 04:30 UTC.",
+        description="Maintains all tables each night at 04:30 UTC.",
     )
     return dg.Definitions(jobs=[job], schedules=[schedule])
 

@@ -72,6 +72,6 @@ def under(prefix: str | None) -> Names:
     if all(_PART.fullmatch(part) for part in parts):
         return Names(parts)
     raise DefinitionError(
-        f"'{prefix}' is no prefix of keys: it takes letters, digits and `_`, in parts that `/` "
-        "separates, as in `dev` or `trials/dev`."
+        f"'{prefix}' is not a valid key prefix: use letters, digits and `_`, with `/` between "
+        "parts, for example `dev` or `trials/dev`."
     )

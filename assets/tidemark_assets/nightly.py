@@ -47,7 +47,7 @@ def nightly(
         days: int = Field(
             default=DAYS,
             ge=1,
-            description="How many partitions, counted back from the last closed.",
+            description="Number of closed partitions to recompute, counted back from the newest.",
         )
 
     @dg.op(
@@ -73,8 +73,10 @@ def nightly(
 
     @dg.job(
         name=names.own(f"{domain}_nightly"),
-        description="Verifies the last closed days against a bounded computation, then publishes "
-        "them complete, with the events that came too late, and says what differs.",
+        description=(
+            "Verifies the last closed days against a bounded computation, republishes them with "
+            "the events that were too late, and reports the differences."
+        ),
     )
     def job() -> None:
         complete()
@@ -84,7 +86,7 @@ def nightly(
         job_name=job.name,
         cron_schedule="30 3 * * *",
         execution_timezone="UTC",
-        description="The last closed days anew, each night at 03:30 UTC.",
+        description="Recomputes the last closed days each night at 03:30 UTC.",
     )
     return dg.Definitions(jobs=[job], schedules=[schedule])
 
@@ -98,8 +100,10 @@ def parity_check(
         asset=names.key(transform.table),
         required_resource_keys=names.needs,
         name=PARITY,
-        description=f"What is published for the last {DAYS} closed partitions is what a bounded "
-        "computation of the log gives.",
+        description=(
+            f"The published windows of the last {DAYS} closed partitions are equal to a bounded "
+            "computation of the event log."
+        ),
         pool=ENGINE_POOL,
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
@@ -161,7 +165,7 @@ def _span(days: list[Span]) -> str:
     return f"{days[0].key} to {days[-1].key}"
 
 
-_COLUMNS = ("asset", "days", "windows", "as published", "came too late", "watermark", "seconds")
+_COLUMNS = ("asset", "days", "windows", "as published", "too late", "watermark", "seconds")
 
 
 def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> tuple[object, ...]:

@@ -41,8 +41,9 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Reports how far {transform.publishes_to} is behind {name}. It launches "
-        "nothing.",
+        description=(
+            f"Reports how far {transform.publishes_to} is behind {name}. It launches nothing."
+        ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -59,7 +60,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         asset=names.key(transform.table),
         required_resource_keys=names.needs,
         name=KEEPS_UP,
-        description=f"What is published is in {transform.publishes_to} within {describe(WITHIN)}.",
+        description=f"Published changes reach {transform.publishes_to} within {describe(WITHIN)}.",
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
@@ -82,13 +83,13 @@ def kept_up(
         return _evaluation(names, transform, literal(str(error)), passing=error.passing)
     facts: dict[str, dg.MetadataValue | str | int] = {
         "topic": stands.topic,
-        "version out": stands.version,
+        "published version": stands.version,
         "versions behind": stands.behind,
         "last transaction": moment(stands.at),
-        "last run out": stands.run or "none",
+        "last published run": stands.run or "none",
     }
     late = stands.since is not None and time.time_ns() // 1000 - stands.since > WITHIN
-    behind = f"is {_versions(stands.behind)} behind" if stands.behind else "has all of it"
+    behind = f"is {_versions(stands.behind)} behind" if stands.behind else "is up to date"
     if late:
         return _evaluation(names, transform, _late(transform, stands), facts=facts)
     return _evaluation(names, transform, f"The topic {behind}.", passed=True, facts=facts)
@@ -99,10 +100,11 @@ def _versions(count: int) -> str:
 
 
 def _late(transform: Definition, stands: Standing) -> str:
+    are = "is" if stands.behind == 1 else "are"
     return (
-        f"{_versions(stands.behind)} of the table wait to go out, the first for more than "
-        f"{describe(WITHIN)}: a stream of {transform.name} brings them out while it runs, and so "
-        f"does `tidemark emit {transform.name}`."
+        f"{_versions(stands.behind)} of the table {are} not published to the topic yet, the oldest "
+        f"for more than {describe(WITHIN)}. A running stream of {transform.name} publishes all "
+        f"versions, and so does `tidemark emit {transform.name}`."
     )
 
 

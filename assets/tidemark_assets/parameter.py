@@ -47,9 +47,9 @@ class Reader(dg.IOManager):
         ways = _ways()
         if wanted not in ways:
             raise dg.Failure(
-                f"The windows of '{table}' come as a pandas or a Polars DataFrame or an Arrow "
-                f"table, not as {getattr(wanted, '__name__', wanted)}: change the type of the "
-                "parameter.",
+                f"The windows of '{table}' can be loaded as a pandas or Polars DataFrame or as an "
+                f"Arrow table, not as {getattr(wanted, '__name__', wanted)}: change the type of "
+                "the parameter.",
                 allow_retries=False,
             )
         with one_sentence():
@@ -66,7 +66,7 @@ class Reader(dg.IOManager):
             chosen = final if chosen is None else chosen & final
         rows = self._glance.select(table, None, chosen)
         if rows is None:
-            raise DataError(f"The table '{table}' is not there yet: materialize it first.")
+            raise DataError(f"The table '{table}' does not exist yet: materialize its asset first.")
         return rows
 
 
@@ -76,7 +76,7 @@ def reader(names: Names) -> dg.IOManagerDefinition:
 
     @dg.io_manager(
         required_resource_keys=names.needs,
-        description="Reads the windows of Tidemark's assets, and writes nothing.",
+        description="Reads the windows of Tidemark's assets. It writes nothing.",
     )
     def read(context: dg.InitResourceContext) -> Reader:
         return Reader(names.tidemark(context).glance())

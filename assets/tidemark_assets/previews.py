@@ -25,7 +25,7 @@ from tidemark_streaming.orchestrator import ENGINE_POOL
 SHOWN = 20
 """The number of values to list per asset."""
 
-NONE = "The tables of all assets are made by the definitions in the code."
+NONE = "The tables of all assets were made by the definitions in the code."
 
 
 def previews(
@@ -33,17 +33,16 @@ def previews(
 ) -> dg.Definitions:
     """Create the job `<domain>_changes`."""
 
-    by_default = "those whose tables another definition made"
+    by_default = "those whose tables were made by another definition"
 
     class PreviewConfig(of_assets(domain, transforms, by_default=by_default, default=())):
         """The assets and the windows to compare."""
 
         start: str | None = Field(
-            default=None, description="The first window start, ISO 8601 in UTC; all by default."
+            default=None,
+            description="The first window start, ISO 8601 in UTC; all windows by default.",
         )
-        end: str | None = Field(
-            default=None, description="The end of the window starts, exclusive."
-        )
+        end: str | None = Field(default=None, description="The exclusive end of the window starts.")
 
     @dg.op(
         name=names.own(f"{domain}_previews"), pool=ENGINE_POOL, required_resource_keys=names.needs
@@ -67,8 +66,10 @@ def previews(
 
     @dg.job(
         name=names.own(f"{domain}_changes"),
-        description="Says in what the definitions in the code differ from those that made the "
-        "tables, and which windows that would change. Nothing is written.",
+        description=(
+            "Reports how the definitions in the code differ from those of the tables, and which "
+            "windows would change. It writes nothing."
+        ),
     )
     def job() -> None:
         look()
@@ -94,7 +95,7 @@ def told(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
     metadata: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():
         if found.differences:
-            metadata[f"what differs in {asset}"] = parts(found)
+            metadata[f"differences of {asset}"] = parts(found)
         if found.examples:
             metadata[f"changes of {asset}"] = _values(found)
     return metadata
@@ -120,7 +121,7 @@ def _table(done: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
                 ", ".join(columns),
             )
         )
-    return as_table(("asset", "rows that differ", "windows from", "to", "values"), rows)
+    return as_table(("asset", "differing rows", "windows from", "to", "values"), rows)
 
 
 def _values(found: Changes) -> dg.TableMetadataValue:

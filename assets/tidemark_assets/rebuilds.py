@@ -40,7 +40,7 @@ def rebuilds(
         of_assets(
             domain,
             transforms,
-            by_default="those whose tables another definition made",
+            by_default="those whose tables were made by another definition",
             default=(),
         )
     ):
@@ -54,9 +54,11 @@ def rebuilds(
 
         way_back: bool = Field(
             default=True,
-            description="Whether to keep what a switch replaces. Of tables that a killed run has "
-            "left half published nothing can be kept: without a way back the switch goes on all "
-            "the same.",
+            description=(
+                "Whether to keep a backup of the replaced tables. If a killed run has left the "
+                "tables half published, no backup is possible: the switch then requires this to "
+                "be false."
+            ),
         )
 
     @dg.op(
@@ -92,8 +94,11 @@ def rebuilds(
 
     @dg.job(
         name=names.own(f"{domain}_rebuild"),
-        description="Makes the tables of assets anew by the definition in the code, beside those "
-        "that are there, and shows what would change. Streams go on; nothing is replaced.",
+        description=(
+            "Computes new tables of the assets with the definition in the code, next to the "
+            "existing tables, and shows what would change. Streams continue to run; nothing is "
+            "replaced."
+        ),
     )
     def rebuild() -> None:
         beside()
@@ -113,8 +118,10 @@ def rebuilds(
 
     @dg.job(
         name=names.own(f"{domain}_switch"),
-        description="Puts what was rebuilt in the place of the assets' tables, in one commit each, "
-        "with what has arrived since. The way back is open for seven days.",
+        description=(
+            "Replaces the assets' tables with the rebuilt ones, in one commit each, including "
+            "what has arrived since. It can be undone for seven days."
+        ),
     )
     def switch() -> None:
         forward()
@@ -133,8 +140,10 @@ def rebuilds(
 
     @dg.job(
         name=names.own(f"{domain}_switch_back"),
-        description="Puts back what the assets' tables had before their last switch. Put the "
-        "earlier code back too: runs of the later one are refused.",
+        description=(
+            "Restores the assets' tables from before their last switch. Restore the earlier code "
+            "too: runs with the later code are refused."
+        ),
     )
     def back() -> None:
         backward()
@@ -162,7 +171,7 @@ def _swap(
         _judge(context, names, tidemark.warehouse, transforms[asset])
         for evaluation in checks.standing(names, tidemark.glance(), transforms[asset]):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
-    columns = ("asset", "commit", "through arrival", "windows", "withheld")
+    columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]
     context.add_output_metadata({"tables": as_table(columns, rows)})
     failures.tell()
@@ -188,4 +197,6 @@ def _table(done: Mapping[str, tuple[Rebuilt, Changes]]) -> dg.MetadataValue[Any]
         )
         for asset, (made, found) in done.items()
     ]
-    return as_table(("asset", "beside", "through arrival", "windows", "rows that differ"), rows)
+    return as_table(
+        ("asset", "rebuilt table", "through arrival", "windows", "differing rows"), rows
+    )

@@ -26,17 +26,21 @@ class ReplayConfig(dg.Config):
     """The start of the replay: an arrival or an instant."""
 
     from_arrival: int | None = Field(
-        default=None, ge=0, description="The first arrival, by its number."
+        default=None, ge=0, description="The number of the first arrival."
     )
     from_instant: str | None = Field(
         default=None,
-        description="Or the first arrival at this instant of the processing clock, or later (ISO "
-        "8601, UTC).",
+        description=(
+            "Instead of a number: the first arrival at or after this processing time (ISO 8601, "
+            "UTC)."
+        ),
     )
     into: str | None = Field(
         default=None,
-        description="Make tables beside, <asset>__<into>, and touch no other; by default the "
-        "windows are replaced in the assets' own tables.",
+        description=(
+            "Write side tables, <asset>__<into>, and change no others. By default the windows in "
+            "the assets' own tables are replaced."
+        ),
     )
 
 
@@ -58,7 +62,8 @@ def replays(
         tidemark = names.tidemark(context)
         if (config.from_arrival is None) == (config.from_instant is None):
             raise dg.Failure(
-                "Say from which arrival, or from which instant: one of them.", allow_retries=False
+                "Specify either the first arrival or the first instant, but not both.",
+                allow_retries=False,
             )
         failures = Failures(context)
         with one_sentence():
@@ -72,8 +77,10 @@ def replays(
 
     @dg.job(
         name=names.own(f"{domain}_replay"),
-        description="Counts what arrived from some arrival on anew, by the definition in the code: "
-        "the windows of these events, whole. Streams go on beside.",
+        description=(
+            "Recomputes, with the definition in the code, every window that contains an event "
+            "from a given arrival onward. Streams continue to run."
+        ),
     )
     def replay() -> None:
         again()
@@ -101,11 +108,11 @@ def _table(done: Mapping[str, Replayed]) -> dg.TableMetadataValue:
         )
         for asset, found in done.items()
     ]
-    return as_table(("asset", "table", "arrivals", "windows", "that start", "withheld"), rows)
+    return as_table(("asset", "table", "arrivals", "windows", "window starts", "quarantined"), rows)
 
 
 def _where(found: Replayed) -> str:
     if found.facts is None:
-        return "nowhere: these arrivals have no event"
+        return "none: these arrivals contain no events"
     start, end = iso(found.facts.window_from), iso(found.facts.window_to)
     return "anywhere" if start is None else f"from {start} to {end}"

@@ -68,7 +68,7 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
         "watermark now": moment(timeline[-1].after if timeline else None),
         "newest event time": moment(max(newest, default=None)),
         "schema version": timeline[-1].schema_version if timeline else 1,
-        **({"passed over": "; ".join(lost)} if lost else {}),
+        **({"accepted losses": "; ".join(lost)} if lost else {}),
         **({"events with an unreadable watermark mark": marks} if marks else {}),
         **({"undeclared fields": ", ".join(sorted(unknown))} if unknown else {}),
     }
@@ -229,7 +229,7 @@ def moment(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataVal
     if micros is None:
         return dg.MetadataValue.text("-infinity")
     if micros >= INFINITY:
-        return dg.MetadataValue.text("+infinity: the stream has ended")
+        return dg.MetadataValue.text("+infinity: the source has ended")
     return dg.MetadataValue.timestamp(as_datetime(micros))
 
 

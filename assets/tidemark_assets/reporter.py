@@ -51,7 +51,7 @@ will.
 ASKED = 20
 """The maximum number of runs per tick for which Dagster's event log is searched for a report."""
 
-UNTOLD = "a run whose step did not tell of it here"
+UNTOLD = "a run that did not report itself to Dagster"
 """The origin of a run whose step was killed, or that reported the keys of another prefix."""
 
 
@@ -69,8 +69,10 @@ def windows(
         required_resource_keys=names.needs,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Reports the partitions that streams, increments and the command line brought "
-        "up to date, when they close and when late events change them. It launches nothing.",
+        description=(
+            "Reports the partitions that streams, incremental runs and the command line updated: "
+            "when they close, and when late events change them. It launches nothing."
+        ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult:
         tidemark = names.tidemark(context)
@@ -208,7 +210,7 @@ def _known(memory: Mapping[str, Any]) -> tuple[int, dict[str, Mark], dict[str, b
 
 def _said(told: Mapping[str, int]) -> str:
     if not told:
-        return "No run since the last look but those that report themselves."
+        return "No new runs except those that report themselves."
     return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())
 
 

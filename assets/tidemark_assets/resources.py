@@ -70,20 +70,22 @@ class Tidemark(dg.ConfigurableResource[TidemarkResource]):
     Values that are not given here come from Tidemark's settings.
     """
 
-    home: str = Field(description="The folder of everything that Tidemark keeps.")
-    database: str = Field(description="The database that holds the tables.")
+    home: str = Field(description="The folder in which Tidemark keeps all its data.")
+    database: str = Field(description="The database that contains the tables.")
     remote: str | None = Field(
         default=None,
-        description="The address of an engine that runs already, without its token; without one "
-        "Tidemark starts an engine.",
+        description=(
+            "The address of an engine that is already running, without its token. If it is not "
+            "set, Tidemark starts an engine."
+        ),
     )
-    engine_port: int = Field(
-        description="The port on this machine of the engine that Tidemark starts."
-    )
+    engine_port: int = Field(description="The local port of the engine that Tidemark starts.")
     token: str | None = Field(
         default=None,
-        description="The secret shared with the engine, by the variable that holds it; without one "
-        "it is found as Tidemark's settings say.",
+        description=(
+            "The variable that holds the secret shared with the engine. If it is not set, "
+            "Tidemark's settings determine it."
+        ),
     )
 
     def create_resource(self, context: dg.InitResourceContext) -> TidemarkResource:

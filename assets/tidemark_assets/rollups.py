@@ -51,8 +51,9 @@ def rollup_assets(
             log_run(within, names, tidemark, transform, partitions, facts, begins)
         if not any(told[report.ROWS] or told.get(withheld_rows) for told in found.values()):
             raise dg.Failure(
-                f"No window of '{name}' from {iso(start)} to {iso(end)} has closed with all that "
-                f"it holds: materialize '{base.name}' there first, for whole windows of '{name}'.",
+                f"No window of '{name}' from {iso(start)} to {iso(end)} is complete and closed. "
+                f"To get whole windows of '{name}', materialize '{base.name}' for that range "
+                "first.",
                 allow_retries=False,
             )
         own = names.key(transform.table)

@@ -27,13 +27,13 @@ from tidemark_assets.resources import TidemarkResource
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
 MADE_BY = {
-    "incremental": "a stream or an increment",
-    "backfill": "a backfill from outside",
+    "incremental": "a stream or an incremental run",
+    "backfill": "a backfill outside Dagster",
     "correction": "a correction",
     "erasure": "an erasure",
     "rollup": "a run of a roll-up",
     "switch": "a switch to rebuilt tables",
-    "back": "a switch back to earlier tables",
+    "back": "a rollback to earlier tables",
 }
 
 
@@ -58,7 +58,7 @@ def reports(
     common = {
         "made by": made_by or MADE_BY[run["mode"]],
         RUN: run["run"],
-        "complete through arrival": run["through_arrival"],
+        "up to date through arrival": run["through_arrival"],
         "watermark now": moment(run["watermark"]),
         **lasted(run),
     }

@@ -36,7 +36,7 @@ class SideTable:
 def of_source(source: Source) -> list[SideTable]:
     """Return the side tables of a source's log."""
     timeline = {field.name: _TYPES[field.type] for field in TIMELINE}
-    reasons = {**describe.MEANINGS, "reason": "Why it could not be decoded"}
+    reasons = {**describe.MEANINGS, "reason": "Why the row could not be decoded"}
     return [
         SideTable(
             source.timeline_table,
@@ -69,7 +69,8 @@ def of_transform(transform: Definition) -> list[SideTable]:
             ),
             side(
                 transform.late_loss_table,
-                "Windows that lack late events: the values as streamed and the complete ones",
+                "Windows that are missing too-late events: the values as streamed and the "
+                "complete values",
                 window_columns.late_loss(transform),
             ),
         ]
@@ -98,7 +99,7 @@ def listed(tables: Iterable[SideTable]) -> Metadata:
     rows = [f"| `{table.name}` | {table.description} |" for table in tables]
     if not rows:
         return {}
-    head = ["| table | holds |", "| --- | --- |"]
+    head = ["| table | content |", "| --- | --- |"]
     return {
         "side tables": dg.MetadataValue.md("\n".join([*head, *rows])),
         **{f"columns of {table.name}": table.columns for table in tables},

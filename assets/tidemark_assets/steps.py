@@ -40,8 +40,10 @@ class BackfillConfig(dg.Config):
 
     answer: Answer = Field(
         default=Answer.as_streamed,
-        description="as_streamed counts what a stream counts, event for event; complete also "
-        "counts the events that came too late for their window.",
+        description=(
+            "as_streamed counts the same events as a stream; complete also counts the events that "
+            "were too late for their window."
+        ),
     )
 
 
@@ -51,8 +53,10 @@ class IngestConfig(dg.Config):
     play_days: int = Field(
         default=0,
         ge=0,
-        description="Land so many days of the source's recorded data first, counted from its "
-        "first day; 0 takes what has landed.",
+        description=(
+            "First ingest this many days of the source's recorded data, counted from its first "
+            "day; 0 ingests only the pending data."
+        ),
     )
 
 
@@ -164,8 +168,8 @@ def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:
     oldest, newest = min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
     if any(first < end and last >= start for first, last in times):
         return oldest, newest
-    there = f"those that have are of {iso(oldest)} to {iso(newest)}" if times else "none has at all"
+    there = f"there are events from {iso(oldest)} to {iso(newest)}" if times else "there are none"
     raise DataError(
         f"No event of '{log.source.name}' from {iso(start)} to {iso(end)} has arrived ({there}): "
-        "ingest more, or choose other partitions."
+        "ingest more data, or choose other partitions."
     )

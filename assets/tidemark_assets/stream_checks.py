@@ -18,7 +18,8 @@ from tidemark_streaming.supervisor import GIVEN_UP, Stream
 
 KEEPS_RUNNING = "stream_keeps_running"
 
-REST, UNSEEN = "No stream should run.", "It should run, and no supervisor has looked after it."
+REST = "No stream should be running."
+UNSEEN = "It should be running, but no supervisor is watching it."
 
 
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
@@ -28,8 +29,10 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
         asset=names.key(transform.table),
         required_resource_keys=names.needs,
         name=KEEPS_RUNNING,
-        description="The stream that should run, runs: a warning while it waits for its next start "
-        "after a failure, an error once it was given up.",
+        description=(
+            "The stream that should run is running. A warning while it waits for its next start "
+            "after a failure; an error once the supervisor has given it up."
+        ),
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
@@ -60,7 +63,7 @@ def kept_running(
             said = f"The stream is {stream.state} after {failures} in a row"
             said += f": {literal(stream.error)}" if stream.error else "."
         if stream.state == GIVEN_UP:
-            said += f" Mend that, then `tidemark stream {transform.name} --detach`."
+            said += f" Fix the cause, then run `tidemark stream {transform.name} --detach`."
     lost = stream is not None and stream.state == GIVEN_UP
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.table),
@@ -70,7 +73,7 @@ def kept_running(
         description=said,
         metadata={
             "stream": stream.state if stream is not None else "none",
-            "failures in a row": stream.failures if stream is not None else 0,
+            "consecutive failures": stream.failures if stream is not None else 0,
             **({"last error": stream.error} if stream is not None and stream.error else {}),
         },
     )

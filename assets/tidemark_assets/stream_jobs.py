@@ -34,18 +34,28 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
         arrivals_per_run: int | None = Field(
             default=None,
             ge=1,
-            description="At most so many arrivals a run; all there are if omitted.",
+            description="Maximum number of arrivals per run; no limit by default.",
         )
         rows_per_run: int | None = Field(
-            default=None, ge=1, description="At most so many events a run; one arrival always."
+            default=None,
+            ge=1,
+            description=(
+                "Maximum number of events per run; a run always takes at least one arrival."
+            ),
         )
         bytes_per_run: int | None = Field(
-            default=None, ge=1, description="At most so much a run, as it came; one arrival always."
+            default=None,
+            ge=1,
+            description=(
+                "Maximum size of the input per run; a run always takes at least one arrival."
+            ),
         )
         since: dict[str, int] = Field(
             default={},
-            description="For the supervisor: when each asset's stream was asked for. One that was "
-            "stopped since, or asked for anew, is not started.",
+            description=(
+                "Set by the supervisor: when each asset's stream was requested. A stream that was "
+                "stopped or requested again since then is not started."
+            ),
         )
 
     @dg.op(name=start_op(domain, names), required_resource_keys=names.needs)
@@ -79,8 +89,10 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
 
     @dg.job(
         name=names.own(f"{domain}_start_streams"),
-        description="Starts continuous queries on the engine and ends; they go on, and the "
-        "supervisor starts them again if they end, until they are stopped.",
+        description=(
+            "Starts streaming queries on the engine and ends. The queries continue to run, and "
+            "the supervisor restarts them if they end, until they are stopped."
+        ),
     )
     def job() -> None:
         begin()
@@ -104,13 +116,13 @@ def stop_job(domain: str, transforms: Mapping[str, Definition], names: Names) ->
             running = queries.running(settings, assets)
             for asset in assets:
                 stopped = asset in running and _stop_stream(settings, transforms[asset])
-                context.log.info(f"{asset}: {'stopped' if stopped else 'did not run'}.")
+                context.log.info(f"{asset}: {'stopped' if stopped else 'was not running'}.")
         except EngineError as error:
-            context.log.info(f"No stream runs without an engine. {error}")
+            context.log.info(f"Streams can't run without an engine. {error}")
 
     @dg.job(
         name=names.own(f"{domain}_stop_streams"),
-        description="Stops continuous queries cleanly; the supervisor lets them rest.",
+        description="Stops streaming queries cleanly; the supervisor does not restart them.",
     )
     def job() -> None:
         end()
@@ -127,15 +139,15 @@ def _start_stream(settings: Settings, transform: Definition, wish: Wish) -> str:
     """Start the stream that a request asks for. Return a message about the result."""
     with _session(settings, transform) as store:
         if continuous.find(store, transform) is not None and not abandoned(store.spark):
-            return f"The stream of {transform.name} runs already."
+            return f"The stream of {transform.name} is already running."
         query = continuous.start(store, transform, admission=wish.admission)
         wishes.started(settings, wish, str(query.id), str(query.runId))
         if wishes.of(settings, transform.name) != wish:
             # A process that stopped the stream in the meantime may have looked for the query before
             # it existed.
             query.stop()
-            return f"The stream of {transform.name} was stopped while it was started."
-        return f"The stream of {transform.name} runs: query {query.id}."
+            return f"The stream of {transform.name} was stopped while it was being started."
+        return f"The stream of {transform.name} is running: query {query.id}."
 
 
 def _stop_stream(settings: Settings, transform: Definition) -> bool:

@@ -56,9 +56,11 @@ def streams(
         job_name=start.name,
         minimum_interval_seconds=EVERY,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Looks after the streams that should run: starts again what has ended, after "
-        "a wait that doubles each time, and reports how each gets on. Where none should run it "
-        "does nothing.",
+        description=(
+            "Watches the streams that should run: restarts those that have ended, after a wait "
+            "that doubles each time, and reports their progress. It does nothing if no stream "
+            "should run."
+        ),
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
@@ -146,8 +148,8 @@ def _observed(
         description=f"The stream is {stream.state}.",
         metadata={
             "stream": stream.state,
-            "arrivals behind": source.arrivals - 1 - asset.as_of,
-            "complete through arrival": asset.as_of,
+            "lag in arrivals": source.arrivals - 1 - asset.as_of,
+            "up to date through arrival": asset.as_of,
             **({"limited": str(waiting)} if waiting.limited_by else {}),
             "watermark now": moment(asset.watermark),
             "watermark lag": _lag(source, asset),
@@ -155,7 +157,7 @@ def _observed(
             "open windows": asset.open,
             "late events": asset.late,
             "too late events": asset.too_late,
-            "failures in a row": stream.failures,
+            "consecutive failures": stream.failures,
             "restarts": stream.restarts,
             **({"last error": stream.error} if stream.error else {}),
         },
@@ -171,19 +173,19 @@ def _lag(source: SourceGlance, asset: AssetGlance) -> str:
 
 def _said(found: Mapping[str, Stream], now: int) -> str:
     if not found:
-        return "No stream should run."
+        return "No stream should be running."
     return " ".join(_sentence(asset, stream, now) for asset, stream in found.items())
 
 
 def _sentence(asset: str, stream: Stream, now: int) -> str:
     ended = f": {stream.error}" if stream.error else "."
     if stream.state == RUNNING:
-        return f"{asset} runs since {iso(stream.changed // 1_000_000 * 1_000_000)}."
+        return f"{asset} has been running since {iso(stream.changed // 1_000_000 * 1_000_000)}."
     if stream.state == WAITING:
         left = max(0, stream.changed + stream.wait - now) // 1_000_000
-        return f"{asset} is started again in {left} seconds{ended}"
+        return f"{asset} will be restarted in {left} seconds{ended}"
     if stream.state == GIVEN_UP:
-        return f"{asset} was given up after {stream.failures} tries{ended}"
+        return f"{asset} was given up after {stream.failures} attempts{ended}"
     return f"{asset} is being started."
 
 

@@ -17,8 +17,10 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
     return dg.AssetCheckSpec(
         NAME,
         asset=names.key(source.log_table),
-        description="Whether all that the newest arrivals brought could be decoded. A warning: "
-        "what could not is kept, and comes back when it is mended.",
+        description=(
+            "Warns if rows of the newest arrivals could not be decoded. They are kept as dead "
+            "letters, and can be ingested once they are fixed."
+        ),
     )
 
 
@@ -39,14 +41,14 @@ def evaluation(
 def _found(source: Source, arrivals: Sequence[Arrival]) -> dict[str, Any]:
     letters = {a.arrival: a.dead_letters for a in arrivals if a.dead_letters}
     count = sum(letters.values())
-    told = "All could be decoded."
+    told = "All rows could be decoded."
     if letters:
-        told = f"{count:,} could not be decoded, the first in arrival {min(letters)}: "
-        told += f"`tidemark dead-letters list {source.name}` says why."
+        told = f"{count:,} rows could not be decoded, the first in arrival {min(letters)}: "
+        told += f"`tidemark dead-letters list {source.name}` shows why."
     return {
         "check_name": NAME,
         "passed": not count,
         "severity": dg.AssetCheckSeverity.WARN,
-        "metadata": {"dead letters": count, "arrivals with some": len(letters)},
+        "metadata": {"dead letters": count, "arrivals with dead letters": len(letters)},
         "description": told,
     }

@@ -218,7 +218,7 @@ def test_a_stream_is_started_gets_on_and_its_days_appear(page: Page, landing: Pa
     page.goto("/locations/flights/sensors/flights_supervisor")
     tick = page.get_by_role("row").filter(has_text="View logs").first
     tick.get_by_text("0 runs requested").last.click()
-    page.get_by_text(re.compile("departures_hourly runs since")).first.wait_for()
+    page.get_by_text(re.compile("departures_hourly has been running since")).first.wait_for()
     look(page, "08 supervisor")
     page.goto("/assets/departures_hourly?view=checks")
     page.get_by_text("fresh_by_event_time").first.wait_for()

@@ -502,14 +502,23 @@ def test_python_functions_get_values_and_partials_in_order(spark: SparkSession) 
 @pytest.mark.parametrize(
     ("definition", "sentence"),
     [
-        (lambda: agg.quantile("v", 95), "The 'at' of quantile is a number from 0 to 1, not 95."),
-        (lambda: agg.quantile("v", float("nan")), "from 0 to 1, not nan"),
+        (
+            lambda: agg.quantile("v", 95),
+            "The 'at' of quantile must be a number from 0 to 1 \\(got 95",
+        ),
+        (lambda: agg.quantile("v", float("nan")), "from 0 to 1 \\(got nan"),
         (lambda: agg.quantile("v", True), "quantile: at must be a number"),
         (lambda: agg.quantile("v", 1, exact_to=7), "'exact_to' of quantile .* from 8 to 65,535"),
-        (lambda: agg.top_k("v", 0), "The 'k' of top_k is a whole number from 1 to 10,000, not 0."),
-        (lambda: agg.top_k("v", 6, at_most=5), "'k' of top_k is a whole number from 1 to 5, not 6"),
+        (
+            lambda: agg.top_k("v", 0),
+            "The 'k' of top_k must be a whole number from 1 to 10,000 \\(got 0",
+        ),
+        (
+            lambda: agg.top_k("v", 6, at_most=5),
+            "'k' of top_k must be a whole number from 1 to 5 \\(got 6",
+        ),
         (lambda: agg.top_k("v", True), "top_k: k must be a whole number"),
-        (lambda: agg.collect("v", at_most=0), "'at_most' of collect .* from 1 to 999,999, not 0"),
+        (lambda: agg.collect("v", at_most=0), "'at_most' of collect .* from 1 to 999,999 \\(got 0"),
         (lambda: agg.count_distinct("v", at_most=10**6), "'at_most' of count_distinct .* 1000000"),
     ],
 )

@@ -157,14 +157,16 @@ def test_a_run_looks_back_no_further_than_the_horizon(
 
 
 def test_an_unknown_column_of_an_id_is_named() -> None:
-    with pytest.raises(DefinitionError, match="unique by 'event_id', which is not among the col"):
+    with pytest.raises(
+        DefinitionError, match="unique uses the column 'event_id', which is not among the col"
+    ):
         replace(PER_MINUTE, unique=Unique("event_id", within="1 day"))
 
 
 def test_what_cannot_tell_events_apart_is_refused() -> None:
-    with pytest.raises(DefinitionError, match="needs the column"):
+    with pytest.raises(DefinitionError, match="needs at least one column"):
         Unique((), within="1 day")
-    with pytest.raises(DefinitionError, match="zero or more, not '-1 day'"):
+    with pytest.raises(DefinitionError, match="must not be negative \\(got '-1 day'"):
         Unique("id", within="-1 day")
     assert str(Unique(("a", "b"), within="1 day")) == "a, b within 1 day"
 

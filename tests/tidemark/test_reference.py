@@ -188,9 +188,13 @@ def test_a_reference_may_be_a_path_and_is_named_by_its_last_part(warehouse: Ware
 
 
 def test_a_function_may_take_only_what_is_declared() -> None:
-    with pytest.raises(DefinitionError, match=r"takes .places., which is not among .*: none"):
+    with pytest.raises(
+        DefinitionError, match=r"has the parameter .places., which is not among .*: none"
+    ):
         replace(ASSET, source=READINGS)
-    with pytest.raises(DefinitionError, match="can't take the reference 'My Places'"):
+    with pytest.raises(
+        DefinitionError, match="can't have a parameter for the reference 'My Places'"
+    ):
         replace(READINGS, references=("/lake/My Places",))
-    with pytest.raises(DefinitionError, match="each name once"):
+    with pytest.raises(DefinitionError, match="and occur once"):
         replace(READINGS, references=("places", "/lake/places"))

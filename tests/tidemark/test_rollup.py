@@ -280,14 +280,14 @@ def test_windows_that_hold_others_whole(inner: Window, outer: Tumbling | Calenda
     ],
 )
 def test_windows_that_would_be_cut_are_refused(inner: Window, outer: Tumbling | Calendar) -> None:
-    with pytest.raises(DefinitionError, match="don't hold those of 'per_minute'"):
+    with pytest.raises(DefinitionError, match="do not contain those of 'per_minute'"):
         larger(replace(BASE, window=inner), window=outer)
 
 
 def test_a_definition_that_can_not_be_is_one_sentence() -> None:
-    with pytest.raises(DefinitionError, match="no key 'town'; it has sensor"):
+    with pytest.raises(DefinitionError, match="no key 'town'; it has: sensor"):
         larger(BASE, keys=["town"])
-    with pytest.raises(DefinitionError, match="no aggregate 'mode'; it has n, about"):
+    with pytest.raises(DefinitionError, match="no aggregate 'mode'; it has: n, about"):
         larger(BASE, aggregates=["mode"])
     with pytest.raises(DefinitionError, match="fires late every 2 events"):
         larger(replace(BASE, trigger=Trigger(late=Count(2))))

@@ -43,17 +43,17 @@ def test_a_definition_takes_its_name_and_description_from_the_function() -> None
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"name": "Per Minute"}, "The asset name 'Per Minute' can't name a table"),
+        ({"name": "Per Minute"}, "The asset name 'Per Minute' is not valid for a table"),
         ({"aggregates": {}}, "has no aggregates"),
         (
             {"aggregates": {"median": "percentile(value, 0.5)"}},
-            r"aggregate 'median' \(percentile\(value, 0.5\)\) can't merge.* use one of",
+            r"aggregate 'median' \(percentile\(value, 0.5\)\) can't be merged.* Use a function of",
         ),
         ({"aggregates": {"revision": agg.count()}}, "column name 'revision' is taken"),
         ({"aggregates": {"sensor": agg.count()}}, "column name 'sensor' is taken"),
         ({"aggregates": {"n": agg.count(), "n_complete": agg.count()}}, "'n_complete' is taken"),
-        ({"keys": ("the sensor",)}, "'the sensor' can't name a column"),
-        ({"allowed_lateness": -1}, "allowed lateness is negative"),
+        ({"keys": ("the sensor",)}, "'the sensor' is not a valid column name"),
+        ({"allowed_lateness": -1}, "allowed lateness must not be negative"),
     ],
 )
 def test_a_definition_that_no_run_could_follow(change: dict[str, Any], sentence: str) -> None:
@@ -65,28 +65,30 @@ def test_a_definition_that_no_run_could_follow(change: dict[str, Any], sentence:
 @pytest.mark.parametrize(
     ("made_of", "what"),
     [
-        (Tumbling, "A tumbling window's size"),
-        (lambda size: Sliding(size, "1 hour"), "A sliding window's size"),
-        (lambda slide: Sliding("1 hour", slide), "A sliding window's slide"),
-        (lambda size: Cumulating(size, "1 hour"), "A cumulating window's size"),
-        (lambda step: Cumulating("1 hour", step), "A cumulating window's step"),
-        (Session, "A session's gap"),
-        (Every, "A trigger's interval"),
+        (Tumbling, "The size of a tumbling window"),
+        (lambda size: Sliding(size, "1 hour"), "The size of a sliding window"),
+        (lambda slide: Sliding("1 hour", slide), "The slide of a sliding window"),
+        (lambda size: Cumulating(size, "1 hour"), "The size of a cumulating window"),
+        (lambda step: Cumulating("1 hour", step), "The step of a cumulating window"),
+        (Session, "The gap of a session window"),
+        (Every, "The interval of a trigger"),
     ],
 )
 def test_what_has_a_length_has_one_above_zero(
     made_of: Callable[[str], object], what: str, length: str
 ) -> None:
-    with pytest.raises(DefinitionError, match=f"{what} is more than zero, not '{length}'"):
+    with pytest.raises(
+        DefinitionError, match=f"{what} must be greater than zero \\(got '{length}'"
+    ):
         made_of(length)
 
 
 def test_a_slide_longer_than_the_size_is_lawful_and_says_what_it_leaves_out() -> None:
-    assert str(Sliding("5 minutes", "1 hour")).endswith("55 minutes between them in none")
+    assert str(Sliding("5 minutes", "1 hour")).endswith("with uncovered gaps of 55 minutes")
 
 
 def test_a_count_is_of_one_event_or_more() -> None:
-    with pytest.raises(DefinitionError, match="count is 1 or more, not 0"):
+    with pytest.raises(DefinitionError, match="count of a trigger must be 1 or more \\(got 0"):
         Count(0)
 
 
@@ -104,7 +106,7 @@ def test_lateness_and_late_firings_that_can_have_no_effect_are_lawful() -> None:
         ({"ts": "timestamp"}, "time", "event-time column 'time' is not among its columns: ts"),
         ({"ts": "string"}, "ts", "'ts' is a string; it must be a timestamp"),
         ({"ts": "timestamp", "arrival": "int"}, "ts", "'arrival' is reserved for the facts"),
-        ({"ts": "timestamp", "a`b": "int"}, "ts", "no column can be called 'a`b'.* no backtick"),
+        ({"ts": "timestamp", "a`b": "int"}, "ts", "'a`b' is not a valid column name.* a backtick"),
         ({"ts": "timestamp", "_Tidemark_x": "int"}, "ts", "'_Tidemark_x' begins with '_tidemark_'"),
         ({"ts": "timestamp", "id": "int", "ID": "int"}, "ts", "'id' and 'ID' differ only in case"),
     ],
@@ -121,7 +123,7 @@ def test_a_source_with_columns_that_can_not_be(
     [
         ({"position": "place"}, "'position' to the column 'place', which is not among its columns"),
         ({"value": "sensor"}, "the field 'value' is given to two columns"),
-        ({"a": "sensor", "b": "sensor"}, "gives two fields to the column 'sensor'"),
+        ({"a": "sensor", "b": "sensor"}, "maps two fields to the column 'sensor'"),
         ({"_tidemark_a": "sensor"}, "the field name '_tidemark_a' begins with '_tidemark_'"),
         ({"VALUE": "sensor"}, "the fields 'VALUE' and 'value' differ only in case"),
     ],

@@ -114,7 +114,7 @@ def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
     wanted = dg.FreshnessPolicy.time_window(timedelta(minutes=10))
     assert policies == {source.log_table: wanted}
     wrong = Presentation(partitions=days, arrives_within={"clicks": "10 minutes"})
-    with pytest.raises(DefinitionError, match="arrivals of 'clicks' come, for which it has no"):
+    with pytest.raises(DefinitionError, match="`arrives_within` for 'clicks', for which it has no"):
         list(_parts("shop", found, wrong, PLAIN))
 
 

@@ -49,12 +49,12 @@ def test_what_arrived_launches_one_run_of_the_assets_that_are_behind(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(arrivals.arrivals("some", ASSETS, daily), instance, settings)
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     arrive(settings, "readings", 0, 3)
     assert ticks.launched() == ["one", "two"]
     ran(settings, "one", seq=0, through=3, watermark=0)
     ran(settings, "two", seq=0, through=3, watermark=0)
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     arrive(settings, "readings", 4, 4)
     ran(settings, "two", seq=1, through=4, watermark=0)
     assert ticks.launched() == ["one"]
@@ -87,7 +87,7 @@ def test_nothing_is_launched_twice(instance: dg.DagsterInstance, settings: Setti
     assert (first.run_requests or [])[0].run_key == (again.run_requests or [])[0].run_key
     run_under_way(instance, "some_catch_up")
     arrive(settings, "readings", 4, 4)
-    assert ticks.skipped() == "A run of some_catch_up is under way: one, two wait for it."
+    assert ticks.skipped() == "A run of some_catch_up is already active. Waiting for it: one, two."
 
 
 def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
@@ -99,7 +99,7 @@ def test_tables_that_are_made_anew_or_of_another_database_are_launched_for(
     keys = [_key(ticks.tick())]
     for asset in ASSETS:
         ran(settings, asset, seq=0, through=3, watermark=0)
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     tables = Path(settings.warehouse) / settings.database
     shutil.rmtree(tables / "one_state")
     keys.append(_key(ticks.tick()))
@@ -140,7 +140,7 @@ def test_an_asset_that_went_back_is_launched_again_for_the_same_arrival(
     keys = [_key(ticks.tick())]
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
     ran(settings, "one", seq=1, through=3, watermark=0)
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     ran(settings, "one", seq=2, through=2, watermark=0, mode="backfill")
     keys.append(_key(ticks.tick()))
     assert ticks.skipped().startswith("The run for one did not bring them up to date")
@@ -165,16 +165,16 @@ def test_a_roll_up_that_is_behind_its_base_is_launched_by_itself(
     # Not again and again, if it fails.
     assert ticks.skipped().startswith("The run for five did not bring them up to date")
     incremental(warehouse, five)
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     backfill(warehouse, base, *minutes(2, 4))
     assert ticks.launched() == ["five"]
     incremental(warehouse, five)
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     drop(warehouse, base)
     backfill(warehouse, base)
     assert ticks.launched() == ["five"]
     wishes.wish(settings, "five")
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
 
 
 def test_an_asset_that_a_stream_keeps_is_left_to_it(
@@ -186,7 +186,7 @@ def test_an_asset_that_a_stream_keeps_is_left_to_it(
     assert ticks.launched() == ["two"]
     ran(settings, "two", seq=0, through=3, watermark=0)
     wishes.wish(settings, "two")
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
 
 
 def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
@@ -198,7 +198,7 @@ def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
         ran(settings, assets, seq, through=seq - 50, watermark=0)
     ticks = ticks_of(arrivals.arrivals("some", assets, daily), instance, settings)
     begun = time.monotonic()
-    assert ticks.skipped() == "All windows are up to date with what has arrived."
+    assert ticks.skipped() == "All windows are up to date with the event log."
     assert time.monotonic() - begun < 20
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_lands_launches_an_ingest(
     folder = settings.landing / "sensors"
     assert ticks.skipped().startswith("from which source 'sensors' reads")
     folder.mkdir(parents=True)
-    assert ticks.skipped() == "Nothing new has landed for 'sensors'."
+    assert ticks.skipped() == "No new data is pending for 'sensors'."
     land(folder, "1.csv", "at,sensor,value\n", 0)
     land(folder, "2.csv", "at,sensor,value\n", 1)
     request = ticks.tick()
@@ -218,11 +218,11 @@ def test_a_file_that_lands_launches_an_ingest(
 
     known = [json.dumps(file.position) for file in files(folder)]
     arrive(settings, "sensors", 0, 1, positions=known)
-    assert ticks.skipped() == "Nothing new has landed for 'sensors'."
+    assert ticks.skipped() == "No new data is pending for 'sensors'."
 
     land(folder, "3.csv", "at,sensor,value\n", 2)
     run_under_way(instance, "sensors_ingest")
-    assert ticks.skipped() == "An ingest of 'sensors' is under way."
+    assert ticks.skipped() == "An ingest of 'sensors' is already running."
     land(folder, "1.csv", "at,sensor,value\n,a,1\n", 0)
     assert "has changed since it was ingested" in ticks.skipped()
 
@@ -256,7 +256,7 @@ def test_an_ingest_that_failed_or_was_cancelled_is_launched_again(
                 tags={arrivals.RUN_KEY: keys[-1]},
             )
         )
-        assert "of sensors_ingest did not bring in what is pending" in ticks.skipped()
+        assert "of sensors_ingest did not ingest the pending data" in ticks.skipped()
     last = launched()
     assert len({*keys, last}) == 3
     assert launched() == last
@@ -271,8 +271,8 @@ def test_a_source_that_stands_launches_nothing_until_an_ingest_begins_anew(
     refuse(tables)
     land(folder, "2.csv", "at,sensor,value\n", 1)
     said = ticks.skipped()
-    assert said.startswith("'sensors' stands: All rows of 1.csv fail on the column 'at'. Once")
-    assert "after a launch of sensors_ingest by hand" in said
+    assert said.startswith("'sensors' is blocked: All rows of 1.csv fail on the column 'at'. The")
+    assert "after a successful manual launch of sensors_ingest" in said
     with kept(tables, SOURCE):
         assert isinstance(ticks.tick(), dg.RunRequest)
     # What an asset's run in the process of the ingest fails with is not the source's.

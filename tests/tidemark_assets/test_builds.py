@@ -31,12 +31,12 @@ def test_builds_of_each_database_are_reported_once(
     one.build("sc://localhost:1", [])
     ticks = Ticks(builds(one, some_marts), instance, settings)
     assert ticks.skipped() == "Reported 1 marts and tests."
-    assert ticks.skipped() == "Nothing was built."
+    assert ticks.skipped() == "No new builds."
     # Another database, whose build ended before.
     ticks.sensor = builds(other, some_marts)
     assert ticks.skipped() == "Reported 1 marts and tests."
-    assert ticks.skipped() == "Nothing was built."
+    assert ticks.skipped() == "No new builds."
     ticks.sensor = builds(one, some_marts)
-    assert ticks.skipped() == "Nothing was built."
+    assert ticks.skipped() == "No new builds."
     one.build("sc://localhost:1", [])
     assert ticks.skipped() == "Reported 1 marts and tests."

@@ -226,17 +226,17 @@ def test_a_fault_of_tidemark_is_told_as_that_with_what_to_do(settings: Settings)
         "This is a fault of Tidemark, not of the data: 1 failed, the first at 2023-11-14T22:17:00Z"
     )
     assert "`tidemark backfill gated` computes them anew from the log" in failed.description
-    assert str(failed.metadata["what to do"].value).startswith("`tidemark backfill gated`")
+    assert str(failed.metadata["remedy"].value).startswith("`tidemark backfill gated`")
     # Not where it holds, and not where the data are at fault.
     withhold(settings, (3, "a"), by=FIVE)
     for check in checks.standing(PLAIN, Glance(settings), gated):
         assert "Tidemark" not in (check.description or "")
-        assert "what to do" not in check.metadata
+        assert "remedy" not in check.metadata
 
 
 def test_the_page_of_a_check_says_whose_fault_a_failure_is() -> None:
     told = {spec.name: spec.description or "" for spec in checks.specs(PLAIN, gated)}
-    assert "where it fails, that is a fault of Tidemark, not of the data" in told[COMPLETE]
+    assert "a failure is a fault of Tidemark, not of the data" in told[COMPLETE]
     assert "fault of Tidemark" not in told[BETWEEN]
 
 

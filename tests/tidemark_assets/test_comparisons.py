@@ -100,16 +100,16 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
     ticks(instance, settings).skipped()
     some, all_ = told(instance)
     assert some["said"] == (
-        "2013-01-01T00:00:00Z to 2013-01-03T00:00:00Z: 10 windows, 3 of them withheld, compared "
-        "with a bounded computation of the log, 1 differences."
+        "2013-01-01T00:00:00Z to 2013-01-03T00:00:00Z: compared 10 windows, 3 of them quarantined, "
+        "with a bounded computation of the event log, 1 differences."
     )
-    assert (some["withheld"], some["withheld by"]) == (3, "complete(): 2; calm(1): 2")
+    assert (some["quarantined"], some["quarantined by"]) == (3, "complete(): 2; calm(1): 2")
     assert some["made by"] == "`tidemark parity` or `tidemark demo`"
     assert "| value | 2013-01-02T00:00:00Z | {'sensor': None} | n | 3 | 2 |" in shown(
         some["first differences"]
     )
-    assert all_["said"].startswith("all windows: 10 windows, compared")
-    assert (all_["too late"], all_["withheld"]) == (2, 0)
+    assert all_["said"].startswith("all windows: compared 10 windows")
+    assert (all_["too late"], all_["quarantined"]) == (2, 0)
 
 
 def test_a_wrong_row_counts_however_many_differences_are_listed_before_it() -> None:

@@ -53,4 +53,4 @@ def test_what_came_too_late_is_counted_and_the_next_correction_finds_nothing(
 
     again = correct(here, instance, "per_minute")
     assert again.success
-    assert told(again) == {"corrected": "No window lacks a late event."}
+    assert told(again) == {"corrected": "No window is missing a too-late event."}

@@ -142,7 +142,7 @@ def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
 
 
 def test_a_prefix_of_other_characters_is_one_sentence() -> None:
-    with pytest.raises(DefinitionError, match=r"'trials-dev' is no prefix of keys: it takes"):
+    with pytest.raises(DefinitionError, match=r"'trials-dev' is not a valid key prefix: use"):
         build_definitions(["tidemark_assets.flights"], {}, key_prefix="trials-dev")
 
 
@@ -279,7 +279,7 @@ def test_the_automation_of_an_asset_that_is_not_there_is_one_sentence(
 ) -> None:
     wrong = replace(presentation, automation={"carrier_weeks": dg.AutomationCondition.eager()})
     monkeypatch.setattr(flights_definitions, "presentation", wrong)
-    with pytest.raises(DefinitionError, match=r"presents the automation of an asset 'carrier_w"):
+    with pytest.raises(DefinitionError, match=r"sets the automation for an asset 'carrier_w"):
         build_definitions(["tidemark_assets.flights"], {"tidemark": None})
 
 

@@ -28,10 +28,10 @@ def test_new_arrivals_are_reported_once(instance: dg.DagsterInstance, settings: 
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
     arrive(settings, "readings", 0, 3)
-    assert ticks.skipped() == "4 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Reported 4 arrivals of 'readings'."
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
     arrive(settings, "readings", 4, 5, newest=1_000_000)
-    assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Reported 2 arrivals of 'readings'."
     first, second = told(instance, "readings_log")
     assert (first["arrival range"], first["dagster/row_count"]) == ("0 to 3", 4)
     assert (second["arrival range"], second["dagster/row_count"]) == ("4 to 5", 6)
@@ -60,7 +60,7 @@ def test_a_log_that_grows_makes_no_partition_stale_and_another_one_does(
     assert dg.materialize([per_minute], instance=instance, partition_key=first).success
     assert stale() == []
     arrive(settings, "readings", 4, 5)
-    assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Reported 2 arrivals of 'readings'."
     assert stale() == []
     shutil.rmtree(Path(settings.warehouse) / settings.database / "readings_timeline")
     arrive(settings, "readings", 0, 0)
@@ -88,11 +88,13 @@ def test_new_dead_letters_are_a_warning_until_arrivals_come_without(
     passed, description = check()
     assert not passed
     assert description is not None
-    assert description.startswith("6 could not be decoded, the first in arrival 1: `tidemark dead-")
+    assert description.startswith(
+        "6 rows could not be decoded, the first in arrival 1: `tidemark dead-"
+    )
     assert told(instance, "readings_log")[-1]["rows in readings_dead_letters"] == 6
     arrive(settings, "readings", 3, 3)
     ticks.skipped()
-    assert check() == (True, "All could be decoded.")
+    assert check() == (True, "All rows could be decoded.")
 
 
 def test_a_log_that_was_made_anew_is_reported(
@@ -103,7 +105,7 @@ def test_a_log_that_was_made_anew_is_reported(
     other = settings.model_copy(update={"database": "other"})
     arrive(other, "readings", 0, 1)
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, other)
-    assert ticks.skipped() == "2 arrivals of 'readings' reported."
+    assert ticks.skipped() == "Reported 2 arrivals of 'readings'."
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
 
 
@@ -118,7 +120,7 @@ def test_a_log_that_was_made_anew_with_as_many_arrivals_is_reported_whole(
     ticks.skipped()
     shutil.rmtree(timeline)
     arrive(settings, "readings", 0, count - 1)
-    assert ticks.skipped() == f"{count} arrivals of 'readings' reported."
+    assert ticks.skipped() == f"Reported {count} arrivals of 'readings'."
     assert ticks.skipped() == "Dagster knows all arrivals of 'readings'."
 
 

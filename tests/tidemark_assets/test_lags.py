@@ -33,16 +33,16 @@ def test_what_waits_is_observed_by_partition_now_and_then(
     topics.send(name, clicks(1, 2, 3), 1)
     inlet = Inlet(source=CLICKS, feed=lambda _: topics.feed(name))
     ticks = ticks_of(lags.lags(inlet), instance, settings)
-    assert "records waiting: 3" in ticks.skipped()
+    assert "lag in records: 3" in ticks.skipped()
     (found,) = observed(instance)
-    assert found["records waiting"] == 3
-    assert (found[f"{name}-0 waiting"], found[f"{name}-1 waiting"]) == (0, 3)
+    assert found["lag in records"] == 3
+    assert (found[f"{name}-0 lag"], found[f"{name}-1 lag"]) == (0, 3)
     topics.send(name, clicks(4), 0)
-    assert "records waiting: 4" in ticks.skipped()
+    assert "lag in records: 4" in ticks.skipped()
     assert len(observed(instance)) == 1, "not with each tick"
     monkeypatch.setattr(lags, "REPORT_EVERY", 0.0)
     ticks.skipped()
-    assert [o["records waiting"] for o in observed(instance)] == [3, 4]
+    assert [o["lag in records"] for o in observed(instance)] == [3, 4]
 
 
 def test_offsets_that_are_gone_are_observed_at_once(
@@ -58,13 +58,13 @@ def test_offsets_that_are_gone_are_observed_at_once(
     )
     ticks.skipped()
     topics.forget(name, 5)
-    assert "what is lost: Kafka deleted records of source 'clicks' " in ticks.skipped()
-    assert [o["offsets lost"] for o in observed(instance)] == [0, 3]
+    assert "lost records: Kafka deleted records of source 'clicks' " in ticks.skipped()
+    assert [o["lost offsets"] for o in observed(instance)] == [0, 3]
     lost = observed(instance)[-1]
-    assert f"offsets 2 to 4 of {name}-0 (3 in all)" in lost["what is lost"]
-    assert lost["records waiting"] == 1
+    assert f"offsets 2 to 4 of {name}-0 (3 in all)" in lost["lost records"]
+    assert lost["lag in records"] == 1
     topics.forget(name, 6)
-    assert "offsets lost: 4" in ticks.skipped()
+    assert "lost offsets: 4" in ticks.skipped()
     assert len(observed(instance)) == 2, "more of the same is no news"
 
 
@@ -101,10 +101,10 @@ def test_brokers_that_cease_to_answer_or_refuse_are_observed_at_once(
     ticks = ticks_of(lags.lags(inlet), instance, settings)
     ticks.skipped()
     feeds.pop()
-    assert "don't answer" in ticks.skipped()
+    assert "do not respond" in ticks.skipped()
     feeds.pop()
     assert "refuse" in ticks.skipped()
     found = observed(instance)
-    assert [o["brokers"] for o in found] == ["answer", "don't answer", "refuse"]
+    assert [o["brokers"] for o in found] == ["respond", "do not respond", "refuse"]
     assert "can't be read" in found[1]["why"]
     assert "There is no topic 'none'" in found[2]["why"]

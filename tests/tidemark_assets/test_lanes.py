@@ -86,7 +86,7 @@ def test_the_topics_of_a_lane_are_assets_below_what_it_reads(settings: Settings)
     near, far, letters = (graph.get(key).description or "" for key in topic_keys(LANE))
     assert near.startswith("Clicks, each by itself.\n\nRecords of clicks as Lane 'clicks_seen'")
     assert near.endswith("where `kafka_topic` is 'JFK', 'LGA'.")
-    assert far.endswith("where `kafka_topic` is anything else.")
+    assert far.endswith("if `kafka_topic` is any other value.")
     assert "can't be decoded" in letters
 
 

@@ -377,7 +377,7 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     [assets], now = mart_assets(platform.settings), str(time.time_ns())
     sensor = builds(Marts(platform.settings), assets)
     told = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
-    assert told.skipped() == "Nothing was built."
+    assert told.skipped() == "No new builds."
 
     _, one, _ = commands("docs/dbt.md")
     assert one == ["marts", MART]
@@ -391,7 +391,7 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     assert stood is not None
     assert stood.metadata["made by"].value == "the command line"
     assert platform.checks(assets, MART) == [False, True]
-    assert told.skipped() == "Nothing was built."
+    assert told.skipped() == "No new builds."
 
     assert call(*one, "--full-refresh").exit_code == 0
     assert platform.mart() == platform.counted()

@@ -174,7 +174,7 @@ def test_partitions_without_events_fail_with_one_sentence(platform: Platform) ->
     error = failure(platform.materialize(WINDOWS, partition_key="2013-06-01"))
     assert error.startswith(
         "dagster._core.definitions.events.Failure: No event of 'flights' from "
-        "2013-06-01T00:00:00Z to 2013-06-02T00:00:00Z has arrived (those that have are of "
+        "2013-06-01T00:00:00Z to 2013-06-02T00:00:00Z has arrived (there are events from "
     )
     assert "DataError" not in error
 
@@ -193,14 +193,14 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
     ticks = ticks_of(sensor, platform.instance, settings)
     monkeypatch.setattr(self_reports, "PATIENCE", 10**15)
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     # All steps told of their runs; nobody did of the backfill that only said that it would be. Its
     # second day has been computed anew since, and its third has not closed.
     monkeypatch.setattr(self_reports, "PATIENCE", 0)
     assert ticks.skipped() == "departures_hourly: 1 partitions reported"
     assert recorded(platform, "departures_hourly", "2013-01-01")["made by"] == reporter.UNTOLD
     assert "made by" not in recorded(platform, "departures_hourly", "2013-01-02")
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
 
 
 def test_a_session_s_run_tells_of_every_day_that_it_computed(platform: Platform) -> None:
@@ -285,4 +285,4 @@ def test_a_roll_up_is_made_of_its_bases_partition(platform: Platform) -> None:
     }
     error = failure(platform.materialize(DAILY, partition_key="2013-06-01"))
     assert "Failure: No window of 'departures_daily' from 2013-06-01T00:00:00Z" in error
-    assert "materialize 'departures_hourly' there first" in error
+    assert "materialize 'departures_hourly' for that range" in error

@@ -81,22 +81,24 @@ def test_a_topic_that_falls_behind_fails_the_check_of_its_asset(
     asset = publishing(KafkaTopic(topics.unused(), topics.servers))
     assert describe.windows(asset, PLAIN)["publishes to"] == str(asset.publishes_to)
     ticks = ticks_of(outboxes.outbox(asset), instance, settings)
-    assert ticks.skipped() == "The topic has all of it."
+    assert ticks.skipped() == "The topic is up to date."
     publish(settings, 3)
     bring_out(settings, asset, 1)
     # A version that came just now may still wait.
     assert ticks.skipped() == "The topic is 1 version behind."
     assert checked(instance) == [True]
     monkeypatch.setattr(outboxes, "WITHIN", 0)
-    assert ticks.skipped().startswith("1 version of the table wait to go out, the first for more")
+    said = ticks.skipped()
+    assert said.startswith("1 version of the table is not published to the topic yet, the oldest")
     assert checked(instance) == [True, False], "at once"
     ticks.skipped()
     assert checked(instance) == [True, False], "and once"
     told = observed(instance)[-1]
-    assert (told["version out"], told["versions behind"], told["last run out"]) == (1, 1, "run-3")
+    assert (told["published version"], told["versions behind"]) == (1, 1)
+    assert told["last published run"] == "run-3"
     assert f"'{told['topic']}'" in str(asset.publishes_to)
     bring_out(settings, asset, 2)
-    assert ticks.skipped() == "The topic has all of it."
+    assert ticks.skipped() == "The topic is up to date."
     assert checked(instance) == [True, False, True]
 
 

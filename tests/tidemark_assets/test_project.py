@@ -239,8 +239,9 @@ def test_two_components_of_one_prefix_are_one_sentence(project: Path) -> None:
             dg.load_from_defs_folder(path_within_project=project / "src" / "my_project")
         said = str(told.value.__cause__)
         assert said == (
-            "This project has 2 components WindowedDomains with no `key_prefix`: let one name all "
-            "domains, as in `domains: [shop]`, or give each a prefix of its own."
+            "This project has 2 WindowedDomains components with no `key_prefix`. Let one component "
+            "name all domains, for example `domains: [shop]`, or give each a `key_prefix` of its "
+            "own."
         )
     finally:
         shutil.rmtree(defs / "more")

@@ -92,7 +92,7 @@ def test_a_partition_is_reported_when_it_closes_and_when_late_events_change_it(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = reports(instance, settings)
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     run(settings, 0, DAY[1] - 1, DAY[0], DAY[0] + 22 * HOUR)
     assert ticks.skipped() == "hourly: 0 partitions reported"
     assert materialized(instance) == []
@@ -128,7 +128,7 @@ def test_what_is_too_much_for_one_tick_follows_in_the_next(
     run(settings, 1, DAY[4], DAY[0] + HOUR)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "hourly: 2 partitions reported"
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     days = [f"2013-01-0{day}" for day in (1, 2, 3, 1, 4)]
     assert materialized(instance) == days
 
@@ -143,10 +143,10 @@ def test_an_asset_that_was_made_anew_is_reported_from_its_beginning(
     for table in ("hourly", "hourly_state"):
         shutil.rmtree(f"{settings.warehouse}/{settings.database}/{table}")
     # What is on record of the life that has ended is nobody's any more.
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     run(settings, 0, DAY[2], DAY[0], DAY[1])
     assert ticks.skipped() == "hourly: 2 partitions reported"
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02"]
 
 
@@ -162,7 +162,7 @@ def test_another_database_is_reported_whole(
     ticks.skipped()
     run(ticks.settings, 0, DAY[2], DAY[0], DAY[1])
     assert ticks.skipped() == "hourly: 2 partitions reported"
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
 
 
 def test_a_report_says_how_the_partition_stands(
@@ -175,7 +175,7 @@ def test_a_report_says_how_the_partition_stands(
     assert event.asset_materialization is not None
     said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
     assert (said["dagster/partition_row_count"], said["events"], said["open windows"]) == (2, 4, 2)
-    assert said["complete through arrival"] == 0
+    assert said["up to date through arrival"] == 0
 
 
 def test_backfills_of_dagster_report_themselves(
@@ -186,7 +186,7 @@ def test_backfills_of_dagster_report_themselves(
     ticks.skipped()
     run(settings, 1, DAY[2], DAY[0], mode="backfill", reported=True)
     tell(instance, 1, "2013-01-01")
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     run(settings, 2, DAY[3], DAY[2])
     ticks.skipped()
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01", "2013-01-03"]
@@ -204,7 +204,7 @@ def test_what_an_increment_of_dagster_closed_is_not_told_again(
     assert ticks.skipped() == "hourly: 0 partitions reported"
     run(settings, 2, DAY[3], DAY[2], reported=True)
     tell(instance, 2, "2013-01-03")
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     # It closes the fourth, and changes the second and the third, which have closed by now.
     run(settings, 3, DAY[4], DAY[3], DAY[1] + HOUR, DAY[2] + HOUR)
     # One more changes the third again.
@@ -213,7 +213,7 @@ def test_what_an_increment_of_dagster_closed_is_not_told_again(
     assert ticks.skipped() == "hourly: 3 partitions reported"
     told = [f"2013-01-0{day}" for day in (1, 2, 3, 3, 2, 3, 4)]
     assert materialized(instance) == told
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
 
 
 def test_a_partition_that_an_increment_closed_and_did_not_tell_of_is_reported(
@@ -226,7 +226,7 @@ def test_a_partition_that_an_increment_closed_and_did_not_tell_of_is_reported(
     run(settings, 1, DAY[1], DAY[1], reported=True)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert materialized(instance) == ["2013-01-01"]
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
 
 
 def test_what_a_step_that_was_killed_did_not_tell_is_reported(
@@ -240,7 +240,7 @@ def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     monkeypatch.setattr(reporter, "MOST", 1)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "hourly: 1 partitions reported"
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     days = ["2013-01-01", "2013-01-02", "2013-01-03"]
     assert materialized(instance) == [*days, *days]
     event = instance.get_latest_materialization_event(dg.AssetKey("hourly"))
@@ -270,7 +270,7 @@ def test_two_prefixes_over_one_home_each_have_all_of_it(
     run(settings, 1, DAY[2], DAY[1], reported=True)
     tell(instance, 1, "2013-01-02")
     assert [each.skipped() for each in (plain, trials)] == [
-        "No run since the last look but those that report themselves.",
+        "No new runs except those that report themselves.",
         "hourly: 1 partitions reported",
     ]
     both = ["2013-01-01", "2013-01-02"]
@@ -293,7 +293,7 @@ def test_many_steps_that_were_killed_are_looked_at_by_and_by(
         # Far apart, so that the first is in view no longer when the last one is done.
         run(settings, seq * 2 * slack, DAY[3], day, mode="backfill", reported=True)
     said = [ticks.skipped() for _ in range(4)]
-    none = "No run since the last look but those that report themselves."
+    none = "No new runs except those that report themselves."
     assert said == ["hourly: 1 partitions reported"] * 3 + [none]
     assert materialized(instance)[3:] == ["2013-01-01", "2013-01-02", "2013-01-03"]
 
@@ -303,7 +303,7 @@ def test_a_step_is_given_time_to_tell(instance: dg.DagsterInstance, settings: Se
     run(settings, 0, DAY[1], DAY[0])
     ticks.skipped()
     run(settings, 1, DAY[1], DAY[0], mode="backfill", reported=True, ended_at=now)
-    assert ticks.skipped() == "No run since the last look but those that report themselves."
+    assert ticks.skipped() == "No new runs except those that report themselves."
     # Also where a run comes after it meanwhile, which is reported.
     run(settings, 2, DAY[2], DAY[1], ended_at=now + timedelta(seconds=1))
     assert ticks.skipped() == "hourly: 1 partitions reported"
@@ -321,7 +321,7 @@ def test_a_backfill_of_the_command_line_is_reported_day_by_day(
     event = instance.get_latest_materialization_event(dg.AssetKey("hourly"))
     assert event is not None
     assert event.asset_materialization is not None
-    assert event.asset_materialization.metadata["made by"].value == "a backfill from outside"
+    assert event.asset_materialization.metadata["made by"].value == "a backfill outside Dagster"
 
 
 def test_windows_outside_all_partitions_are_not_reported(

@@ -78,6 +78,6 @@ def test_a_component_takes_places_from_variables_and_the_tokens_name(
 
 @pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")
 def test_a_token_in_the_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Exception, match="is a secret: name the variable that holds it") as told:
+    with pytest.raises(Exception, match="is a secret: give the variable that holds it") as told:
         component(f"domains: [shop]\ntoken: {SECRET}", monkeypatch)
     assert SECRET not in str(told.value)

@@ -19,7 +19,7 @@ from tidemark_assets.resources import TidemarkResource
 
 DEV = under("dev")
 ARRIVALS = some_arrivals(count=9)
-NONE = "No run since the last look but those that report themselves."
+NONE = "No new runs except those that report themselves."
 
 
 def test_partitions_that_an_increment_closes_keep_its_run(

@@ -129,13 +129,13 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
     monkeypatch.setattr(supervisor, "TRIES", 2)
-    assert asked(instance, settings).description == "No stream should run."
+    assert asked(instance, settings).description == "No stream should be running."
     wishes.wish(settings, "per_minute")
     assert not asked(instance, settings).passed
     # No engine answers: each start is asked for, and fails.
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
-    assert ticks.skipped().startswith("per_minute is started again in 0 seconds: No engine ")
+    assert ticks.skipped().startswith("per_minute will be restarted in 0 seconds: No engine ")
     assert ticks.launched() == ["per_minute"]
     assert ticks.skipped().startswith("per_minute was given up after 2 tries: No engine ")
     assert ticks.skipped().startswith("per_minute was given up")
@@ -147,7 +147,7 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
         (False, error),
     ]
     assert told[1][2].startswith("The stream is waiting after 1 failure in a row: ``No engine ")
-    assert told[2][2].endswith("Mend that, then `tidemark stream per_minute --detach`.")
+    assert told[2][2].endswith("Fix the cause, then run `tidemark stream per_minute --detach`.")
     page = asked(instance, settings)
     assert (page.passed, page.severity, page.description) == told[2]
     states = [o["stream"] for o in observed(instance)]
@@ -155,8 +155,8 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
 
     # Who stops it has decided: nothing is wrong any more.
     wishes.withdraw(settings, "per_minute")
-    assert ticks.skipped() == "No stream should run."
-    assert kept(instance)[-1] == (True, warned, "No stream should run.")
+    assert ticks.skipped() == "No stream should be running."
+    assert kept(instance)[-1] == (True, warned, "No stream should be running.")
 
 
 def test_a_clock_that_was_set_back_holds_up_neither_starts_nor_reports(
@@ -165,10 +165,10 @@ def test_a_clock_that_was_set_back_holds_up_neither_starts_nor_reports(
     wishes.wish(settings, "per_minute")
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
-    assert "is started again in 30 seconds" in ticks.skipped()
+    assert "will be restarted in 30 seconds" in ticks.skipped()
     shift_clock(monkeypatch, -1)
     assert ticks.launched() == ["per_minute"]
-    assert "is started again in 60 seconds" in ticks.skipped()
+    assert "will be restarted in 60 seconds" in ticks.skipped()
     shift_clock(monkeypatch, 1)
     ticks.launched()
     monkeypatch.setattr(supervisor, "TRIES", 3)
@@ -209,11 +209,11 @@ def test_a_stream_from_its_start_to_its_end(
 ) -> None:
     here = engine.model_copy(update={"database": warehouse.database, "log_format": "json"})
     ticks = ticks_of(streams("some", ASSETS), instance, here)
-    assert ticks.skipped() == "No stream should run."
+    assert ticks.skipped() == "No stream should be running."
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     assert job(here, instance, "some_start_streams").success
     assert job(here, instance, "some_start_streams").success
-    assert ticks.skipped().startswith("per_minute runs since ")
+    assert ticks.skipped().startswith("per_minute has been running since ")
     through(here, 1)
 
     monkeypatch.setattr(supervisor, "FIRST_WAIT", 0)
@@ -221,17 +221,17 @@ def test_a_stream_from_its_start_to_its_end(
         store = Warehouse(spark, here.warehouse, here.database)
         assert continuous.stop(store, PER_MINUTE)
     assert ticks.skipped() == (
-        "per_minute is started again in 0 seconds: It was stopped elsewhere."
+        "per_minute will be restarted in 0 seconds: It was stopped elsewhere."
     )
     assert ticks.launched() == ["per_minute"]
     assert job(here, instance, "some_start_streams").success
-    assert ticks.skipped().startswith("per_minute runs since ")
+    assert ticks.skipped().startswith("per_minute has been running since ")
     ingest(warehouse, READINGS, ARRIVALS[2:])
     through(here, 4)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
     assert job(here, instance, "some_stop_streams").success
-    assert ticks.skipped() == "No stream should run."
+    assert ticks.skipped() == "No stream should be running."
     with spark_engine.visit(here, continuous.session_id(here, "per_minute")) as spark:
         assert not spark.streams.active
     states = [(o["stream"], o["restarts"]) for o in observed(instance)]
@@ -270,7 +270,7 @@ def test_a_stream_that_fails_says_why(
         assert time.monotonic() < deadline
         time.sleep(0.5)
     job(here, instance, "some_stop_streams")
-    assert said.startswith("per_minute is started again in 30 seconds: Table 'per_minute_state' ")
+    assert said.startswith("per_minute will be restarted in 30 seconds: Table 'per_minute_state' ")
     assert "99" in said
 
 
@@ -294,17 +294,17 @@ def test_a_stream_that_ends_between_two_looks_says_why(
         wait_for_end(here)
         said = ticks.skipped()
         assert said.startswith(
-            "per_minute is started again in 0 seconds: Asset 'per_minute': its function's result "
+            "per_minute will be restarted in 0 seconds: Asset 'per_minute': its function's result "
             "has no column 'arrival'"
         )
         told = observed(instance)[-1]
-        assert (told["failures in a row"], told["restarts"]) == (n + 1, n)
+        assert (told["consecutive failures"], told["restarts"]) == (n + 1, n)
     # A run that starts nothing has no query that could say it.
     assert ticks.launched() == ["per_minute"]
     assert ticks.skipped() == (
-        "per_minute is started again in 0 seconds: The run that should start it failed."
+        "per_minute will be restarted in 0 seconds: The run that should start it failed."
     )
-    assert observed(instance)[-1]["failures in a row"] == 3
+    assert observed(instance)[-1]["consecutive failures"] == 3
     assert job(here, instance, "some_stop_streams", lacking).success
 
 
@@ -325,9 +325,9 @@ def test_a_stream_that_is_outdated_between_two_looks_is_started_anew_at_the_next
     assert job(here, instance, "some_start_streams", older).success
     wait_for_end(here)
     assert ticks.skipped().startswith(
-        "per_minute is started again in 0 seconds: Asset 'per_minute' has another definition since."
+        "per_minute will be restarted in 0 seconds: Asset 'per_minute' has another definition "
     )
-    assert observed(instance)[-1]["failures in a row"] == 0
+    assert observed(instance)[-1]["consecutive failures"] == 0
     assert ticks.launched() == ["per_minute"]
     assert job(here, instance, "some_stop_streams", older).success
 
@@ -373,17 +373,17 @@ def test_a_stream_is_started_anew_when_its_definition_has_changed(
     ticks = ticks_of(streams("some", assets), instance, here)
     assert job(here, instance, "some_start_streams", assets).success
     through(here, 1)
-    assert ticks.skipped().startswith("per_minute runs since ")
+    assert ticks.skipped().startswith("per_minute has been running since ")
     newer.touch()
     ingest(warehouse, READINGS, ARRIVALS[2:])
     wait_for_end(here)
     # At once: no wait, and no failure on record.
     assert ticks.launched() == ["per_minute"]
     assert observed(instance)[-1]["last error"].startswith("Asset 'per_minute' has another")
-    assert observed(instance)[-1]["failures in a row"] == 0
+    assert observed(instance)[-1]["consecutive failures"] == 0
     assert job(here, instance, "some_start_streams").success
     through(here, 4)
-    assert ticks.skipped().startswith("per_minute runs since ")
+    assert ticks.skipped().startswith("per_minute has been running since ")
     assert job(here, instance, "some_stop_streams").success
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
 
@@ -399,14 +399,14 @@ def test_a_stream_whose_worker_is_killed_is_started_anew_at_once(
     before = workers(engine)
     assert job(here, instance, "some_start_streams").success
     through(here, 1)
-    assert ticks.skipped().startswith("per_minute runs since ")
+    assert ticks.skipped().startswith("per_minute has been running since ")
     (own,) = workers(engine) - before
     os.kill(own.pid, signal.SIGKILL)
     ingest(warehouse, READINGS, ARRIVALS[2:])
     wait_for_end(here)
     assert ticks.launched() == ["per_minute"]
     assert observed(instance)[-1]["last error"] == "Its Python worker was killed."
-    assert observed(instance)[-1]["failures in a row"] == 0
+    assert observed(instance)[-1]["consecutive failures"] == 0
     assert job(here, instance, "some_start_streams").success
     through(here, 4)
     assert job(here, instance, "some_stop_streams").success
@@ -480,9 +480,9 @@ def test_an_engine_that_is_down_is_one_sentence(
     ticks = ticks_of(streams("some", ASSETS), instance, settings)
     assert ticks.launched() == ["per_minute"]
     said = ticks.skipped()
-    assert said.startswith("per_minute is started again in 30 seconds: No engine answers at ")
+    assert said.startswith("per_minute will be restarted in 30 seconds: No engine answers at ")
     assert job(settings, instance, "some_stop_streams").success
-    assert ticks.skipped() == "No stream should run."
+    assert ticks.skipped() == "No stream should be running."
 
 
 def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
@@ -497,7 +497,7 @@ def test_a_start_that_was_asked_for_before_a_stop_does_nothing(
     # The request was queued; only now is it its turn. No engine is asked, where none answers.
     assert job(settings, instance, "some_start_streams", config=request.run_config).success
     assert wishes.all_of(settings) == {}
-    assert ticks.skipped() == "No stream should run."
+    assert ticks.skipped() == "No stream should be running."
 
     # Nor does it act for a wish that took the place of the one it was made for.
     again = wishes.wish(settings, "per_minute", Admission(3))

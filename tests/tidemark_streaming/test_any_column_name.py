@@ -171,5 +171,5 @@ def test_a_function_may_not_make_helper_columns(spark: SparkSession) -> None:
     with pytest.raises(DefinitionError, match="'_tidemark_rank', which begins with '_tidemark_'"):
         asset.prepare(rows)
     twice = [F.lit(1).alias("id"), F.lit(2).alias("ID")]
-    with pytest.raises(DefinitionError, match="has the column 'id' twice, as the engine ignores"):
+    with pytest.raises(DefinitionError, match="has the column 'id' twice \\(the engine ignores"):
         replace(asset, function=lambda rows: rows.select("*", *twice)).prepare(rows)

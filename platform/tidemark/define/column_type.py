@@ -44,7 +44,7 @@ _DECIMAL = ("DECIMAL", "DEC", "NUMERIC")
 _INSTEAD = {
     **dict.fromkeys(("VARCHAR", "CHAR", "CHARACTER", "TEXT", "UUID", "TIME"), "STRING"),
     **dict.fromkeys(("VARIANT", "JSON", "OBJECT"), "STRING, which keeps the JSON text"),
-    "INTERVAL": "BIGINT, a number of microseconds",
+    "INTERVAL": "BIGINT, as a number of microseconds",
     "DATETIME": "TIMESTAMP",
 }
 _ALLOWED = (
@@ -69,7 +69,7 @@ def data_type(text: str) -> DataType:
     found = _type(tokens)
     _suffix(tokens)
     if tokens.next is not None:
-        raise tokens.error(f"'{tokens.next}' can't follow")
+        raise tokens.error(f"'{tokens.next}' is not allowed there")
     return found
 
 
@@ -98,14 +98,14 @@ class _Tokens:
         while at < len(text.rstrip()):
             found = _TOKEN.match(text, at)
             if found is None:
-                raise self.error(f"'{text[at:].strip()}' can't be read")
+                raise self.error(f"'{text[at:].strip()}' is not a type")
             at = found.end()
             yield found[1]
 
     def take(self) -> str:
         taken = self.next
         if taken is None:
-            raise self.error("it ends too early")
+            raise self.error("the type is incomplete")
         self.next = next(self._rest, None)
         return taken
 
@@ -118,10 +118,10 @@ class _Tokens:
 
     def expect(self, sign: str) -> None:
         if not self.skip(sign):
-            raise self.error(f"'{sign}' is missing before '{self.next or 'the end'}'")
+            raise self.error(f"expected '{sign}' before '{self.next or 'the end'}'")
 
     def error(self, why: str) -> UnknownTypeError:
-        return UnknownTypeError(f"{why}; the types are {_ALLOWED}")
+        return UnknownTypeError(f"{why}; the supported types are {_ALLOWED}")
 
 
 def _type(tokens: _Tokens) -> DataType:

@@ -57,27 +57,27 @@ class Definition(ABC):
     def __post_init__(self) -> None:
         check_name("asset", self.name)
         if not self.aggregates:
-            raise DefinitionError(f"Asset '{self.name}' has no aggregates; name at least one.")
+            raise DefinitionError(f"Asset '{self.name}' has no aggregates: give at least one.")
         given: Mapping[str, object] = self.aggregates
         for column, aggregate in given.items():
             if not isinstance(aggregate, Aggregate):
                 raise DefinitionError(
-                    f"Asset '{self.name}': aggregate '{column}' ({aggregate}) can't merge, so it "
-                    "can't be computed from parts; use one of tidemark.aggregate (quantile(x, 0.5) "
-                    "for a median, top_k(x, 1) for a mode, count_distinct, collect, …) or an "
-                    "Aggregate of your own with partial, merge and finish."
+                    f"Asset '{self.name}': partial results of aggregate '{column}' ({aggregate}) "
+                    "can't be merged. Use a function of tidemark.aggregate (for example "
+                    "quantile(x, 0.5) for a median, top_k(x, 1) for a mode, count_distinct or "
+                    "collect), or your own Aggregate with partial, merge and finish."
                 )
         for column in (*self.keys, *self.aggregates):
             self._check_column(column)
         if self.allowed_lateness < 0:
             raise DefinitionError(
-                f"Asset '{self.name}': the allowed lateness is negative; it is 0 or more, as in "
-                "'1 hour'."
+                f"Asset '{self.name}': the allowed lateness must not be negative (use '0 seconds' "
+                "or more, for example '1 hour')."
             )
         if self.publishes_to is not None and self.accumulation is None:
             raise DefinitionError(
-                f"Asset '{self.name}' publishes to {self.publishes_to}, and its accumulation says "
-                "not what a pane there holds: choose accumulating, discarding or retracting."
+                f"Asset '{self.name}' publishes to {self.publishes_to}, so accumulation must be "
+                "set: 'accumulating', 'discarding' or 'retracting'."
             )
         self._check_expectations()
 
@@ -114,24 +114,26 @@ class Definition(ABC):
             expectation.check(self)
             if expectation.name in [e.name for e in known[:n]]:
                 raise DefinitionError(
-                    f"Asset '{self.name}': expectation {expectation.name} is given twice."
+                    f"Asset '{self.name}': expectation {expectation.name} is given twice: remove "
+                    "one."
                 )
 
     def _check_column(self, column: str) -> None:
         if not NAME.fullmatch(column):
             raise DefinitionError(
-                f"Asset '{self.name}': '{column}' can't name a column: use lower-case letters, "
-                "digits and underscores, a letter first."
+                f"Asset '{self.name}': '{column}' is not a valid column name: use lower-case "
+                "letters, digits and underscores, and start with a letter."
             )
         if column in RESERVED or (column in self.keys and column in self.aggregates):
             raise DefinitionError(
-                f"Asset '{self.name}': the column name '{column}' is taken; choose another "
-                f"(reserved are {', '.join(RESERVED)})."
+                f"Asset '{self.name}': the column name '{column}' is taken: choose another one "
+                f"(reserved names: {', '.join(RESERVED)})."
             )
         if column.removesuffix(COMPLETE) in self.aggregates and column.endswith(COMPLETE):
             raise DefinitionError(
-                f"Asset '{self.name}': the column name '{column}' is taken: the table of the late "
-                f"loss has it for '{column.removesuffix(COMPLETE)}'; choose another."
+                f"Asset '{self.name}': the column name '{column}' is taken: the late-loss table "
+                f"uses it for the complete value of '{column.removesuffix(COMPLETE)}'. Choose "
+                "another one."
             )
 
     @property

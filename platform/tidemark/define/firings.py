@@ -153,7 +153,7 @@ class Count(Firing):
 
     def __post_init__(self) -> None:
         if self.n < 1:
-            raise DefinitionError(f"A trigger's count is 1 or more, not {self.n}.")
+            raise DefinitionError(f"The count of a trigger must be 1 or more (got {self.n}).")
 
     def __str__(self) -> str:
         return f"every {self.n} events"
@@ -192,7 +192,9 @@ class Every(Firing):
     def __init__(self, interval: str | timedelta) -> None:
         object.__setattr__(self, "interval", duration(interval))
         if self.interval <= 0:
-            raise DefinitionError(f"A trigger's interval is more than zero, not '{interval}'.")
+            raise DefinitionError(
+                f"The interval of a trigger must be greater than zero (got '{interval}')."
+            )
 
     def __str__(self) -> str:
         return f"every {describe(self.interval)}"

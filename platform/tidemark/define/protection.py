@@ -79,7 +79,10 @@ class Mask(Protection):
 
     def __post_init__(self) -> None:
         if self.keep_last < 0:
-            raise DefinitionError(f"A mask keeps 0 or more characters, not {self.keep_last}.")
+            raise DefinitionError(
+                "The number of characters that a mask keeps must not be negative (got "
+                f"{self.keep_last})."
+            )
 
     @property
     def told(self) -> str:
@@ -130,8 +133,9 @@ class Tokenise(Protection):
         found = self.key.reveal().encode()
         if len(found) < SHORTEST:
             raise DefinitionError(
-                f"The key of tokens, {self.key.reference}, has {len(found)} characters: one of "
-                f"fewer than {SHORTEST} could be guessed; `openssl rand -hex 32` makes one."
+                f"The tokenization key {self.key.reference} has {len(found)} characters, but "
+                f"needs at least {SHORTEST}, so that it can't be guessed. Create one with "
+                "`openssl rand -hex 32`."
             )
         return found
 

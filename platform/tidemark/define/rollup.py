@@ -48,7 +48,9 @@ def counting(definition: Definition) -> WindowedTransform:
         case WindowedTransform():
             return definition
         case _:
-            raise TypeError(f"A windowed transform or a roll-up, not {type(definition).__name__}.")
+            raise TypeError(
+                f"Expected a windowed transform or a roll-up (got {type(definition).__name__})."
+            )
 
 
 @checked
@@ -82,24 +84,25 @@ def rollup(
     """
     if isinstance(of, RollUp):
         raise DefinitionError(
-            f"Roll-up '{name}': '{of.name}' is a roll-up itself; roll up its base "
-            f"'{of.base.name}' instead, which gives the same."
+            f"Roll-up '{name}': '{of.name}' is itself a roll-up. Roll up its base "
+            f"'{of.base.name}' instead: the result is the same."
         )
     if not of.trigger.late.by_arrival:
         raise DefinitionError(
             f"Roll-up '{name}': '{of.name}' fires late {of.trigger.late}, so its state does not "
-            "tell when each late event came; let it fire late at each arrival, the default."
+            "record when each late event arrived. Let it fire late at each arrival, which is the "
+            "default."
         )
     if not window.holds(of.window):
         raise DefinitionError(
-            f"Roll-up '{name}': its windows ({window}) don't hold those of '{of.name}' "
-            f"({of.window}) whole; the base is tumbling, or calendar in the same time zone, and "
-            "each of its windows lies in one larger window."
+            f"Roll-up '{name}': its windows ({window}) do not contain those of '{of.name}' "
+            f"({of.window}) completely. The base must have tumbling windows, or calendar windows "
+            "in the same time zone, and each of them must lie in one larger window."
         )
     chosen = _chosen(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
     return RollUp(
         name=name,
-        description=description or f"{of.name} by larger windows: {window}.",
+        description=description or f"{of.name}, merged into larger windows: {window}.",
         source=of.source,
         keys=_chosen(name, "key", of.name, of.keys, keys),
         window=window,
@@ -116,7 +119,7 @@ def _chosen(
     for column in asked or ():
         if column not in there:
             raise DefinitionError(
-                f"Roll-up '{name}': '{base}' has no {what} '{column}'; it has "
+                f"Roll-up '{name}': '{base}' has no {what} '{column}'; it has: "
                 f"{', '.join(there) or 'none'}."
             )
     return there if asked is None else tuple(asked)

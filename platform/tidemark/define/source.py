@@ -102,31 +102,31 @@ class Source:
         kind = kinds[self.event_time]
         if kind != "timestamp":
             raise DefinitionError(
-                f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; "
-                "it must be a timestamp (convert it where the source is read)."
+                f"Source '{self.name}': the event-time column '{self.event_time}' is a {kind}; it "
+                "must be a timestamp. Convert it where the source is read."
             )
         by = self.watermark.by
         if by is not None and by not in self.columns:
             raise DefinitionError(
-                f"Source '{self.name}': its watermark goes by the column '{by}', which is not "
-                f"among its columns: {', '.join(self.columns)}."
+                f"Source '{self.name}': its watermark uses the column '{by}', which is not among "
+                f"its columns: {', '.join(self.columns)}."
             )
         for reserved, what in ((ARRIVAL_COLUMNS, "the facts of an arrival"), (RUN_COLUMNS, "runs")):
             taken = [c for c in self.columns if c.lower() in reserved]
             if taken:
                 raise DefinitionError(
                     f"Source '{self.name}': the column name '{taken[0]}' is reserved for {what} "
-                    f"({', '.join(reserved)}): choose another name, such as 'own_{taken[0]}', and "
-                    f"read the field by rename={{'{taken[0]}': 'own_{taken[0]}'}}."
+                    f"({', '.join(reserved)}). Choose another name, such as 'own_{taken[0]}', and "
+                    f"map the field to it by rename={{'{taken[0]}': 'own_{taken[0]}'}}."
                 )
         for name, column in self.rename.items():
             if list(self.rename.values()).count(column) > 1:
                 raise DefinitionError(
-                    f"Source '{self.name}': rename gives two fields to the column '{column}'."
+                    f"Source '{self.name}': rename maps two fields to the column '{column}'."
                 )
             if column not in self.columns:
                 raise DefinitionError(
-                    f"Source '{self.name}': rename gives the field '{name}' to the column "
+                    f"Source '{self.name}': rename maps the field '{name}' to the column "
                     f"'{column}', which is not among its columns: {', '.join(self.columns)}."
                 )
         self._check_names("column", list(self.columns))
@@ -140,9 +140,9 @@ class Source:
         for name in names:
             if not NAME.fullmatch(name) or names.count(name) > 1:
                 raise DefinitionError(
-                    f"Source '{self.name}': functions can't take the reference '{name}' by that "
-                    "name: use lower-case letters, digits and underscores, a letter first, and "
-                    "each name once."
+                    f"Source '{self.name}': functions can't have a parameter for the reference "
+                    f"'{name}'. Its name must have only lower-case letters, digits and "
+                    "underscores, start with a letter, and occur once."
                 )
         for column, way in self.protect.items():
             self._check_protection(column, way)
@@ -151,8 +151,8 @@ class Source:
         for name in names:
             if is_helper(name):
                 raise DefinitionError(
-                    f"Source '{self.name}': the {what} name '{name}' begins with '{PREFIX}', as "
-                    "those of Tidemark's helper columns do; choose another name."
+                    f"Source '{self.name}': the {what} name '{name}' begins with '{PREFIX}', "
+                    "which is reserved for Tidemark's helper columns. Choose another name."
                 )
             twins = [other for other in names if other.lower() == name.lower()]
             if len(twins) > 1:
@@ -165,8 +165,8 @@ class Source:
             # Column names are passed to the engine in backticks.
             if "`" in name or not name:
                 raise DefinitionError(
-                    f"Source '{self.name}': no {what} can be called '{name}': its name must have "
-                    "a character, and no backtick; rename it where the source is read."
+                    f"Source '{self.name}': '{name}' is not a valid {what} name: it must not be "
+                    "empty or contain a backtick. Rename it where the source is read."
                 )
 
     def field_of(self, column: str) -> str:
@@ -190,16 +190,16 @@ class Source:
         what = f"Source '{self.name}' can't protect the column '{column}'"
         kinds = {**self.columns, CORRELATION: "STRING"}
         if column not in kinds:
-            raise DefinitionError(f"{what}: it is not among its columns: {', '.join(kinds)}.")
+            raise DefinitionError(f"{what}, which is not among its columns: {', '.join(kinds)}.")
         for role, name in (("event time", self.event_time), ("watermark", self.watermark.by)):
             if column == name:
                 raise DefinitionError(
-                    f"{what}: its {role} goes by that; let another column say when or where."
+                    f"{what}: the {role} is computed from it. Use another column for that."
                 )
         kind = kinds[column].upper().replace(" ", "")
         if way.kinds and kind not in way.kinds:
             raise DefinitionError(
-                f"{what}, a {kinds[column].upper()}, by {type(way).__name__}, which takes a "
+                f"{what}, a {kinds[column].upper()}, by {type(way).__name__}, which accepts "
                 f"{' or '.join(way.kinds)}: declare it as STRING, or Drop() it."
             )
 
@@ -257,6 +257,6 @@ def check_name(what: str, name: str) -> None:
     """Refuse a name that is not valid for a table."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
-            f"The {what} name '{name}' can't name a table: use lower-case letters, digits and "
-            "underscores, a letter first."
+            f"The {what} name '{name}' is not valid for a table: use lower-case letters, digits "
+            "and underscores, and start with a letter."
         )

@@ -46,13 +46,13 @@ class WindowedTransform(Definition):
         super().__post_init__()
         if self.accumulation not in (None, *ACCUMULATIONS):
             raise DefinitionError(
-                f"Asset '{self.name}': the accumulation is one of {', '.join(ACCUMULATIONS)}, or "
-                f"none, not '{self.accumulation}'."
+                f"Asset '{self.name}': the accumulation must be one of "
+                f"{', '.join(ACCUMULATIONS)}, or None (got '{self.accumulation}')."
             )
         odd = [c for c in (self.unique.by if self.unique else ()) if c not in self.source.columns]
         if odd:
             raise DefinitionError(
-                f"Asset '{self.name}': its events are unique by '{odd[0]}', which is not among the "
+                f"Asset '{self.name}': unique uses the column '{odd[0]}', which is not among the "
                 f"columns of source '{self.source.name}': {', '.join(self.source.columns)}."
             )
 
@@ -60,8 +60,9 @@ class WindowedTransform(Definition):
         unknown = [name for name in self.references if name not in known]
         if unknown:
             raise DefinitionError(
-                f"Asset '{self.name}': its function takes '{unknown[0]}', which is not among the "
-                f"references of source '{self.source.name}': {', '.join(known) or 'none'}."
+                f"Asset '{self.name}': its function has the parameter '{unknown[0]}', which is "
+                f"not among the references of source '{self.source.name}': "
+                f"{', '.join(known) or 'none'}."
             )
 
     @property
@@ -129,7 +130,7 @@ class WindowedTransform(Definition):
         except TidemarkError:
             raise
         except Exception as error:
-            where = user_code.place(error) or "an unknown place"
+            where = user_code.place(error) or "an unknown location"
             raise DefinitionError(
                 f"Asset '{self.name}': its function failed at {where}: {user_code.told(error)}."
             ) from error
@@ -148,21 +149,22 @@ class WindowedTransform(Definition):
         for column in columns:
             if is_helper(column) and column not in marks:
                 raise DefinitionError(
-                    f"Asset '{self.name}': its function's result has a column '{column}', which "
-                    f"begins with '{PREFIX}', as those of Tidemark's helper columns do."
+                    f"Asset '{self.name}': its function's result has a column '{column}', "
+                    f"which begins with '{PREFIX}'. This prefix is reserved for Tidemark's helper "
+                    "columns."
                 )
             if folded.count(column.lower()) > 1:
                 raise DefinitionError(
-                    f"Asset '{self.name}': its function's result has the column '{column}' twice, "
-                    "as the engine ignores case: drop one, or give it another name."
+                    f"Asset '{self.name}': its function's result has the column '{column}' "
+                    "twice (the engine ignores case). Drop one, or rename it."
                 )
         needed = [self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.keys]
         missing = [c for c in needed if c not in columns]
         if missing:
             raise DefinitionError(
-                f"Asset '{self.name}': its function's result has no column '{missing[0]}'; it "
-                f"has {', '.join(columns)}. Keys, the event time and the facts of an "
-                "arrival must come out of it (add columns rather than select a few)."
+                f"Asset '{self.name}': its function's result has no column '{missing[0]}'; "
+                f"it has: {', '.join(columns)}. It must keep the keys, the event time and the "
+                "arrival columns: add columns instead of selecting a few."
             )
         return [c for c in columns if c.lower() in JUDGED]
 

@@ -42,9 +42,9 @@ class Unique:
         object.__setattr__(self, "by", (by,) if isinstance(by, str) else tuple(by))
         object.__setattr__(self, "within", duration(within))
         if not self.by:
-            raise DefinitionError("Unique needs the column that tells one event from another.")
+            raise DefinitionError("Unique needs at least one column that identifies an event.")
         if self.within < 0:
-            raise DefinitionError(f"The horizon of Unique is zero or more, not '{within}'.")
+            raise DefinitionError(f"The horizon of Unique must not be negative (got '{within}').")
 
     def __str__(self) -> str:
         return f"{', '.join(self.by)} within {describe(self.within)}"

@@ -26,14 +26,16 @@ WINDOW_MEANINGS = {
     "window_start": "Start of the window, inclusive",
     "window_end": "End of the window, exclusive",
     "events": "Events counted in the window",
-    "late_events": "Those of them that came after the watermark had passed the window's end",
-    "revision": "0 at the first firing, then one more at each",
-    "timing": "Whether the newest firing was EARLY, ON_TIME or LATE",
-    "final": "Whether nothing can change the window any more",
-    "last_arrival": "The newest arrival that is counted in the window",
-    "as_of": "The newest arrival that the run which wrote the row had seen",
+    "late_events": "Events of the window that arrived after the watermark had passed its end",
+    "revision": "0 at the first firing, plus one at each later firing",
+    "timing": "Type of the newest firing: EARLY, ON_TIME or LATE",
+    "final": "Whether the window can no longer change",
+    "last_arrival": "Newest arrival with an event that is counted in the window",
+    "as_of": "Newest arrival that was read by the run that wrote the row",
     "seq": "Number of the run's commit",
-    "quality": "passed, warned (it failed a warning) or released (a person let it through)",
+    "quality": (
+        "passed, warned (it failed a warning) or released (published by a person's decision)"
+    ),
 }
 """Descriptions of the columns that Tidemark adds to a window's keys and aggregates."""
 

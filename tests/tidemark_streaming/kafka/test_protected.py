@@ -272,10 +272,13 @@ def test_a_token_is_the_keys_and_the_values_alone(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"emial": Mask()}, "can't protect the column 'emial': it is not among its columns: at, n"),
-        ({"at": Drop()}, "can't protect the column 'at': its event time goes by that"),
-        ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which takes a STRING"),
-        ({"n": Tokenise()}, "a INT, by Tokenise, which takes a STRING or BINARY"),
+        (
+            {"emial": Mask()},
+            "can't protect the column 'emial', which is not among its columns: at, n",
+        ),
+        ({"at": Drop()}, "can't protect the column 'at': the event time is computed from it"),
+        ({"n": Mask()}, "can't protect the column 'n', a INT, by Mask, which accepts STRING"),
+        ({"n": Tokenise()}, "a INT, by Tokenise, which accepts STRING or BINARY"),
         ({"email": "mask"}, "protect must be a mapping from strings to Protection objects"),
     ],
 )
@@ -295,7 +298,7 @@ def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
     ("key", "sentence"),
     [
         (None, "set the environment variable TIDEMARK_TOKENISATION_KEY"),
-        ("short", "has 5 characters: one of"),
+        ("short", "has 5 characters, but needs"),
     ],
 )
 def test_without_a_key_nothing_is_brought(

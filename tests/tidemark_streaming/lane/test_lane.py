@@ -338,7 +338,7 @@ def test_a_function_that_drops_where_a_record_came_from_is_refused(
     name = topics.create()
     feed = KafkaFeed(replace(ORDERS, references=()), [name], servers=topics.servers)
     to = KafkaTopic(topics.unused(), servers=topics.servers)
-    with pytest.raises(DefinitionError, match=r"result has no column 'read_from'; it has n\."):
+    with pytest.raises(DefinitionError, match=r"result has no column 'read_from'; it has: n\."):
         start(warehouse, lane_with(few, feed=feed, to=to), tmp_path)
 
 

@@ -488,7 +488,7 @@ def test_brokers_that_are_gone_are_one_sentence(played: Played) -> None:
 
 
 def test_where_panes_are_not_kept_there_are_none_to_publish() -> None:
-    with pytest.raises(DefinitionError, match="choose accumulating, discarding or retracting"):
+    with pytest.raises(DefinitionError, match="accumulation must be set"):
         replace(PER_MINUTE, publishes_to=KafkaTopic("departures"))
     with pytest.raises(DefinitionError, match="'a b' is not a valid topic name"):
         KafkaTopic("a b")

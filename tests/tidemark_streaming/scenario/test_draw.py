@@ -71,7 +71,7 @@ fires on time, late each arrival; accumulating
 def test_a_session_that_takes_in_others() -> None:
     expected = """\
 session-late-event-merges-two
-session, gap 10 seconds; watermark given by the feed; lateness 1 minute; fires on time, late each
+session, gap 10 seconds; watermark set by the feed; lateness 1 minute; fires on time, late each
 arrival; retracting
 
     event time, 2024-01-01 (UTC)
@@ -101,7 +101,7 @@ arrival; retracting
 def test_a_processing_clock_that_moves() -> None:
     expected = """\
 late-every
-tumbling 1 minute; watermark given by the feed; lateness 1 hour; fires on time, late every 1 minute;
+tumbling 1 minute; watermark set by the feed; lateness 1 hour; fires on time, late every 1 minute;
 accumulating
 
              event time, 2024-01-01 (UTC)
@@ -192,7 +192,7 @@ def test_the_svg_tells_what_it_is_and_needs_nothing_else() -> None:
     assert root.tag == f"{SVG}svg"
     assert root.findtext(f"{SVG}title") == "two-keys"
     assert root.findtext(f"{SVG}desc") == (
-        "tumbling 10 seconds by name, part; watermark none until the stream ends; lateness 0 "
+        "tumbling 10 seconds by name, part; watermark none until the source ends; lateness 0 "
         "seconds; fires on time, late each arrival; accumulating"
     )
     assert "href" not in picture

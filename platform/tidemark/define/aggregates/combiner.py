@@ -115,6 +115,6 @@ def check_number(
     """Refuse a value that is not a whole number from `least` to `most`."""
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
         raise DefinitionError(
-            f"The '{argument}' of {function} is a whole number from {least:,} to {most:,}, "
-            f"not {given!r}."
+            f"The '{argument}' of {function} must be a whole number from {least:,} to {most:,} "
+            f"(got {given!r})."
         )

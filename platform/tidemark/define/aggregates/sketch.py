@@ -79,7 +79,7 @@ def quantile(
         DefinitionError: `at` or `exact_to` is out of range.
     """
     if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= 1:
-        raise DefinitionError(f"The 'at' of quantile is a number from 0 to 1, not {at!r}.")
+        raise DefinitionError(f"The 'at' of quantile must be a number from 0 to 1 (got {at!r}).")
     check_number("quantile", "exact_to", exact_to, 8, 65_535)
 
     def partial() -> Column:

@@ -116,7 +116,8 @@ class Expectation:
     def __post_init__(self) -> None:
         if self.level not in (ERROR, WARNING):
             raise DefinitionError(
-                f"Expectation {self.name}: its level is 'error' or 'warning', not '{self.level}'."
+                f"Expectation {self.name}: its level must be 'error' or 'warning' (got "
+                f"'{self.level}')."
             )
 
     def __str__(self) -> str:
@@ -132,8 +133,8 @@ class Expectation:
         for column in self.columns:
             if column not in there:
                 raise DefinitionError(
-                    f"Asset '{transform.name}': expectation {self.name} looks at the column "
-                    f"'{column}', which its rows don't have; they have {', '.join(there)}."
+                    f"Asset '{transform.name}': expectation {self.name} reads the column "
+                    f"'{column}', which its rows don't have; they have: {', '.join(there)}."
                 )
 
 

@@ -40,9 +40,10 @@ class General(Expectation):
         super().__post_init__()
         if self.arguments.get("condition_parser") == "spark":
             raise DefinitionError(
-                f"Expectation {self.name}: its row_condition is for Spark, but rows are validated "
-                "in memory. Write it with great_expectations.expectations.row_conditions, as in "
-                'Column("carrier") == "AA".'
+                f"Expectation {self.name}: its row_condition is written for Spark, but rows are "
+                "validated in memory. Write it with "
+                'great_expectations.expectations.row_conditions, for example Column("carrier") == '
+                '"AA".'
             )
 
 
@@ -75,7 +76,7 @@ def between(
         DefinitionError: neither bound is given.
     """
     if least is None and most is None:
-        raise DefinitionError(f"between({column}) has no bound: give the least value or the most.")
+        raise DefinitionError(f"between({column}) has no bound: give a minimum or a maximum.")
     if most is None:
         name, expected = f"least={least}", f"at least {least}"
     elif least is None:
@@ -175,8 +176,8 @@ def adapted(given: object) -> General:
     """
     if not any(c.__module__.startswith("great_expectations.") for c in type(given).__mro__):
         raise DefinitionError(
-            f"{given!r} is no expectation: use the functions of tidemark.quality, or an object of "
-            "a class of great_expectations.expectations."
+            f"{given!r} is not an expectation: use a function of tidemark.quality, or an instance "
+            "of a class of great_expectations.expectations."
         )
     made: Any = given
     arguments = {k: v for k, v in made.configuration.kwargs.items() if k not in _OWN}
@@ -211,7 +212,8 @@ def _short(
     if odd := [k for k in more if k not in allowed]:
         function = name.partition("(")[0]
         raise DefinitionError(
-            f"{function} has no parameter '{odd[0]}'. Besides its own, it has {', '.join(allowed)}."
+            f"{function} has no parameter '{odd[0]}'. In addition to its own parameters it "
+            f"accepts {', '.join(allowed)}."
         )
     arguments = {**own, **more}
     told = {k: arguments[k] for k in ("description", "notes", "meta") if k in arguments}

@@ -69,12 +69,12 @@ def complete(*, level: str = ERROR) -> Windowed:
                 known = known.unionByName(earlier.select(*by))
         same = batch.same_window("log", "k")
         missing = batch.recounted.alias("log").join(known.alias("k"), same, "left_anti")
-        text = F.format_string("no row, %d events in the log", F.col("events"))
+        text = F.format_string("no row, but %d events in the log", F.col("events"))
         return missing.select("window_start", *batch.transform.keys, text.alias("observed"))
 
     return Windowed(
         name="complete()",
-        expected="the events of the log, exactly",
+        expected="exactly the events of the log",
         level=level,
         judge=judge,
         absent=absent,
@@ -98,7 +98,9 @@ def unique(*, level: str = ERROR) -> Windowed:
         counted = rows.withColumn("_rows", F.count("*").over(same))
         return Verdict(counted, F.col("_rows") > 1, F.format_string("%d rows", F.col("_rows")))
 
-    return Windowed(name="unique()", expected="one row a window and keys", level=level, judge=judge)
+    return Windowed(
+        name="unique()", expected=("one row per window and keys"), level=level, judge=judge
+    )
 
 
 @checked
@@ -186,13 +188,13 @@ def volume_within(
     """
     _check_share("volume_within", share)
     if over < 1:
-        raise DefinitionError(f"volume_within compares with 1 window or more, not {over}.")
+        raise DefinitionError(f"volume_within must compare with 1 window or more (got {over}).")
     match = _PEER.fullmatch(of)
     back = duration(_PEERS[match[1]] if match else of)
     if back <= 0:
         raise DefinitionError(
-            f"volume_within looks back in time, not by '{of}': say 'yesterday', 'the same hour "
-            "last week', or a length of time such as '2 weeks'."
+            f"volume_within must compare with an earlier window (got '{of}'). Use 'yesterday', "
+            "'the same hour last week', or a length of time such as '2 weeks'."
         )
 
     def judge(rows: DataFrame, batch: Evidence) -> Verdict:
@@ -284,7 +286,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
             as sessions, also raises it.
     """
     if windows < 1:
-        raise DefinitionError(f"no_gap allows a silence of 1 window or more, not {windows}.")
+        raise DefinitionError(f"no_gap must allow at least 1 silent window (got {windows}).")
 
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
         period, keys = batch.transform.window.period, batch.transform.keys
@@ -323,14 +325,17 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
 
 def _check_share(function: str, share: float) -> None:
     if not 0 < share < float("inf"):
-        raise DefinitionError(f"The share of {function} is more than 0, not {share}: 0.3 is 30 %.")
+        raise DefinitionError(
+            f"The share of {function} must be greater than 0 (got {share}); for example, 0.3 is "
+            "30 %."
+        )
 
 
 def _check_step(transform: Judged) -> None:
     if transform.window.period is None:
         raise DefinitionError(
-            f"Asset '{transform.name}': no_gap counts windows that follow each other, which those "
-            f"of the kind '{transform.window}' do not."
+            f"Asset '{transform.name}': no_gap needs consecutive windows, and "
+            f"'{transform.window}' windows are not consecutive."
         )
 
 

@@ -22,7 +22,7 @@ class Perfect(Watermark):
     """
 
     def __str__(self) -> str:
-        return "none until the stream ends"
+        return "none until the source ends"
 
     def observe(self, event_time: Column) -> Column:
         return _nothing()
@@ -45,7 +45,7 @@ class Manual(Watermark):
     """
 
     def __str__(self) -> str:
-        return "given by the feed"
+        return "set by the feed"
 
     def observe(self, event_time: Column) -> Column:
         return _nothing()

@@ -61,13 +61,13 @@ class PerPartition(Watermark):
         object.__setattr__(self, "idle", duration(idle))
         if self.idle <= 0:
             raise DefinitionError(
-                f"A partition is idle after a time that is more than zero, not '{idle}'."
+                f"The idle time of a partition must be greater than zero (got '{idle}')."
             )
 
     def __str__(self) -> str:
         return (
-            f"least over {self.column} of newest event time - {describe(self.bound)}, without "
-            f"those idle for {describe(self.idle)}"
+            f"minimum over {self.column} of newest event time - {describe(self.bound)}, ignoring "
+            f"values that were idle for {describe(self.idle)}"
         )
 
     @property

@@ -102,11 +102,11 @@ class Punctuated(Watermark):
     def __post_init__(self) -> None:
         if not self.expression.strip():
             raise DefinitionError(
-                "A punctuated watermark needs a SQL expression that gives a timestamp or null."
+                "A punctuated watermark needs a SQL expression that returns a timestamp or null."
             )
 
     def __str__(self) -> str:
-        return f"greatest of {self.expression}"
+        return f"maximum of {self.expression}"
 
     def observe(self, event_time: Column) -> Column:
         mark = self._mark()
@@ -126,5 +126,5 @@ def not_negative(bound: str | timedelta) -> int:
     """Return a bound in microseconds, and refuse a negative one."""
     length = duration(bound)
     if length < 0:
-        raise DefinitionError(f"A watermark's bound is zero or more, not '{bound}'.")
+        raise DefinitionError(f"The bound of a watermark must not be negative (got '{bound}').")
     return length

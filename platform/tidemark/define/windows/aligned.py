@@ -42,7 +42,7 @@ class Tumbling(Window):
     disjoint = True
 
     def __init__(self, size: str | timedelta, offset: str | timedelta = "0 seconds") -> None:
-        object.__setattr__(self, "size", _positive("tumbling window's size", size))
+        object.__setattr__(self, "size", _positive("size of a tumbling window", size))
         object.__setattr__(self, "offset", duration(offset))
 
     def __str__(self) -> str:
@@ -99,13 +99,13 @@ class Sliding(Window):
     def __init__(
         self, size: str | timedelta, slide: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
-        object.__setattr__(self, "size", _positive("sliding window's size", size))
-        object.__setattr__(self, "slide", _positive("sliding window's slide", slide))
+        object.__setattr__(self, "size", _positive("size of a sliding window", size))
+        object.__setattr__(self, "slide", _positive("slide of a sliding window", slide))
         object.__setattr__(self, "offset", duration(offset))
 
     def __str__(self) -> str:
         gap = self.slide - self.size
-        gaps = f", {describe(gap)} between them in none" if gap > 0 else ""
+        gaps = f", with uncovered gaps of {describe(gap)}" if gap > 0 else ""
         each = f"sliding {describe(self.size)} every {describe(self.slide)}"
         return f"{each}{_shifted(self.offset)}{gaps}"
 
@@ -178,12 +178,13 @@ class Cumulating(Window):
     def __init__(
         self, size: str | timedelta, step: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
-        object.__setattr__(self, "size", _positive("cumulating window's size", size))
-        object.__setattr__(self, "step", _positive("cumulating window's step", step))
+        object.__setattr__(self, "size", _positive("size of a cumulating window", size))
+        object.__setattr__(self, "step", _positive("step of a cumulating window", step))
         object.__setattr__(self, "offset", duration(offset))
         if self.size % self.step:
             raise DefinitionError(
-                f"A cumulating window's size is a multiple of its step, unlike {size} and {step}."
+                f"The size of a cumulating window must be a multiple of its step (got size {size} "
+                f"and step {step})."
             )
 
     def __str__(self) -> str:
@@ -253,7 +254,7 @@ class Global(Window):
 def _positive(what: str, text: str | timedelta) -> int:
     length = duration(text)
     if length <= 0:
-        raise DefinitionError(f"A {what} is more than zero, not '{text}'.")
+        raise DefinitionError(f"The {what} must be greater than zero (got '{text}').")
     return length
 
 

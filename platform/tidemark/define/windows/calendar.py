@@ -49,14 +49,15 @@ class Calendar(Window):
     def __post_init__(self) -> None:
         if self.unit not in _LONGEST:
             raise DefinitionError(
-                f"A calendar window's unit is one of {', '.join(_LONGEST)}, not '{self.unit}'."
+                f"The unit of a calendar window must be one of {', '.join(_LONGEST)} (got "
+                f"'{self.unit}')."
             )
         try:
             ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise DefinitionError(
-                f"'{self.timezone}' is not a time zone: write a name of the IANA database, as in "
-                "'Europe/Paris'."
+                f"'{self.timezone}' is not a time zone: use a name of the IANA database, for "
+                "example 'Europe/Paris'."
             ) from None
 
     def __str__(self) -> str:

@@ -40,7 +40,9 @@ class Session(Window):
     def __init__(self, gap: str | timedelta) -> None:
         object.__setattr__(self, "gap", duration(gap))
         if self.gap <= 0:
-            raise DefinitionError(f"A session's gap is more than zero, not '{gap}'.")
+            raise DefinitionError(
+                f"The gap of a session window must be greater than zero (got '{gap}')."
+            )
 
     def __str__(self) -> str:
         return f"session, gap {describe(self.gap)}"
