@@ -44,7 +44,7 @@ departures_daily = rollup(
     name="departures_daily",
     window=Tumbling("1 day"),
     expectations=[between("mean_delay", LEAST_DELAY, 300), complete()],
-    description="Departures and their delay, by airport and day in UTC, made of the hours.",
+    description="Departures and their delay, by airport and UTC day, merged from the hours.",
 )
 
 
@@ -62,7 +62,7 @@ departures_daily = rollup(
     expectations=[between("flights", 1, 40), FEW_CANCELLED],
 )
 def departures_by_carrier(flights: DataFrame) -> DataFrame:
-    """Departures, cancellations and minutes of delay that add up, by airport, carrier and hour."""
+    """Departures, cancellations and total minutes of delay, by airport, carrier and hour."""
     return flights
 
 
@@ -80,9 +80,9 @@ def departures_by_carrier(flights: DataFrame) -> DataFrame:
     expectations=[between("p90_delay", LEAST_DELAY, MOST_DELAY)],
 )
 def congestion_rolling(flights: DataFrame) -> DataFrame:
-    """How congested an airport is: its departures of three hours and their delay, each half hour.
+    """Congestion of an airport: departures of the last three hours and their delay, each half hour.
 
-    Cancelled flights take no place on the runway and are left out.
+    Canceled flights are not counted, because they do not use the runway.
     """
     return flights.where("dep_time is not null")
 
@@ -106,8 +106,8 @@ def congestion_rolling(flights: DataFrame) -> DataFrame:
 def aircraft_days(flights: DataFrame) -> DataFrame:
     """An aircraft's working day, by tail number: departures that are at most six hours apart.
 
-    A cancelled flight is none of its legs, and a flight without a tail number is nobody's (of 2013
-    only cancelled ones have none).
+    Canceled flights and flights without a tail number are not counted. In 2013, only canceled
+    flights have no tail number.
     """
     return flights.where("dep_time is not null and tailnum is not null")
 
@@ -132,9 +132,9 @@ def aircraft_days(flights: DataFrame) -> DataFrame:
     expectations=[between("mean_delay", LEAST_DELAY, 120, level="warning")],
 )
 def carrier_months(flights: DataFrame, airlines: DataFrame) -> DataFrame:
-    """A carrier's calendar month in New York, also each day while it lasts.
+    """A carrier's calendar month in New York, updated each day until the month ends.
 
-    The airline is what the carrier was called when its newest flight came in.
+    `airline` is the carrier's name at the arrival of its newest flight.
     """
     return flights.join(airlines, "carrier", "left")
 
@@ -153,5 +153,5 @@ def carrier_months(flights: DataFrame, airlines: DataFrame) -> DataFrame:
     expectations=[between("flights", 1, 500)],
 )
 def day_totals(flights: DataFrame) -> DataFrame:
-    """An airport's day so far, hour by hour, from 05:00 UTC: midnight in New York's winter."""
+    """An airport's day so far, hour by hour, from 05:00 UTC (midnight in New York in winter)."""
     return flights

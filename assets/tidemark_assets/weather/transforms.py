@@ -50,5 +50,5 @@ def temperature_hourly(weather: DataFrame) -> DataFrame:
     expectations=[between("readings", 23, 25, level="warning"), between("gust", 0, 200)],
 )
 def weather_days(weather: DataFrame) -> DataFrame:
-    """An airport's day as a weather report has it, from midnight to midnight in New York."""
+    """An airport's weather by calendar day, from midnight to midnight in New York."""
     return weather
