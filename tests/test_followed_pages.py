@@ -104,8 +104,8 @@ def test_the_source_of_kafka_shown_runs(beside_a_broker: dict[str, str], tmp_pat
     assert re.search(r"clicks-0-24\|not JSON *\|The record is not a JSON object", said), said
     said = followed("docs/dead_letters.md", tmp_path, beside_a_broker)
     assert "The field 'at' is no" in said, said
-    assert said.count("1 came back, 0 still can't be decoded") == 2, said
-    assert "0 came back, 0 still" in said, said
+    assert said.count("1 ingested, 0 still can't be decoded") == 2, said
+    assert "0 ingested, 0 still" in said, said
 
 
 def test_the_lane_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) -> None:

@@ -259,7 +259,7 @@ def test_a_stranger_has_windows_of_their_own_data_in_dagster_in_a_quarter_of_an_
     assert re.search(r"orders_daily *│ success", said), said
     assert "All definitions loaded successfully" in said
     assert "Tidemark is up" in said
-    assert "late, admitted" in traced
+    assert "late, counted" in traced
     assert "published revision" in traced
     assert re.search(r"10:00.*york.*37\.5.*LATE", streamed), streamed
     assert "equal: 6 rows of 'orders_hourly'" in streamed
@@ -294,7 +294,7 @@ def test_the_demo_runs_in_an_empty_folder_and_a_second_time_goes_on_by_kafka(
     assert "streamed 4 arrivals, until January 5, 2013" in first.stderr
     assert "equal" in first.stdout
     assert "Departures by airport" in first.stdout
-    assert "What was expected of the windows" in first.stdout
+    assert "Expectations of the windows" in first.stdout
     assert "daily_punctuality" in first.stdout
     for name in ("arrivals.png", "arrivals.html", "late_loss.png", "late_loss.html"):
         assert (user.work / ".tidemark" / "pictures" / name).stat().st_size > 10_000

@@ -291,5 +291,5 @@ def test_a_definition_that_can_not_be_is_one_sentence() -> None:
         larger(BASE, aggregates=["mode"])
     with pytest.raises(DefinitionError, match="fires late every 2 events"):
         larger(replace(BASE, trigger=Trigger(late=Count(2))))
-    with pytest.raises(DefinitionError, match="roll up its base 'per_minute' instead"):
+    with pytest.raises(DefinitionError, match="Roll up its base 'per_minute' instead"):
         rollup(of=larger(BASE), name="of_larger", window=Tumbling("1 hour"))

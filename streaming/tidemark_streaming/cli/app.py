@@ -164,6 +164,6 @@ def _engine_failure(error: Exception) -> EngineError | None:
 
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return EngineError(
-        f"The engine failed: {lines[0].rstrip('.')[:300]}. Its log is in "
-        f"'{Settings().home / 'logs'}'; `tidemark status` says whether it still runs."
+        f"The engine failed: {lines[0].rstrip('.')[:300]}. Its log file is in "
+        f"'{Settings().home / 'logs'}'; `tidemark status` shows whether it is still running."
     )

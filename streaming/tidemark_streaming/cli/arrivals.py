@@ -76,9 +76,12 @@ def bring_in(
                 work.tell(f"follow {name}: {work.note}{also()}")
     ended = last or next(reversed(Glance(settings).timeline(name)), None)
     if ended is not None and ended.ends:
-        say(f"The stream '{name}' has ended with arrival {ended.arrival}: it takes nothing more.")
+        say(
+            f"The source '{name}' has ended with arrival {ended.arrival}: it accepts no more "
+            "events."
+        )
     elif not count and not json:
-        say(f"Nothing new has arrived for '{name}'.")
+        say(f"No new arrivals for '{name}'.")
     result: dict[str, object] = {
         "source": name,
         "arrivals": count,
@@ -103,8 +106,8 @@ def _tell_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
     for arrival in arrivals:
         if lost := passed_over(arrival.position):
             warn(
-                f"Arrival {arrival.arrival} of '{source}' passes over what is gone, as accepted: "
-                f"{'; '.join(lost)}."
+                f"Arrival {arrival.arrival} of '{source}' skips lost data, because its loss was "
+                f"accepted: {'; '.join(lost)}."
             )
 
 
@@ -114,9 +117,8 @@ def _tell_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str])
     if new := sorted(seen - told):
         told |= seen
         warn(
-            f"What comes of '{source}' has fields that it does not declare, and they are passed "
-            f"over: {', '.join(new)}. Declared as columns that may be null, they come in from then "
-            "on."
+            f"'{source}' does not declare some of the received fields, so they are ignored: "
+            f"{', '.join(new)}. Declare them as nullable columns to ingest them from then on."
         )
 
 
@@ -125,8 +127,8 @@ def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") ->
         if count := arrival.unreadable_marks:
             warn(
                 f"The watermark of '{source.name}' ({source.watermark}) can't be read from "
-                f"{count:,} events of arrival {arrival.arrival}: they are in the log, and do not "
-                "move it."
+                f"{count:,} events of arrival {arrival.arrival}: they are in the event log, but "
+                "do not advance the watermark."
             )
 
 

@@ -23,13 +23,13 @@ SHOWN = 12
 """Arrivals in the picture of arrivals: three days."""
 
 PAGES = {
-    "the flights, from feed to windows": "assets/departures_hourly"
+    "the flights, from source to windows": "assets/departures_hourly"
     "?view=lineage&lineageScope=upstream&lineageDepth=3",
-    "their hours, and which days are done": "assets/departures_hourly?view=partitions",
-    "what is expected of them": "assets/departures_hourly?view=checks",
-    "where a mart comes from": "assets/daily_punctuality"
+    "their hours, and the days that are complete": "assets/departures_hourly?view=partitions",
+    "their data-quality checks": "assets/departures_hourly?view=checks",
+    "the lineage of a mart": "assets/daily_punctuality"
     "?view=lineage&lineageScope=upstream&lineageDepth=6",
-    "the runs that bring the other assets up to date": "runs",
+    "the runs that update the other assets": "runs",
     "sensors and schedules": "automation",
 }
 
@@ -41,7 +41,7 @@ def show(
     settings: Settings,
 ) -> None:
     """Print the page, and draw the pictures."""
-    with step("draw two pictures"):
+    with step("draw two charts"):
         pictures = _draw(store, transform, streamed, settings.home / "pictures")
     hours = _published(settings, transform)
     loss, judged = _loss(settings, transform), _judged(settings, transform)
@@ -58,13 +58,13 @@ def guide(settings: Settings) -> None:
     url = services.url(settings)
     # In a checkout the command is not on the path; the package brings no Makefile.
     program = "make" if cache.in_checkout() else "tidemark"
-    out().print("\n[bold]Worth a look[/]")
+    out().print("\n[bold]Where to look next[/]")
     for what, page in PAGES.items():
         out().print(f"  {what}: {url}/{page}", soft_wrap=True)
     out().print(
-        "\nWhat the stream did appears there within a minute, and these runs take another one. "
-        f"[bold]{program} demo[/] streams the next days; [bold]{program} down[/] stops everything, "
-        "the engine too.",
+        "\nThe results of the stream appear there within a minute; the launched runs take another "
+        f"minute. [bold]{program} demo[/] streams the next days; [bold]{program} down[/] stops "
+        "everything, including the engine.",
         soft_wrap=True,
     )
 
@@ -89,7 +89,10 @@ def _draw(
     )
     loss = picture.late_loss(
         picture_data.days(store, transform),
-        title=f"What {describe(transform.allowed_lateness)} of patience cost: {transform.name}",
+        title=(
+            f"Events lost with an allowed lateness of {describe(transform.allowed_lateness)}: "
+            f"{transform.name}"
+        ),
         allowed_lateness=transform.allowed_lateness,
     )
     return [
@@ -139,7 +142,10 @@ def _worst(hours: pd.DataFrame) -> Table:
 def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
     found = Glance(settings).read(transform.late_loss_table, None)
     rows = pd.DataFrame() if found is None else found.to_pandas()
-    title = f"What came {describe(transform.allowed_lateness)} or more too late, and would change"
+    title = (
+        "Windows with events that were too late (allowed lateness "
+        f"{describe(transform.allowed_lateness)})"
+    )
     table = Table(title=title, title_justify="left")
     for name in ("hour (UTC)", "airport", "events lost", "mean delay as streamed", "complete"):
         table.add_column(name, justify="right")
@@ -159,8 +165,8 @@ def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
 
 def _judged(settings: Settings, transform: "WindowedTransform") -> Table:
     """What each run judged: a window that late events changed was judged again."""
-    table = Table(title="What was expected of the windows, in each run", title_justify="left")
-    shown = "first in the last run that failed"
+    table = Table(title="Expectations of the windows, by run", title_justify="left")
+    shown = "first failure in the last failed run"
     for name in ("expectation", "level", "judgements", "failed", shown):
         table.add_column(name, justify="right" if name in ("judgements", "failed") else "left")
     found: dict[str, list[CheckResult]] = {}

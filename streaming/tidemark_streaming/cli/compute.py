@@ -76,17 +76,17 @@ def run(
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
         events = None if done is None else events_of(settings, transform, done)
-        work.note = "nothing new" if events is None else f"{events:,} events"
+        work.note = "no new arrivals" if events is None else f"{events:,} events"
     if done is not None:
         show(done, json, events)
         if (ahead := find(Glance(settings), transform.source)) is not None:
             warn(str(ahead))
         if done.limited_by is not None and not json:
-            err().print(f"More has arrived, and waits: this run was limited by {done.limited_by}.")
+            err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
     elif json:
         emit(None)
     else:
-        err().print(f"'{asset}' has taken in all that has arrived.")
+        err().print(f"'{asset}' is up to date: it has processed all arrivals.")
 
 
 def backfill(
@@ -155,7 +155,7 @@ def show(done: "RunFacts", json: bool = False, events: int | None = None) -> Non
         "events": f"{counted:,}",
         **({} if counted == done.events else {"in windows": f"{done.events:,}, of which"}),
         "on time": f"{done.on_time:,}",
-        "late, admitted": f"{done.late:,}",
+        "late, counted": f"{done.late:,}",
         "too late": f"{done.too_late:,}",
         "no event time": f"{done.no_event_time:,}",
         "duplicates": f"{done.duplicate:,}",
@@ -163,7 +163,7 @@ def show(done: "RunFacts", json: bool = False, events: int | None = None) -> Non
         "took": seconds(done.seconds),
     }
     if done.quarantined:
-        rows["withheld"] = f"{done.quarantined:,}: `tidemark quarantine list {done.asset}`"
+        rows["quarantined"] = f"{done.quarantined:,}: `tidemark quarantine list {done.asset}`"
     if done.warned:
         rows["published with a warning"] = f"{done.warned:,}"
     out().print(facts("", rows))

@@ -108,7 +108,7 @@ def windows(
     oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
     newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)
     if oldest is None or newest is None:
-        raise DataError(f"Source '{source.name}' has no events yet: `tidemark ingest` brings them.")
+        raise DataError(f"Source '{source.name}' has no events yet: use `tidemark ingest`.")
     first = max(oldest - reach + 1, BEGINNING) if begin is None else begin
     last = newest + 1 if end is None else end
     if last <= oldest - reach or first > newest or last <= first:

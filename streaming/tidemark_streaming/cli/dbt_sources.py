@@ -50,9 +50,9 @@ def dbt_sources(
     names = dict.fromkeys([*before, *(assets or ())] if before or assets else known)
     made = sources.written([known[name] for name in names if name in known], text)
     if made == text:
-        out().print(f"{path} is that of the definitions.", soft_wrap=True)
+        out().print(f"{path} matches the definitions.", soft_wrap=True)
     elif check:
-        said = f"{path} is not that of the definitions: `tidemark dbt-sources` writes it."
+        said = f"{path} does not match the definitions: `tidemark dbt-sources` updates it."
         out().print(said, soft_wrap=True)
         raise typer.Exit(DIFFERS)
     else:
@@ -67,4 +67,4 @@ def dbt_sources(
         out().print(f"{path}: {there}", soft_wrap=True)
     for name in before:
         if name not in known:
-            out().print(f"[dim]No definition has '{name}' any more.[/]")
+            out().print(f"[dim]'{name}' is not defined any more.[/]")

@@ -89,7 +89,7 @@ def show(
         emit(rows)
         return
     if not rows:
-        err().print(f"'{source}' has no such dead letter.")
+        err().print(f"'{source}' has no such dead letters.")
     for row in rows:
         title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
         out().print(facts(title, {name: value for name, value in row.items() if value is not None}))
@@ -125,10 +125,10 @@ def replay(
     """
     if whole == bool(letters or reason):
         raise DefinitionError(
-            "Say which letters to replay: as ARRIVAL:POSITION, by --reason, or --all by itself."
+            "Specify which dead letters to replay: ARRIVAL:POSITION, --reason, or --all alone."
         )
     if file is not None and command is not None:
-        raise DefinitionError("Letters are mended by --with or by --through, not by both.")
+        raise DefinitionError("Use either --with or --through to fix dead letters, not both.")
     import pyarrow.dataset as ds
 
     from tidemark_streaming import dead_letters, domains
@@ -140,12 +140,12 @@ def replay(
     if letters and not waiting.num_rows:
         told = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
         by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in told.items())
-        raise DataError(f"These dead letters of '{source}' came back already: {by}.")
+        raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
     mended = _mended(waiting, file, command)
     store = warehouse(settings)
     with step(f"replay dead letters of {source}") as work:
         done = dead_letters.replay(store, inlet.feed(settings.landing / source), mended)
-        work.note = f"{done.brought:,} came back, {len(done.refused):,} still can't be decoded"
+        work.note = f"{done.brought:,} ingested, {len(done.refused):,} still can't be decoded"
     refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
     if json:
         arrivals = [a.arrival for a in done.arrivals]
@@ -191,8 +191,8 @@ def _chosen(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
     there = places(found)
     if unknown := [n for n, place in zip(letters, wanted, strict=True) if place not in there]:
         raise DataError(
-            f"'{source}' has no dead letter {unknown[0]}: `tidemark dead-letters list {source}` "
-            "says which there are."
+            f"'{source}' has no dead letter {unknown[0]}: see `tidemark dead-letters list "
+            f"{source}`."
         )
     return found.take([there.index(place) for place in dict.fromkeys(wanted)])
 
@@ -207,7 +207,9 @@ def _mended(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.
     import pyarrow as pa
 
     if file is not None and letters.num_rows != 1:
-        raise DefinitionError(f"--with mends one letter, and {letters.num_rows:,} are chosen.")
+        raise DefinitionError(
+            f"--with fixes one dead letter, but {letters.num_rows:,} are selected."
+        )
     content: list[bytes | None] = letters["bytes"].to_pylist()
     if file is not None:
         try:
@@ -219,7 +221,8 @@ def _mended(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.
     for name, value in zip(names, content, strict=True):
         if value is None:
             raise DataError(
-                f"The bytes of dead letter {name} were not kept: replay it with a file, --with."
+                f"The bytes of dead letter {name} were not stored: replay it with a file, by "
+                "--with."
             )
     if command is not None:
         content = [_through(command, n, v or b"") for n, v in zip(names, content, strict=True)]
@@ -233,8 +236,8 @@ def _through(command: str, letter: str, content: bytes) -> bytes:
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise DataError(
-            f"The command that mends failed at dead letter {letter} with exit code "
-            f"{done.returncode}: {(said or ['no word'])[-1].rstrip('.')}; nothing was replayed."
+            f"The command of --through failed at dead letter {letter} with exit code "
+            f"{done.returncode}: {(said or ['no output'])[-1].rstrip('.')}; nothing was replayed."
         )
     return done.stdout
 
@@ -260,7 +263,9 @@ def _counted(letters: "pa.Table") -> list[dict[str, Any]]:
 def _place(letter: str) -> tuple[int, int]:
     arrival, colon, position = letter.partition(":")
     if not (colon and arrival.isdecimal() and position.isdecimal()):
-        raise DefinitionError(f"'{letter}' is no dead letter: write ARRIVAL:POSITION, as in 3:17.")
+        raise DefinitionError(
+            f"'{letter}' is not a dead letter: write ARRIVAL:POSITION, for example 3:17."
+        )
     return int(arrival), int(position)
 
 

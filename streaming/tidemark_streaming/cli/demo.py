@@ -110,7 +110,7 @@ def command(
     closing.show(store, counting(transform), streamed, settings)
     if serve:
         up()
-        with step("in Dagster: bring the other assets up to date") as work:
+        with step("launch Dagster runs that update the other assets") as work:
             try:
                 for domain in DOMAINS:
                     services.launch(settings, domain, orchestrator.catch_up(domain))
@@ -133,8 +133,8 @@ def _prove(
     from tidemark.verify.parity import parity
     from tidemark_streaming.cli.verify import tell
 
-    windows = "all windows" if start is None else "withheld windows"
-    with step(f"parity: {windows} computed anew in one bounded pass, and compared") as work:
+    windows = "all windows" if start is None else "quarantined windows"
+    with step(f"parity: compare {windows} with a bounded computation") as work:
         report = parity(store, transform, start, end)
         work.note = f"{report.windows:,} rows"
     record.append(store, report, start, end)
@@ -156,7 +156,9 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
         loaded = (last.arrived_at - first.arrived_at) / duration("1 day")
         if loaded >= days - 1:
             until = as_datetime(last.arrived_at)
-            err().print(f"[green]✓[/] the log of {SOURCE} is there, until {until:%B %-d, %Y}")
+            err().print(
+                f"[green]✓[/] the event log of {SOURCE} is complete until {until:%B %-d, %Y}"
+            )
             return
     with step(f"ingest {days} days of {SOURCE} in bulk") as work:
         place = settings.landing / SOURCE
@@ -172,7 +174,7 @@ def _follow(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) 
     from tidemark_streaming.play import play
 
     name = inlet.source.name
-    with step(f"ingest the {name} until then") as work:
+    with step(f"ingest the {name} until the same time") as work:
         part = Excerpt(end=iso(until), span=SPAN)
         commits = list(play(store, inlet, settings.landing / name, part, batch=None))
         work.note = f"{sum(a.rows for c in commits for a in c.arrivals):,} readings"
@@ -187,11 +189,13 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
             facts = run.backfill(store, transform)
             work.note = f"{facts.events:,} events, {facts.late:,} late, {facts.too_late:,} too late"
             if transform.expectations:
-                work.note += f"; {facts.warned:,} windows warned of, {facts.quarantined:,} withheld"
+                work.note += (
+                    f"; {facts.warned:,} windows with warnings, {facts.quarantined:,} quarantined"
+                )
         return
     with step(f"run {transform.name}") as work:
         facts = run.incremental(store, transform)
-        work.note = "nothing new" if facts is None else f"{facts.events:,} events"
+        work.note = "no new arrivals" if facts is None else f"{facts.events:,} events"
 
 
 def _by_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
@@ -231,12 +235,12 @@ def _stream(
     view = View(settings, transform, expected=total)
     with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
         what = "day" if days == 1 else f"{days} days"
-        err().print(f"streaming the next {what}, arrival by arrival …")
+        err().print(f"streaming the next {what}, one arrival at a time …")
         watch(view, lambda look: finished(query, look, True) and feeding.done())
         feeding.result()
     streamed = log.timeline(after=before)
     if not streamed:
-        err().print(f"The recording of {SOURCE} is over: nothing is left to stream.")
+        err().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
         return log.timeline()[-total:]
     until = as_datetime(streamed[-1].arrived_at)
     done(
@@ -259,7 +263,7 @@ def _query(settings: Settings, transform: "Definition") -> Iterator["StreamingQu
     query = continuous.find(store, transform)
     ours = query is None
     if query is None:
-        with step("start a continuous query"):
+        with step("start a streaming query"):
             query = continuous.start(store, transform, watched=True)
     try:
         yield query

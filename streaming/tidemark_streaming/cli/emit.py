@@ -49,7 +49,7 @@ def command(
     from tidemark_streaming.outbox.outbox import topic_of
 
     if following and anew:
-        raise DefinitionError("Give --follow or --anew, not both.")
+        raise DefinitionError("Use either --follow or --anew, not both.")
     settings = Settings()
     if following:
         logs.begin(settings, "emit")
@@ -68,7 +68,7 @@ def command(
                 work.tell(f"follow {asset}: {done.records:,} records")
                 at = more.position
                 logs.tell(
-                    "brought out",
+                    "published",
                     asset=asset,
                     topic=topic.name,
                     records=more.records,
@@ -93,7 +93,7 @@ def command(
             done = Outbox(store, transform).emit(anew=anew)
         work.note = f"{done.records:,} records"
     if not done.transactions and not json:
-        say(f"All that is published of '{asset}' is in topic '{topic.name}'.")
+        say(f"All published windows of '{asset}' are in topic '{topic.name}'.")
     result: dict[str, object] = {
         "asset": asset,
         "topic": topic.name,

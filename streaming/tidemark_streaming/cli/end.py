@@ -38,12 +38,12 @@ def command(
     found = domains.source(settings, source)
     arrivals = Glance(settings).timeline(source)
     if not arrivals:
-        raise DataError(f"Nothing has arrived for '{source}' yet: there is no stream to end.")
+        raise DataError(f"Nothing has arrived for '{source}' yet, so it can't be ended.")
     if arrivals[-1].ends:
-        say(f"The stream '{source}' had ended already, with arrival {arrivals[-1].arrival}.")
+        say(f"The source '{source}' has already ended, with arrival {arrivals[-1].arrival}.")
         last = arrivals[-1]
     elif not yes and not _confirmed(source):
-        err().print("The stream goes on.")
+        err().print("The source was not ended.")
         return
     else:
         store = warehouse(settings)
@@ -64,6 +64,9 @@ def command(
 def _confirmed(source: str) -> bool:
     if not sys.stdin.isatty():
         raise DefinitionError(
-            f"Nobody can be asked here whether the stream '{source}' is to end: say --yes."
+            f"Not an interactive terminal: pass --yes to end the source '{source}'."
         )
-    return typer.confirm(f"End the stream '{source}'? It takes nothing more, for good.", err=True)
+    return typer.confirm(
+        f"End the source '{source}'? It will accept no more events, and this can't be undone.",
+        err=True,
+    )

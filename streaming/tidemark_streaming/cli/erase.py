@@ -66,7 +66,9 @@ def command(
         domains.source(settings, source), where, tuple(letters_with or ()), dry_run, vacuum
     )
     if any(not text for text in wanted.texts):
-        raise DefinitionError("--letters-with needs a text: an empty one is in every letter.")
+        raise DefinitionError(
+            "--letters-with must not be empty: every dead letter contains the empty text."
+        )
     if not dry_run and not yes and not _confirmed(source):
         err().print("Nothing was deleted.")
         return
@@ -84,14 +86,14 @@ def command(
 def _confirmed(source: str) -> bool:
     if not sys.stdin.isatty():
         raise DefinitionError(
-            f"Nobody can be asked here whether events of '{source}' are to go: say --yes."
+            f"Not an interactive terminal: pass --yes to delete events of '{source}'."
         )
-    return typer.confirm(f"Delete these events of '{source}' for good?", err=True)
+    return typer.confirm(f"Permanently delete these events of '{source}'?", err=True)
 
 
 def _show(report: "Report", wanted: "Wanted") -> None:
     done = report.erased
-    title = "what would be touched" if wanted.dry_run else "what was touched"
+    title = "planned changes" if wanted.dry_run else "changes"
     table = Table(title=title, title_justify="left")
     for name in ("table", "rows", ""):
         table.add_column(name, justify="right" if name == "rows" else "left")
@@ -100,25 +102,25 @@ def _show(report: "Report", wanted: "Wanted") -> None:
     for name in done.removed:
         table.add_row(name, "all", "removed")
     for name in report.marts:
-        table.add_row(name, "all", "built anew")
+        table.add_row(name, "all", "rebuilt")
     if done.places:
         out().print(table)
     else:
-        out().print("No such event is in the log.")
+        out().print("The event log has no such events.")
     if done.resumed:
-        out().print(f"Ended first: {done.resumed} erasures that had been killed.")
+        out().print(f"Completed first: {done.resumed} interrupted erasures.")
     if done.swept:
-        out().print(f"Removed: what {done.swept} processes that were killed had set aside.")
+        out().print(f"Removed temporary data of {done.swept} killed processes.")
     if report.vacuumed:
         files = sum(each.removed for each in report.vacuumed)
-        out().print(f"{files:,} old files were removed: no earlier version can be read.")
+        out().print(f"{files:,} old files were removed: earlier versions can no longer be read.")
     elif report.readable_until is not None:
         out().print(
-            "Earlier versions of the tables have the events until `tidemark maintain` removes "
+            "Earlier versions of the tables contain the events until `tidemark maintain` removes "
             f"their files, after {report.readable_until}; --vacuum removes them now.",
         )
     for sentence in report.beyond:
-        err().print(f"beyond reach: {sentence}", markup=False, soft_wrap=True)
+        err().print(f"not erased: {sentence}", markup=False, soft_wrap=True)
     for each in done.sent:
         for window in each.windows[:_LISTED]:
             keys = ", ".join(f"{k}={v}" for k, v in window["keys"].items())

@@ -46,7 +46,7 @@ def changes(
     transform = domains.transform(settings, asset)
     store = warehouse(settings)
     span = windows(store, transform.source, transform.window.reach, first, last)
-    with step(f"changes {asset}") as work:
+    with step(f"compare definitions of {asset}") as work:
         start, stop = span or (None, None)
         found = verify.changes(store, transform, start, stop, most=most)
         work.note = f"{found.windows:,} rows compared" if found.windows else ""
@@ -62,12 +62,12 @@ def tell(found: "Changes") -> None:
 
     if found.same:
         out().print(
-            f"[green]the same[/]: the tables of '{found.asset}' are made by the definition in the "
-            "code."
+            f"[green]the same[/]: the tables of '{found.asset}' were made by the definition in "
+            "the code."
         )
         return
     if found.differences:
-        table = Table(title=f"{found.asset}: what differs", title_justify="left")
+        table = Table(title=f"{found.asset}: differences", title_justify="left")
         for name in ("part", "in the tables", "in the code"):
             table.add_column(name)
         for c in found.differences:
@@ -76,7 +76,7 @@ def tell(found: "Changes") -> None:
         out().print(MEANING[found.effect].format(asset=found.asset), markup=False)
     if found.earlier_through is not None:
         out().print(
-            f"What came through arrival {found.earlier_through:,} was counted by an earlier "
+            f"Events through arrival {found.earlier_through:,} were computed by an earlier "
             "definition."
         )
     if found.effect == "none" and found.earlier_through is None:
@@ -84,7 +84,7 @@ def tell(found: "Changes") -> None:
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.rows.items()) or "none"
     out().print(f"Of {found.windows:,} rows through arrival {found.as_of:,}: {kinds}.")
     if found.earliest is not None:
-        out().print(f"They start from {found.earliest} to {found.latest}.")
+        out().print(f"Their windows start from {found.earliest} to {found.latest}.")
     for column, count in found.columns.items():
         of = "in every row" if count is None else f"{count:,} values"
         out().print(f"[bold]{column}[/]: {of}")
@@ -134,14 +134,14 @@ def rebuild(
     from tidemark_streaming import domains
 
     if switch + back + discard > 1:
-        raise DefinitionError("Say one of --switch, --back and --discard, or none of them.")
+        raise DefinitionError("Use at most one of --switch, --back and --discard.")
     if not way_back and not switch:
-        raise DefinitionError("--no-way-back is said of a --switch.")
+        raise DefinitionError("--no-way-back requires --switch.")
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.prepare)
     if discard:
-        with step(f"discard what was rebuilt of {asset}") as work:
+        with step(f"discard rebuilt tables of {asset}") as work:
             gone = run.discard(store, transform)
             work.note = f"{len(gone)} tables"
         if json:
@@ -153,7 +153,7 @@ def rebuild(
             work.note = f"{made.windows:,} windows"
         emit(asdict(made)) if json else _tell_rebuilt(made)
         return
-    with step(f"{'switch' if switch else 'put back'} {asset}") as work:
+    with step(f"{'switch' if switch else 'roll back'} {asset}") as work:
         if switch:
             done = run.switch(store, transform, way_back=way_back)
         else:
@@ -164,15 +164,15 @@ def rebuild(
 
 def _tell_rebuilt(made: "Rebuilt") -> None:
     rows: dict[str, object] = {
-        "tables beside": ", ".join(made.tables),
+        "rebuilt tables": ", ".join(made.tables),
         "through arrival": f"{made.through:,} ({made.asset} is at {made.current:,})",
         "windows": f"{made.windows:,}",
     }
     if made.quarantined:
-        rows["withheld"] = f"{made.quarantined:,}"
+        rows["quarantined"] = f"{made.quarantined:,}"
     out().print(facts("", rows))
     out().print(
-        f"`tidemark changes {made.asset}` shows what differs, `tidemark rebuild {made.asset} "
-        "--switch` puts it in its place.",
+        f"`tidemark changes {made.asset}` shows the differences. `tidemark rebuild {made.asset} "
+        "--switch` publishes the rebuilt tables.",
         markup=False,
     )

@@ -54,7 +54,7 @@ def fsck(
         return
     with step("check the tables") as work:
         found = integrity.check(folder, known.all_sources(), known.transforms.values())
-        work.note = f"{len(found)} damaged" if found else "they belong together"
+        work.note = f"{len(found)} damaged" if found else "they are consistent"
     if json:
         emit([asdict(damage) for damage in found])
     elif found:
@@ -79,7 +79,7 @@ def _repair(settings: Settings, known: "Domains", folder: str, *, json: bool) ->
     busy = [*wishes.all_of(settings), *(c.name for c in foreground.commands(settings) if c.runs)]
     if busy:
         raise DataError(
-            f"Streams or commands are at work on {', '.join(busy)}: stop them before a repair."
+            f"Streams or commands are running on {', '.join(busy)}: stop them before a repair."
         )
     with step("repair the tables") as work:
         done = [*repair(folder, [*known.all_sources()], [*known.transforms.values()])]

@@ -94,21 +94,24 @@ def command(
     if plays := [f"{name} {quote(given)}" for name, given in former.items() if given is not None]:
         options = " ".join([*plays, *(["--bulk"] if bulk else [])])
         raise DefinitionError(
-            f"A recording is played by a command of its own: `tidemark play {source} {options}`; "
-            "`tidemark ingest` takes what has come."
+            f"A recording is loaded by another command: `tidemark play {source} {options}`. "
+            "`tidemark ingest` only ingests new data."
         )
     if run and not following:
         raise DefinitionError(
-            "--run goes with --follow: to run an asset once, `tidemark run ASSET` after the ingest."
+            "--run requires --follow. To run an asset once, use `tidemark run ASSET` after the "
+            "ingest."
         )
     if bulk and following:
         raise DefinitionError(
-            "--follow commits what is there at once, and then what comes: leave --bulk."
+            "--bulk can't be used with --follow, which commits pending data at once and then new "
+            "data."
         )
     admission = Admission(arrivals_per_run, rows_per_run, bytes_per_run)
     if admission and not run:
         raise DefinitionError(
-            "--arrivals-per-run, --rows-per-run and --bytes-per-run limit the runs of --run ASSET."
+            "--arrivals-per-run, --rows-per-run and --bytes-per-run require --run ASSET, whose "
+            "runs they limit."
         )
     settings = Settings()
     if following:
@@ -120,7 +123,7 @@ def command(
         feed = _accepting(feed, what) if asked else feed
     if inlet.play is not None and not place.is_dir():
         raise DataError(
-            f"Nothing has landed for '{source}' yet: `tidemark play {source}` plays its recording."
+            f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
         )
     store = warehouse(settings)
     furnish(store, inlet)
@@ -198,6 +201,7 @@ def _accepting(feed: "Feed", what: str) -> "Feed":
     }[what]
     if not isinstance(feed, kinds):
         raise DefinitionError(
-            f"Source '{feed.source.name}' comes {elsewhere}: leave --accept-{what}."
+            f"--accept-{what} can't be used for source '{feed.source.name}', which comes "
+            f"{elsewhere}."
         )
     return replace(feed, **{f"accept_{what}": True})

@@ -29,7 +29,7 @@ def up() -> None:
     with step("Kafka broker") as work:
         broker.start(settings, work.tell)
         work.note = broker.address(settings)
-    out().print("`tidemark kafka down` stops it.")
+    out().print("`tidemark kafka down` stops the broker.")
 
 
 @app.command("down")

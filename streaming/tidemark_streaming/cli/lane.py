@@ -57,7 +57,7 @@ def command(
         _list(settings, json=json)
         return
     if trigger not in _TRIGGERS:
-        raise DefinitionError(f"The trigger is {' or '.join(_TRIGGERS)}, not '{trigger}'.")
+        raise DefinitionError(f"The trigger must be {' or '.join(_TRIGGERS)} (got '{trigger}').")
     if not stop:
         logs.begin(settings, "lane")
     lane = domains.lane(settings, name)
@@ -65,12 +65,12 @@ def command(
         with step(f"stop {lane}"):
             expected = foreground.forget(settings, foreground.LANE, name)
             if not (home.stop(settings, name) or expected):
-                raise EngineError(f"{lane} does not run.")
+                raise EngineError(f"{lane} is not running.")
         return
     if detach:
         _start(settings, lane, trigger)
         foreground.forget(settings, foreground.LANE, name)
-        out().print(f"{lane} runs; `tidemark lane {name} --stop` ends it.", soft_wrap=True)
+        out().print(f"{lane} is running; `tidemark lane {name} --stop` stops it.", soft_wrap=True)
         return
     with foreground.running(settings, foreground.LANE, name) as entry:
         queries = _start(settings, lane, trigger)
@@ -166,8 +166,10 @@ def _list(settings: Settings, *, json: bool) -> None:
         emit([{"lane": n, "runs": r, "from": came[n], "to": went[n]} for n, r in running.items()])
         return
     for name, runs in running.items():
-        state = "[green]runs[/]" if runs else "[red]does not run[/]"
+        state = "[green]running[/]" if runs else "[red]not running[/]"
         where = f"{', '.join(came[name])} → {', '.join(went[name])}"
         out().print(f"[bold]{name}[/]  {state}  {where}", soft_wrap=True)
     if not running:
-        err().print("No domain defines a lane: they are in its module `lanes`.")
+        err().print(
+            "No domain defines a lane. Lanes are defined in the module `lanes` of a domain."
+        )

@@ -52,7 +52,7 @@ def maintain(
     settings = Settings()
     store = warehouse(settings)
     found: list[Maintained] = []
-    with step("look at the tables" if dry_run else "maintain the tables") as work:
+    with step("inspect the tables" if dry_run else "maintain the tables") as work:
         total = len(tables or maintenance.own_tables(store))
         for done in maintenance.maintain(
             store, tables or (), retention=int(retention * maintenance.DAY), dry_run=dry_run
@@ -89,7 +89,7 @@ def drop(
     if (told := in_the_way(settings, asset)) is not None:
         raise DataError(told)
     if not yes and not _confirmed(asset):
-        err().print("Nothing was removed.")
+        err().print("Nothing was deleted.")
         return
     store = warehouse(settings)
     with step(f"drop {asset}") as work:
@@ -101,7 +101,7 @@ def drop(
     for table in gone:
         out().print(table)
     if not gone:
-        err().print(f"'{asset}' has no tables: there is nothing to drop.")
+        err().print(f"'{asset}' has no tables: nothing to drop.")
 
 
 def in_the_way(settings: Settings, asset: str) -> str | None:
@@ -113,8 +113,8 @@ def in_the_way(settings: Settings, asset: str) -> str | None:
 
     if asset in wishes.all_of(settings):
         return (
-            f"The stream of '{asset}' is to run, and would fill the tables again: stop it first by "
-            f"`tidemark stream {asset} --stop`."
+            f"The stream of '{asset}' should be running, and would fill the tables again: first "
+            f"stop it with `tidemark stream {asset} --stop`."
         )
     for found in (c for c in foreground.commands(settings) if c.runs):
         command = {
@@ -130,22 +130,25 @@ def in_the_way(settings: Settings, asset: str) -> str | None:
 
 
 def _ended_first(command: str, asset: str) -> str:
-    return f"`{command}` works on '{asset}': end it first, by Ctrl-C or by stopping its service."
+    return (
+        f"`{command}` is working on '{asset}': first stop it, with Ctrl-C or by stopping its "
+        "service."
+    )
 
 
 def _confirmed(asset: str) -> bool:
     if not sys.stdin.isatty():
         raise DefinitionError(
-            f"Nobody can be asked here whether the tables of '{asset}' are to go: say --yes."
+            f"Not an interactive terminal: pass --yes to delete the tables of '{asset}'."
         )
-    return typer.confirm(f"Remove all tables of '{asset}'? What they hold is gone.", err=True)
+    return typer.confirm(f"Delete all tables of '{asset}'? Their content will be lost.", err=True)
 
 
 def _show(found: "list[Maintained]", *, dry_run: bool) -> None:
-    title = "what there is to do" if dry_run else "what was done"
+    title = "planned maintenance" if dry_run else "maintenance"
     table = Table(title=title, title_justify="left")
-    for name in ("table", "files before", "after", "files removed", "freed", "kept longer"):
-        table.add_column(name, justify="left" if name in ("table", "kept longer") else "right")
+    for name in ("table", "files before", "after", "files removed", "freed", "retained"):
+        table.add_column(name, justify="left" if name in ("table", "retained") else "right")
     for each in found:
         table.add_row(
             each.table,

@@ -70,7 +70,7 @@ def marts(
                 table.add_row(o.name, o.status, seconds(o.seconds))
         out().print(table)
     for name in sorted(set(known) - set(chosen)) if not asked else ():
-        err().print(f"[dim]passed over: {name}, as '{missing[name][0]}' is not there yet[/]")
+        err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")
     builder.refuse(builder.failed(found))
 
 

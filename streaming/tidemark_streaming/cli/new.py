@@ -80,10 +80,12 @@ def command(
     from tidemark_streaming.starter.write import write
 
     if like is not None and kafka:
-        raise DefinitionError("--like is for events that come as files: leave it, or --kafka.")
+        raise DefinitionError(
+            "--like can't be used with --kafka: it is for events that are read from files."
+        )
     asks = ask and sys.stdin.isatty()
     if name is None and not asks:
-        raise DefinitionError("A project needs a name: `tidemark new shop`.")
+        raise DefinitionError("A project needs a name, for example `tidemark new shop`.")
 
     def say(given: str | None, what: str, default: str, check: Callable[[str], None]) -> str:
         return given or (_ask(what, default, check) if asks else default)
@@ -92,13 +94,15 @@ def command(
     chosen.check_domain(name)
     sample = None if like is None else look(like)
     if kafka is None and like is None:
-        kafka = say(None, "Events come as 'files' or from 'kafka'", "files", _check_kind) == "kafka"
+        kafka = (
+            say(None, "Read events from 'files' or from 'kafka'", "files", _check_kind) == "kafka"
+        )
     events = say(events, "Name of the events", chosen.TEMPLATE["events"], chosen.check_events)
     columns = list[str]()
     for given, what, field in (
-        (time, "when they happened", "time"),
-        (key, "what to compute windows by", "key"),
-        (value, "the number to add up", "value"),
+        (time, "the event time", "time"),
+        (key, "the key of the windows", "key"),
+        (value, "the number to sum", "value"),
     ):
         check = _check_for(field, sample)
         columns.append(say(given, f"Column of {what}", _default(field, sample), check))
@@ -109,13 +113,13 @@ def command(
         choices = replace(choices, columns=sample.columns, rename=sample.rename, begins=day)
     place = write(choices, Path.cwd(), like)
     begin = (place / "README.md").read_text().partition("```sh\n")[2].partition("```")[0]
-    lines = [f"made: {place.name}/"]
+    lines = [f"created: {place.name}/"]
     if sample is not None:
         told = f"{choices.value} by {choices.key} and hour of {choices.time}"
         lines.append(f"windows: {told}; --value, --key and --time choose other columns")
         if sample.misfits:
             odd = ", ".join(sample.misfits)
-            lines.append(f"{like} has {odd}: `tidemark ingest` makes dead letters of them")
+            lines.append(f"{like} has {odd}: `tidemark ingest` will make them dead letters")
     lines += ["", f"cd {place.name}", begin]
     out().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True, end="")
 
@@ -134,7 +138,8 @@ def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
         there = None if sample is None else getattr(sample, field)
         if there is not None and column not in there:
             raise DefinitionError(
-                f"The file has no such column '{column}': for --{field} it has {', '.join(there)}."
+                f"The file has no column '{column}' that fits --{field}; choose one of: "
+                f"{', '.join(there)}."
             )
 
     return check
@@ -142,7 +147,7 @@ def _check_for(field: str, sample: "Sample | None") -> Callable[[str], None]:
 
 def _check_kind(kind: str) -> None:
     if kind not in ("files", "kafka"):
-        raise DefinitionError(f"Events come as 'files' or from 'kafka', not '{kind}'.")
+        raise DefinitionError(f"Events must be read from 'files' or from 'kafka' (got '{kind}').")
 
 
 def _ask(what: str, default: str, check: Callable[[str], None]) -> str:

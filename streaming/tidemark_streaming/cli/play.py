@@ -66,19 +66,21 @@ def command(
 
     bounds(begin, end, ("--arrived-from", "--arrived-to"))
     if days is not None and end is not None:
-        raise DefinitionError("Give --days or --arrived-to, not both.")
+        raise DefinitionError("Use either --days or --arrived-to, not both.")
     if bulk and speed is not None:
-        raise DefinitionError("A bulk load takes everything at once: leave --speed or --bulk.")
+        raise DefinitionError("--bulk loads everything at once, and can't be used with --speed.")
     settings = Settings()
     inlet = domains.inlet(settings, source)
     part = Excerpt(start=begin, end=end, days=days, span=span, speed=speed)
     if inlet.play is None:
         raise DefinitionError(
-            f"Source '{source}' has no recorded data to play: `tidemark ingest {source}` takes "
-            "what has come for it."
+            f"Source '{source}' has no recording: `tidemark ingest {source}` ingests its pending "
+            "data."
         )
     store = warehouse(settings)
     if end is None and days is None:
-        err().print("All that is recorded is played: --days or --arrived-to plays a part.")
+        err().print(
+            "The whole recording is loaded by default: use --days or --arrived-to to load a part."
+        )
     commits = play(store, inlet, settings.landing / source, part, batch=None if bulk else 1)
     bring_in("play", store, inlet.source, commits, settings, json=json)

@@ -59,9 +59,9 @@ def list_(
         emit([_plain(row) for row in rows])
         return
     if not rows:
-        err().print(f"No window of '{asset}' is withheld.")
+        err().print(f"No window of '{asset}' is in quarantine.")
         return
-    table = Table(title=f"{asset}: {len(rows):,} windows withheld", title_justify="left")
+    table = Table(title=f"{asset}: {len(rows):,} windows in quarantine", title_justify="left")
     for name in ("window start", *transform.keys, "events", "failed", "status"):
         table.add_column(name)
     for row in rows:
@@ -88,7 +88,7 @@ def show(
         emit([_plain(row) for row in rows])
         return
     if not rows:
-        err().print(f"No such window of '{asset}' is withheld.")
+        err().print(f"No such window of '{asset}' is in quarantine.")
     for row in rows:
         keys = " ".join(f"{k}={row[k]}" for k in transform.keys)
         title = f"{row['window_start']:%Y-%m-%d %H:%M:%S} {keys}  [dim]{row['status']}[/]"
@@ -158,7 +158,7 @@ def _decide(
     chosen = Choice(*bounds(*span), keys(key))
     if whole == (chosen != Choice()):
         raise DefinitionError(
-            f"Say which windows to {what}: --from and --to, --key, or --all by itself."
+            f"Specify which windows to {what}: --from and --to, --key, or --all alone."
         )
     transform = domains.transform(settings, asset)
     store = warehouse(settings)
@@ -189,7 +189,7 @@ def keys(given: list[str] | None) -> dict[str, str]:
     for text in given or []:
         name, equals, value = text.partition("=")
         if not equals:
-            raise DefinitionError(f"'{text}' names no key: write --key NAME=VALUE.")
+            raise DefinitionError(f"'{text}' is not a key and a value: write --key NAME=VALUE.")
         found[name] = value
     return found
 

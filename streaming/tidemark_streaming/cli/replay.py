@@ -60,13 +60,15 @@ def command(
 
     if former is not None:
         raise DefinitionError(
-            "--from is the first window of a range, and a replay begins with an arrival: say "
+            "--from selects the first window of a range, but a replay starts with an arrival: use "
             f"--since {former}, or --from-arrival."
         )
     if discard and (into is None or arrival is not None or begin is not None):
-        raise DefinitionError("--discard removes the tables of --into NAME: give that alone.")
+        raise DefinitionError(
+            "--discard deletes the tables of --into NAME, and can't be used with other options."
+        )
     if not discard and (arrival is None) == (begin is None):
-        raise DefinitionError("Say --from-arrival or --since, one of them.")
+        raise DefinitionError("Use either --from-arrival or --since, and not both.")
     moment = None if begin is None else instant(begin)
     settings = Settings()
     transform = domains.transform(settings, asset)
@@ -94,16 +96,16 @@ def command(
 
 def _tell(done: "Replayed") -> None:
     if done.facts is None:
-        err().print(f"No arrival since {done.since:,} brought an event: nothing was computed.")
+        err().print(f"No arrival since {done.since:,} has an event: nothing was computed.")
         return
     start, end = iso(done.facts.window_from), iso(done.facts.window_to)
     rows: dict[str, object] = {
         "table": done.table,
         "arrivals": f"{done.since:,} to {done.through:,}",
         "windows": f"{done.windows:,}",
-        "that start": "anywhere" if start is None else f"from {start} to {end}",
+        "window starts": "anywhere" if start is None else f"from {start} to {end}",
         "took": seconds(done.facts.seconds),
     }
     if done.quarantined:
-        rows["withheld"] = f"{done.quarantined:,}"
+        rows["quarantined"] = f"{done.quarantined:,}"
     out().print(facts("", rows))

@@ -60,7 +60,10 @@ def up() -> None:
     settings = Settings()
     workspace = orchestrator.workspace(settings)
     if orchestrator.without_marts(settings):
-        warn("The marts are left out, as dbt is not installed: `pip install 'tidemark[marts]'`.")
+        warn(
+            "The marts are not available, because dbt is not installed: `pip install "
+            "'tidemark[marts]'`."
+        )
     with step("Spark engine") as work:
         engine.ensure(settings, work.tell)
         work.note = engine.status(settings).address
@@ -73,9 +76,9 @@ def up() -> None:
     with step(NAMES["watch"]) as work:
         work.note = services.await_watch(settings)
     out().print(
-        f"\nTidemark is up: [bold]{services.url(settings)}[/], its live page "
-        f"[bold]{services.watch_url(settings)}[/]\n"
-        "`tidemark status` shows where everything is, `tidemark down` stops it."
+        f"\nTidemark is up: [bold]{services.url(settings)}[/], live page "
+        f"[bold]{services.watch_url(settings)}[/]\n`tidemark status` shows the addresses, "
+        "`tidemark down` stops everything."
     )
 
 
@@ -103,8 +106,8 @@ def down() -> None:
             engine.stop(settings)
         if services.make_archive(settings):
             err().print(
-                "For a minute, an archive of the engine's classes is made in the background "
-                "(270 MB, once): engines start sooner from then on."
+                "The archive of the engine's classes (270 MB) is built once, in the background, "
+                "in about a minute. Engines then start faster."
             )
     elif not (running or lanes):
         err().print("Nothing is running.")
@@ -155,15 +158,15 @@ def status(json: Json = False) -> None:
         if count := source["dead_letters"]:
             name, letters = source["name"], "dead letter" if count == 1 else "dead letters"
             out().print(
-                f"[yellow]{count:,} {letters} of [bold]{name}[/], which could not be decoded: "
-                f"`tidemark dead-letters list {name}` says why.[/]",
+                f"[yellow]{count:,} {letters} of [bold]{name}[/] could not be decoded: `tidemark "
+                f"dead-letters list {name}` shows why.[/]",
                 soft_wrap=True,
             )
         if unknown := source["undeclared"]:
             fields = ", ".join(f"{name} (arrival {last})" for name, last in unknown.items())
             out().print(
-                f"[yellow]What came of [bold]{source['name']}[/] had fields that it does not "
-                f"declare, and they were passed over; the newest arrivals with them: "
+                f"[yellow][bold]{source['name']}[/] does not declare some of the received fields, "
+                "so they are ignored (with the newest arrival that has them): "
                 f"{escape(fields)}.[/]",
                 soft_wrap=True,
             )
@@ -176,19 +179,19 @@ def status(json: Json = False) -> None:
         if (base := asset["unfollowed"]) is not None:
             name = asset["asset"]
             out().print(
-                f"[bold]{name}[/] has not followed all runs of {base}: `tidemark run {name}` does.",
+                f"[bold]{name}[/] has not processed all runs of {base}: use `tidemark run {name}`.",
                 soft_wrap=True,
             )
     for asset in streams:
         out().print(
-            f"The stream of [bold]{asset}[/] runs; `tidemark stream {asset} --stop` ends it."
+            f"The stream of [bold]{asset}[/] is running; `tidemark stream {asset} --stop` stops it."
         )
     for fault in faults:
         out().print(f"[bold red]{escape(fault.sentence())}[/]", soft_wrap=True)
     if running:
-        err().print(f"Logs are in {settings.home / 'logs'}.", soft_wrap=True)
+        err().print(f"Log files are in {settings.home / 'logs'}.", soft_wrap=True)
     else:
-        err().print("Nothing is running: `tidemark up` starts it.")
+        err().print("Nothing is running. `tidemark up` starts Tidemark.")
 
 
 def _processes(settings: Settings) -> list[dict[str, Any]]:

@@ -60,19 +60,21 @@ def command(
     from tidemark_streaming.newest import newest
 
     if late and final:
-        raise DefinitionError("--final is of windows, and --late shows events: give one of them.")
+        raise DefinitionError(
+            "Use either --final, for windows, or --late, for events, but not both."
+        )
     span, wanted, settings = bounds(begin, end), keys(key), Settings()
     transform = domains.transform(settings, asset)
     table = _late_table(transform) if late else transform.table
     there = list(Glance(settings).types(table))
     if not there:
-        err().print(f"Nothing of '{asset}' is there to show yet: `tidemark run {asset}` makes it.")
+        err().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
     _check(transform, wanted, there)
     for name, kind in Glance(settings).types(table).items():
         if name in wanted and pa.types.is_nested(kind):
             raise DefinitionError(
-                f"--key compares a value with a text, and '{name}' of '{asset}' is a {kind}: "
-                "leave it out, or choose windows by --from and --to."
+                f"--key compares text, but '{name}' of '{asset}' is a {kind}: omit it, or select "
+                "windows by --from and --to."
             )
     chosen = _chosen(*span, wanted, final=final)
     by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
@@ -96,8 +98,8 @@ def _late_table(transform: "Definition") -> str:
     base = counting(transform)
     if base.name != transform.name:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up: what comes too late for it comes too late for "
-            f"'{base.name}', so `tidemark show {base.name} --late` shows it."
+            f"'{transform.name}' is a roll-up, and its too-late events are those of "
+            f"'{base.name}': use `tidemark show {base.name} --late`."
         )
     return base.late_table
 
@@ -109,8 +111,8 @@ def _check(transform: "Definition", wanted: dict[str, str], there: list[str]) ->
     for name in wanted:
         if there and name not in there:
             raise DefinitionError(
-                f"Late events of '{transform.name}' have no '{name}', which its function makes: "
-                "leave --key."
+                f"Late events of '{transform.name}' have no column '{name}', because its function "
+                "computes it: omit --key."
             )
 
 
@@ -152,7 +154,7 @@ def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
     from tidemark.store.rows import told as as_told
 
     if not rows.num_rows:
-        err().print("There are no such rows.")
+        err().print("No rows found.")
         return
     shown = [name for name in columns if name in rows.column_names]
     table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
@@ -162,7 +164,7 @@ def _draw(rows: "pa.Table", columns: list[str], limit: int) -> None:
         table.add_row(*(escape(_text(value)) for value in row.values()))
     out().print(table)
     if rows.num_rows == limit:
-        err().print(f"These are the newest {limit:,}: --limit shows more.")
+        err().print(f"These are the newest {limit:,} rows: increase --limit to show more.")
 
 
 def _text(value: object) -> str:

@@ -81,7 +81,7 @@ def command(
     if json:
         emit(results)
     if failed:
-        complain(f"{failed} of {len(scenarios)} scenarios did not come out right.")
+        complain(f"{failed} of {len(scenarios)} scenarios failed.")
         raise typer.Exit(1)
 
 

@@ -93,7 +93,7 @@ def command(
         tell_unfed()
         wishes.wish(settings, asset, admission)
         foreground.forget(settings, foreground.STREAM, asset)
-        out().print(f"The stream runs; `tidemark stream {asset} --stop` ends it.")
+        out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
     until_terminated()
     view, outage = View(settings, transform), Outage(warn)
@@ -144,13 +144,14 @@ def unfed(settings: Settings, source: str) -> str | None:
     timeline = Glance(settings).timeline(source)
     if timeline and timeline[-1].ends:
         return (
-            f"The stream '{source}' has ended with arrival {timeline[-1].arrival}: no more comes."
+            f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
+            "will arrive."
         )
     if at_work(settings, source) or Managed(settings.home, "daemon").running():
         return None
     return (
-        f"Nothing on this machine brings in '{source}' at present: `tidemark ingest {source} "
-        f"--follow` does, or the sensor `{source}_landing` of Dagster."
+        f"Nothing on this machine ingests '{source}' at present. Use `tidemark ingest {source} "
+        f"--follow`, or Dagster's sensor `{source}_landing`."
     )
 
 

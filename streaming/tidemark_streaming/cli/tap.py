@@ -64,7 +64,7 @@ def command(
     from tidemark_streaming import domains
 
     if following and run is not None:
-        raise DefinitionError("Give --follow or --run, not both.")
+        raise DefinitionError("Use either --follow or --run, not both.")
     settings = Settings()
     transform = domains.transform(settings, asset)
     if name is None:
@@ -108,7 +108,7 @@ def _runs(
     chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
     if not chosen:
         which = "has not run yet" if number is None else f"has no run {number}"
-        raise DataError(f"'{asset}' {which}: `tidemark run {asset}` takes in what has arrived.")
+        raise DataError(f"'{asset}' {which}: `tidemark run {asset}` processes new arrivals.")
     return iter(chosen)
 
 
@@ -135,7 +135,7 @@ def _show(run: Mapping[str, Any], step: str, found: "Tapped") -> None:
         told = (f"[dim]{name}=[/]{escape(_text(value))}" for name, value in row.items())
         console.print("  " + " ".join(told), soft_wrap=True)
     if found.more:
-        err().print("There are more: --limit shows them.")
+        err().print("There are more rows: increase --limit to show them.")
 
 
 def _text(value: object) -> str:

@@ -67,13 +67,13 @@ def command(
     if not found:
         names = ", ".join(f"'{one.name}'" for one in sources)
         raise DataError(
-            f"No event bears the correlation id '{correlation_id}' in what has arrived of {names}."
+            f"No arrival of {names} has an event with the correlation id '{correlation_id}'."
         )
     if len(found) > MOST:
-        err().print(f"More than {MOST} events bear this id: the first {MOST} are followed.")
+        err().print(f"More than {MOST} events have this id: only the first {MOST} are traced.")
     told: list[dict[str, Any]] = []
     for event in found[:MOST]:
-        with step(f"follow it from arrival {event.arrival.arrival} of {event.source}"):
+        with step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             fates = trace.follow(store, [*known.transforms.values()], event)
             rows = _marts(settings, store, known.transforms, fates)
         if json:
@@ -149,13 +149,13 @@ def _drawn(
     )
     origin.add(f"[dim]read from[/] {escape(event.read_from or NONE)}")
     origin.add(f"[dim]arrived[/] {iso(came.arrived_at)}")
-    origin.add(f"[dim]judged by the watermark[/] {iso(came.before) or '-infinity'}")
+    origin.add(f"[dim]watermark before its arrival[/] {iso(came.before) or '-infinity'}")
     if event.dead_letter is None:
         origin.add(f"[dim]event[/] {escape(_values(event.columns))}")
     else:
         place = f"{came.arrival} position {event.position}"
         origin.add(f"[red]a dead letter[/]: {escape(event.dead_letter)}")
-        origin.add(f"`tidemark dead-letters show {event.source}` has its bytes (arrival {place})")
+        origin.add(f"`tidemark dead-letters show {event.source}` shows its bytes (arrival {place})")
     for fate in fates:
         follows = f" [dim]rolls up {fate.follows}[/]" if fate.follows else ""
         branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
@@ -175,8 +175,8 @@ def _absence(fate: "Fate") -> str:
 
     said = {
         trace.NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
-        trace.NOT_YET: f"has not taken the arrival in yet: `tidemark run {fate.asset}`",
-        trace.LEFT_OUT: "left out: its preparation gives no row for the event"
+        trace.NOT_YET: f"has not processed the arrival yet: `tidemark run {fate.asset}`",
+        trace.LEFT_OUT: "left out: the function of the asset returns no row for the event"
         if fate.follows is None
         else f"left out: it counts in no window of {fate.follows}",
     }
@@ -188,7 +188,7 @@ def _heading(place: "Place") -> str:
     colour = {"on_time": "green", "late": "yellow"}.get(place.verdict, "red")
     verdict = f"[{colour}]{place.verdict.replace('_', ' ')}[/]"
     if place.verdict == "late":
-        verdict += ", admitted"
+        verdict += ", counted"
     elif place.verdict == "too_late":
         verdict += ", counted by a correction" if place.counts else ", not counted"
     if place.start is None or place.end is None:
@@ -207,7 +207,9 @@ def _lines(fate: "Fate", place: "Place") -> Iterator[str]:
     if place.start is None or place.end is None:
         return
     if row is not None:
-        held = "" if place.in_row else "without it, " if place.counts else "without it for good, "
+        held = (
+            "" if place.in_row else "without it, " if place.counts else "permanently without it, "
+        )
         final = "final" if row["final"] else "not final yet"
         quality = f", {row['quality']}" if row["quality"] else ""
         yield (
@@ -223,7 +225,7 @@ def _lines(fate: "Fate", place: "Place") -> Iterator[str]:
             for f in place.withheld["failed"]
             if f["level"] == "error"
         )
-        yield f"[red]withheld[/] ({place.withheld['status']}): {escape(failed)}"
+        yield f"[red]in quarantine[/] ({place.withheld['status']}): {escape(failed)}"
     for pane in place.panes:
         kind = "retraction in pane" if pane["retraction"] else "pane"
         last = ", the last" if pane["last"] else ""

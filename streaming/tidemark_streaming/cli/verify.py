@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from tidemark.verify.parity import ParityReport
 
 MEANING = {
-    "missing": "not published, but the log says that it should be",
-    "extra": "published, but the log does not say so",
-    "late_loss": "the complete answer, with events that a stream had to leave out",
-    "value": "another value",
+    "missing": "in the event log, but not published",
+    "extra": "published, but not in the event log",
+    "late_loss": "the complete value, including events that a stream had to exclude",
+    "value": "a different value",
 }
 
 
@@ -68,7 +68,7 @@ def parity(
         report = compare(store, transform, start, stop)
         work.note = f"{report.windows:,} rows"
     if report.windows == 0:
-        raise DataError(f"There is nothing to compare: '{asset}' has no windows in that range.")
+        raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
     record.append(store, report, start, stop)
     if json:
         emit({"equal": report.equal, **asdict(report)})
@@ -82,8 +82,8 @@ def tell(report: "ParityReport", show: int = 20) -> None:
     """Say what a comparison found."""
     if report.equal:
         out().print(
-            f"[green]equal[/]: {report.windows:,} rows of '{report.asset}' are what a bounded "
-            f"computation through arrival {report.as_of:,} gives."
+            f"[green]equal[/]: {report.windows:,} rows of '{report.asset}' are equal to a bounded "
+            f"computation through arrival {report.as_of:,}."
         )
         _tell_withheld(report)
         return
@@ -100,7 +100,7 @@ def tell(report: "ParityReport", show: int = 20) -> None:
         )
     out().print(table)
     if report.total > show:
-        out().print(f"… and {report.total - show:,} more; --show lists more of them.")
+        out().print(f"… and {report.total - show:,} more: increase --show to list them.")
     for kind in report.kinds:
         out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
     _tell_withheld(report)
@@ -111,8 +111,9 @@ def _tell_withheld(report: "ParityReport") -> None:
         are = "is" if report.quarantined == 1 else "are"
         failed = [f"{escape(name)} ({count:,})" for name, count in report.withheld.items()]
         out().print(
-            f"Of these, {report.quarantined:,} {are} [bold]withheld[/] and not published: by "
-            f"expectation {', '.join(failed)}; `tidemark quarantine list {report.asset}` shows why."
+            f"Of these, {report.quarantined:,} {are} [bold]in quarantine[/] and not published, "
+            f"because of expectation {', '.join(failed)}. `tidemark quarantine list "
+            f"{report.asset}` shows why."
         )
 
 
@@ -147,12 +148,12 @@ def lateness(
     if json:
         emit(asdict(found))
         return
-    lags = Table(title=f"{source}: how far behind {found.events:,} events came")
+    lags = Table(title=f"{source}: delay of {found.events:,} events")
     lags.add_column("percentile", justify="right")
     lags.add_column("lag", justify="right")
     for percentile, lag in found.percentiles.items():
         lags.add_row("all" if percentile == 100 else f"{percentile:g} %", _hours(lag))
-    bounds_ = Table(title="what a bound would lose at most")
+    bounds_ = Table(title="maximum loss with a bound")
     for name in ("bound", "events", "share"):
         bounds_.add_column(name, justify="right")
     for c in found.candidates[-12:]:

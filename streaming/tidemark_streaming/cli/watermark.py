@@ -90,7 +90,7 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
             else:
                 runner.incremental(store, each)
     if done.first is None:
-        err().print(f"Every watermark of '{name}' is as the definition says.")
+        err().print(f"All watermarks of '{name}' match the definition.")
     return {
         "lowered_arrivals": done.arrivals,
         "first_arrival": done.first,

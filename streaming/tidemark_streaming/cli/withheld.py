@@ -30,23 +30,23 @@ def account_for(store: "Warehouse", transform: "Definition") -> list[int]:
         return []
     rows = store.take(table).sort_by("window_start").to_pylist()
     if not rows:
-        out().print(f"No window of '{transform.name}' is withheld.")
+        out().print(f"No window of '{transform.name}' is in quarantine.")
         return []
     wrong = unexplained(transform, rows)
-    said = "" if wrong else ", as the data explain"
+    said = "" if wrong else ", as their values explain"
     count = "1 window" if len(rows) == 1 else f"{len(rows):,} windows"
-    out().print(f"{count} of '{transform.name}' withheld{said}:", soft_wrap=True)
+    out().print(f"{count} of '{transform.name}' in quarantine{said}:", soft_wrap=True)
     for row in rows[:SHOWN]:
         failed = "; ".join(f"{f['expectation']}: {f['observed']}" for f in row["failed"])
         out().print(f"  {_place(transform, row)}: {failed}", markup=False, soft_wrap=True)
     if len(rows) > SHOWN:
-        out().print(f"  … `tidemark quarantine list {transform.name}` has them all")
+        out().print(f"  … `tidemark quarantine list {transform.name}` lists all of them")
     if wrong:
         row, expectation = wrong[0]
-        why = VERDICT if expectation in OWN else "which its values satisfy"
+        why = VERDICT if expectation in OWN else "which its values meet"
         complain(
-            f"The data do not explain {len(wrong):,} of the withheld windows of "
-            f"'{transform.name}'; the first, {_place(transform, row)}, failed {expectation}, "
+            f"The data do not explain {len(wrong):,} of the quarantined windows of "
+            f"'{transform.name}'. The first, {_place(transform, row)}, failed {expectation}, "
             f"{why}: {remedy(transform)}"
         )
         raise typer.Exit(1)

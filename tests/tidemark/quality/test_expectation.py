@@ -102,5 +102,5 @@ def test_a_condition_for_spark_is_refused(gxe: Any) -> None:  # noqa: ANN401
         lambda: replace(PER_MINUTE, expectations=(given,)),
         lambda: q.not_null("n", row_condition="n > 1", condition_parser="spark"),
     ):
-        with pytest.raises(DefinitionError, match="its row_condition is for Spark"):
+        with pytest.raises(DefinitionError, match="its row_condition is written for Spark"):
             make()

@@ -111,18 +111,18 @@ def test_a_switch_over_a_run_that_was_killed_has_no_way_back(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["replay"], "Say --from-arrival or --since, one of them."),
+        (["replay"], "Use either --from-arrival or --since, and not both."),
         (["replay", "--from-arrival", "1", "--since", "2013-01-01"], "--from-arrival or --since"),
-        (["replay", "--from", "2013-01-01"], "with an arrival: say --since 2013-01-01, or"),
+        (["replay", "--from", "2013-01-01"], "with an arrival: use --since 2013-01-01, or"),
         (["replay", "--since", "soon"], "'soon' is not a date or time"),
-        (["replay", "--discard"], "--discard removes the tables of --into NAME: give that alone."),
-        (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard removes the"),
+        (["replay", "--discard"], "--discard deletes the tables of --into NAME, and can't be used"),
+        (["replay", "--discard", "--into", "a", "--from-arrival", "1"], "--discard deletes the"),
         (["replay", "--from-arrival", "1", "--into", "A b"], "A b"),
-        (["rebuild", "--switch", "--back"], "Say one of --switch, --back and --discard, or none"),
-        (["rebuild", "--no-way-back"], "--no-way-back is said of a --switch."),
-        (["rebuild", "--back", "--no-way-back"], "--no-way-back is said of a --switch."),
+        (["rebuild", "--switch", "--back"], "Use at most one of --switch, --back and --discard."),
+        (["rebuild", "--no-way-back"], "--no-way-back requires --switch."),
+        (["rebuild", "--back", "--no-way-back"], "--no-way-back requires --switch."),
         (["emit"], "'departures_hourly' has no topic to publish to: add `publishes_to="),
-        (["emit", "--follow", "--anew"], "Give --follow or --anew, not both."),
+        (["emit", "--follow", "--anew"], "Use either --follow or --anew, not both."),
     ],
 )
 @pytest.mark.usefixtures("nowhere")

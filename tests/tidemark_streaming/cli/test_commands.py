@@ -56,7 +56,7 @@ def test_run_takes_some_arrivals_then_a_backfill_all() -> None:
 def test_backfill_of_a_range_says_what_it_counted() -> None:
     result = call("backfill", ASSET, "--from", "2013-01-02", "--to", "2013-01-03")
     assert result.exit_code == 0
-    assert "late, admitted" in result.stdout
+    assert "late, counted" in result.stdout
     assert "backfill departures_hourly" in result.stderr
 
 

@@ -56,7 +56,7 @@ def test_an_asset_is_added_by_its_name_and_one_that_is_no_more_leaves(project: P
     assert call("dbt-sources", "--check").exit_code == 1
     assert project.read_text() == before
     said = call("dbt-sources", "departures_daily").stdout
-    assert "No definition has 'no_more' any more." in said
+    assert "'no_more' is not defined any more." in said
     names = chosen(project.read_text())
     assert names == [
         *("departures_hourly", "departures_by_carrier", "temperature_hourly", "departures_daily")

@@ -64,7 +64,7 @@ def test_letters_are_counted_shown_and_come_back(
     watcher = Watcher(Settings())
     (source,) = json.loads(call("status", "--json").stdout)["sources"]
     assert source["dead_letters"] == 3 == shown_live(watcher, here)
-    assert "3 dead letters of sensors, which could not be decoded" in call("status").stdout
+    assert "3 dead letters of sensors could not be decoded" in call("status").stdout
     listed = " ".join(call("dead-letters", "list", "sensors").stdout.split())
     assert "sensors: 3 dead letters" in listed
     shown = told("show", "sensors", "0:2")
@@ -79,7 +79,7 @@ def test_letters_are_counted_shown_and_come_back(
     assert one == {"source": "sensors", "letters": 1, "arrivals": [1], "refused": {}}
     again = call("dead-letters", "replay", "sensors", "0:2")
     assert again.exit_code == 2
-    assert "came back already: 0:2 by arrival 1." in again.stderr
+    assert "were already ingested: 0:2 by arrival 1." in again.stderr
     rest = call("dead-letters", "replay", "sensors", "--all", "--through", "sed s/y/8/", "--json")
     assert rest.exit_code == 1
     assert json.loads(rest.stdout)["refused"] == {"0:0": at}
@@ -97,9 +97,12 @@ def test_letters_are_counted_shown_and_come_back(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["replay", "sensors"], "Say which letters to replay: as ARRIVAL:POSITION, by --reason,"),
-        (["replay", "sensors", "0:0", "--all"], "Say which letters to replay"),
-        (["replay", "sensors", "first"], "'first' is no dead letter: write ARRIVAL:POSITION"),
+        (
+            ["replay", "sensors"],
+            "Specify which dead letters to replay: ARRIVAL:POSITION, --reason,",
+        ),
+        (["replay", "sensors", "0:0", "--all"], "Specify which dead letters to replay"),
+        (["replay", "sensors", "first"], "'first' is not a dead letter: write ARRIVAL:POSITION"),
         (["show", "sensors", "9:9"], "'sensors' has no dead letter 9:9"),
         (["replay", "sensors", "0:0", "--with", "/nowhere"], "File '/nowhere' can't be read: no"),
         (

@@ -80,7 +80,7 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
     assert (first["topic"], first["transactions"], first["records"]) == (topic, 1, rows + 1)
     assert first["version"] == store.version(asset.table)
     assert told()["transactions"] == 0
-    assert "All that is published of 'per_minute' is in topic" in " ".join(
+    assert "All published windows of 'per_minute' are in topic" in " ".join(
         call("emit", "per_minute").stderr.split()
     )
     assert told("--anew")["records"] == rows + 1
@@ -104,7 +104,7 @@ def test_what_is_published_goes_out_once_anew_and_as_it_comes(
             assert time.monotonic() < deadline, (windows(topics, topic), now)
             time.sleep(0.2)
         # Consumers have what it brought out a moment before it has told so.
-        while '"event": "brought out"' not in log.read_text():
+        while '"event": "published"' not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
         (running,) = foreground.commands(home)

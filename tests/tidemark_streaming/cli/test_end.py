@@ -57,8 +57,8 @@ def said(*arguments: str, code: int = 0) -> str:
 def test_a_stream_is_not_ended_by_mistake(store: Warehouse, here: Settings) -> None:
     assert "Nothing has arrived for 'readings' yet" in said("end", "readings", code=2)
     ingest(store, READINGS, ARRIVALS, ends=False)
-    assert "say --yes" in said("end", "readings", code=2)
-    assert "Nothing on this machine brings in 'readings'" in (unfed(here, "readings") or "")
+    assert "pass --yes" in said("end", "readings", code=2)
+    assert "Nothing on this machine ingests 'readings'" in (unfed(here, "readings") or "")
     with sole(store, READINGS):
         assert unfed(here, "readings") is None
         assert "is being ingested already, by process" in said("end", "readings", "--yes", code=2)
@@ -82,11 +82,13 @@ def test_all_windows_close_when_the_stream_is_ended(store: Warehouse, here: Sett
 
 def test_a_stream_that_has_ended_says_so(store: Warehouse, here: Settings) -> None:
     (here.landing / "readings").mkdir()
-    assert "had ended already, with arrival 3" in said("end", "readings", "--yes")
+    assert "has already ended, with arrival 3" in said("end", "readings", "--yes")
     assert "'readings' has ended with arrival 3" in said("ingest", "readings")
     # It would be followed for ever otherwise.
     assert list(follow(store, FileFeed(READINGS, here.landing / "readings"))) == []
     try:
-        assert "has ended with arrival 3: no more comes" in said("stream", "ever", "--detach")
+        assert "has ended with arrival 3: no more events will arrive" in said(
+            "stream", "ever", "--detach"
+        )
     finally:
         said("stream", "ever", "--stop")

@@ -49,7 +49,7 @@ def _domain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_mistake_is_one_sentence(here: Settings) -> None:
     unasked = call("erase", "sensors", *WHERE)
     assert unasked.exit_code == 2
-    assert "say --yes" in unasked.stderr
+    assert "pass --yes" in unasked.stderr
     wishes.wish(here, "by_hour")
     refused = call("erase", "sensors", *WHERE, "--yes", "--vacuum")
     wishes.withdraw(here, "by_hour")

@@ -93,8 +93,8 @@ def test_what_is_gone_is_passed_over_when_a_person_says_so(
     assert accepted.exit_code == 0
     said = " ".join(accepted.stderr.split())
     assert (
-        f"Arrival 1 of 'clicks' passes over what is gone, as accepted: offsets 1 to 1 of {topic}"
-        in said
+        "Arrival 1 of 'clicks' skips lost data, because its loss was accepted: "
+        f"offsets 1 to 1 of {topic}" in said
     )
     assert count(here, warehouse, topic) == 2
 
@@ -104,10 +104,10 @@ def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, to
     more = [value.replace(b"}", b', "battery": 1}') for value in clicks(0, 1)]
     topics.send(topic, more)
     said = " ".join(call("ingest", "clicks").stderr.split())
-    assert "has fields that it does not declare, and they are passed over: battery." in said
+    assert "does not declare some of the received fields, so they are ignored: battery." in said
     (source,) = json.loads(call("status", "--json").stdout)["sources"]
     assert source["undeclared"] == {"battery": 0}
-    assert "newest arrivals with them: battery (arrival 0)." in " ".join(
+    assert "the newest arrival that has them): battery (arrival 0)." in " ".join(
         call("status").stdout.split()
     )
 
@@ -116,7 +116,7 @@ def test_fields_that_are_not_declared_are_said_once_and_shown(topics: Topics, to
 def test_a_source_that_can_not_lose_anything_accepts_no_loss() -> None:
     result = call("ingest", "flights", "--accept-loss")
     assert result.exit_code == 2
-    assert "Source 'flights' comes neither from Kafka" in " ".join(result.stderr.split())
+    assert "which comes neither from Kafka" in " ".join(result.stderr.split())
 
 
 # Starts a broker of its own.

@@ -50,7 +50,7 @@ def test_a_mistake_is_one_sentence() -> None:
     assert "There is no Tidemark table 'nope'. Available: checks, gated," in unknown.stderr
     unasked = call("drop", "gated")
     assert unasked.exit_code == 2
-    assert "say --yes" in unasked.stderr
+    assert "pass --yes" in unasked.stderr
     assert "There is no asset 'nope'" in call("drop", "nope", "--yes").stderr
 
 
@@ -88,8 +88,8 @@ def test_an_asset_that_a_command_works_on_is_not_dropped(
         refused = call("drop", "gated", "--yes")
     assert refused.exit_code == 2
     said = " ".join(refused.stderr.split())
-    assert f"{command} works on 'gated'" in said
-    assert "end it first" in said
+    assert f"{command} is working on 'gated'" in said
+    assert "first stop it" in said
     assert store.exists("gated_state")
 
 

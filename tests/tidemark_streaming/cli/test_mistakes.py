@@ -40,15 +40,15 @@ ASSET = "departures_hourly"
             ["play", "flights", "--arrived-from", "2013-02-01", "--arrived-to", "2013-01-01"],
             "--arrived-to must be after --arrived-from",
         ),
-        (["play", "flights", "--bulk", "--speed", "10"], "leave --speed or --bulk"),
+        (["play", "flights", "--bulk", "--speed", "10"], "can't be used with --speed"),
         (["play", "trains"], "There is no source 'trains'. Available: flights, weather."),
         (["ingest", "flights", "--days", "3", "--bulk"], "`tidemark play flights --days 3 --bulk`"),
         (
             ["ingest", "flights", "--from", "2013-01-04", "--span", "1 hour"],
             "`tidemark play flights --arrived-from 2013-01-04 --span '1 hour'`",
         ),
-        (["ingest", "flights"], "yet: `tidemark play flights` plays its recording."),
-        (["ingest", "flights", "--follow", "--bulk"], "and then what comes: leave --bulk."),
+        (["ingest", "flights"], "yet: `tidemark play flights` loads its recording."),
+        (["ingest", "flights", "--follow", "--bulk"], "and then new data."),
         (["play", "flights", "--speed", "0"], "A speed is more than zero, unlike 0."),
         (["play", "flights", "--span", "7 hours"], "divides a day or is whole days, unlike '7 h"),
         (["lateness", "flights", "--target", "5"], "is a share from 0 to below 1, not 5.0."),
@@ -97,8 +97,8 @@ def test_a_source_without_a_recording_is_not_played(
     result = call("play", "readings", "--days", "3")
     assert result.exit_code == 2
     assert " ".join(result.stderr.split()) == (
-        "error: Source 'readings' has no recorded data to play: `tidemark ingest readings` takes "
-        "what has come for it."
+        "error: Source 'readings' has no recording: `tidemark ingest readings` "
+        "ingests its pending data."
     )
     # That goes on to the engine, of which there is none here.
     assert "No engine answers" in call("ingest", "readings", "--bulk").stderr

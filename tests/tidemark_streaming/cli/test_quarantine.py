@@ -40,7 +40,7 @@ def test_what_is_withheld_is_listed_and_shown() -> None:
     assert starts("--from", "2023-11-15T22:15") == both[1:]
     assert starts("--key", "sensor=a") == both[:1]
     listed = " ".join(call("quarantine", "list", "gated").stdout.split())
-    assert "gated: 2 windows withheld" in listed
+    assert "gated: 2 windows in quarantine" in listed
     assert "between(most, most=5): 9" in listed
     assert "by expectation" in listed
     shown = " ".join(call("quarantine", "show", "gated", "--key", "sensor=a").stdout.split())
@@ -74,9 +74,15 @@ def test_results_come_once_each_and_in_order(here: Settings, store: Warehouse) -
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["release", "gated"], "Say which windows to release: --from and --to, --key, or --all"),
-        (["discard", "gated", "--all", "--key", "sensor=a"], "Say which windows to discard"),
-        (["release", "gated", "--key", "sensor"], "'sensor' names no key: write --key NAME=VALUE."),
+        (
+            ["release", "gated"],
+            "Specify which windows to release: --from and --to, --key, or --all",
+        ),
+        (["discard", "gated", "--all", "--key", "sensor=a"], "Specify which windows to discard"),
+        (
+            ["release", "gated", "--key", "sensor"],
+            "'sensor' is not a key and a value: write --key NAME=VALUE.",
+        ),
         (["release", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
         (["release", "gated", "--key", "sensor=z"], "No such window of 'gated' is held"),
         (["list", "gated", "--key", "origin=a"], "has no key 'origin'; its keys are sensor."),
@@ -97,7 +103,7 @@ def test_windows_are_released_and_discarded(store: Warehouse) -> None:
     assert call("quarantine", "discard", "gated", "--all").exit_code == 0
     assert starts() == []
     assert starts("--discarded") == [("2023-11-15T22:16", "b", "discarded")]
-    assert "No window of 'gated' is withheld." in call("quarantine", "list", "gated").stderr
+    assert "No window of 'gated' is in quarantine." in call("quarantine", "list", "gated").stderr
 
 
 @pytest.mark.parametrize("command", ["list", "show", "release", "discard"])

@@ -28,7 +28,7 @@ def store(here: Settings, spark: SparkSession) -> Iterator[Warehouse]:
         patch.setenv("TIDEMARK_REMOTE", "sc://localhost:1")
         store = Warehouse(spark, here.warehouse, here.database)
         late = [[*ARRIVALS[2], reading(3, 0, "b", 1)], [reading(0, 0, "a", 1)]]
-        assert "is there to show yet" in call("show", "gated").stderr
+        assert "has no rows yet" in call("show", "gated").stderr
         assert json.loads(call("show", "gated", "--format", "json").stdout) == []
         ingest(store, READINGS, [ARRIVALS[0], ARRIVALS[1], *late], ends=False)
         assert incremental(store, gated) is not None
@@ -64,7 +64,7 @@ def test_a_table_a_file_of_csv_and_what_came_too_late() -> None:
     (late,) = json.loads(call("show", "gated", "--late", "--format", "json").stdout)
     assert (late["reason"], late["sensor"], late["ts"]) == ("too_late", "a", "2023-11-14T22:14:00Z")
     assert "too_late" in call("show", "gated", "--late").stdout
-    assert "There are no such rows" in call("show", "gated", "--key", "sensor=z").stderr
+    assert "No rows found" in call("show", "gated", "--key", "sensor=z").stderr
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_table_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     ("arguments", "sentence"),
     [
         (["show", "gatd"], "There is no asset 'gatd'. Available: gated. Did you mean 'gated'?"),
-        (["show", "gated", "--late", "--final"], "--late shows events: give one of them."),
+        (["show", "gated", "--late", "--final"], "--late, for events, but not both."),
         (["show", "gated", "--key", "sensr=a"], "has no key 'sensr'; its keys are sensor."),
         (["show", "gated", "--format", "xml"], "'xml' is not one of"),
         (["shwo", "gated"], "Did you mean"),

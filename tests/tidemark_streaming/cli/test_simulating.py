@@ -22,7 +22,7 @@ def test_files_come_out_in_their_order_and_a_wrong_one_is_told() -> None:
         "no-keys",
     ]
     assert "negative-wrong-expectation: not as expected" in done.stderr
-    assert "1 of 2 scenarios did not come out right" in done.stderr
+    assert "1 of 2 scenarios failed" in done.stderr
     assert "differ" not in done.stderr
 
 

@@ -80,7 +80,7 @@ def test_rows_are_shown_as_they_pass_a_stream(
     assert "sensor=a value=1" in shown
     cut = call("tap", "by_minute", "--step", "partials", "--run", "0", "--limit", "1")
     assert "the first 1 rows" in cut.stdout
-    assert "--limit shows them" in cut.stderr
+    assert "increase --limit" in cut.stderr
 
 
 def test_the_steps_are_listed_and_a_mistake_is_one_sentence(home: Settings) -> None:

@@ -35,7 +35,7 @@ def test_an_event_is_followed_for_people_and_for_scripts() -> None:
     [
         (
             ["flights:999:0"],
-            "No event bears the correlation id 'flights:999:0' in what has arrived of 'flights', ",
+            "No arrival of 'flights', ",
         ),
         (["flights:0:0", "--source", "nothing"], "There is no source 'nothing'. Available: "),
     ],

@@ -147,4 +147,4 @@ def test_without_it_everything_warns_and_there_is_a_way_back(here: Settings, pro
     said("run", "orders_hourly")
     assert ("2026-01-01T12:00:00Z", "york", 1.0, False) in windows()
     assert call("parity", "orders_hourly").exit_code == 0
-    assert "as the definition says" in said("watermark", "orders", "--lower")
+    assert "match the definition" in said("watermark", "orders", "--lower")

@@ -38,11 +38,11 @@ def test_parity_tells_what_is_withheld_and_leaves_it_on_record(store: Warehouse)
     said = " ".join(call("parity", "gated", "--from", "2023-11-15").stdout.split())
     assert said.startswith("equal: 3 rows of 'gated'")
     assert (
-        "Of these, 1 is withheld and not published: by expectation between(most, most=5) (1); "
-        "`tidemark quarantine list gated` shows why." in said
+        "Of these, 1 is in quarantine and not published, because of expectation between(most, "
+        "most=5) (1). `tidemark quarantine list gated` shows why." in said
     )
     before = " ".join(call("parity", "gated", "--to", "2023-11-15").stdout.split())
-    assert "withheld" not in before
+    assert "in quarantine" not in before
     recorded = store.take(TABLE).sort_by("number").to_pylist()
     told = [(r["number"], r["asset"], r["windows"], r["quarantined"]) for r in recorded]
     assert told == [(0, "gated", 5, 1), (1, "gated", 3, 1), (2, "gated", 2, 0)]
@@ -53,7 +53,7 @@ def test_the_demo_goes_on_where_the_data_explain_what_is_withheld(
 ) -> None:
     assert account_for(store, gated) == [T0 + DAY]
     said = capsys.readouterr().out
-    assert "1 window of 'gated' withheld, as the data explain:" in said
+    assert "1 window of 'gated' in quarantine, as their values explain:" in said
     assert "2023-11-15 22:14, a: between(most, most=5): 9" in said
 
 
@@ -67,7 +67,7 @@ def test_the_demo_ends_where_tidemark_withholds_what_is_in_order(
         account_for(store, gated)
     assert ended.value.exit_code == 1
     complaint = capsys.readouterr().err
-    assert "of the withheld windows of 'gated'" in complaint
+    assert "of the quarantined windows of 'gated'" in complaint
     assert (
         "failed complete(), a fault of Tidemark, not of the data: `tidemark backfill" in complaint
     )

@@ -110,8 +110,8 @@ def test_a_file_with_some_bad_lines_is_taken_and_they_are_told(here: Path) -> No
     assert result.exit_code == 0, result.stderr
     assert (
         "own.csv has 2 lines with another number of fields, 1 rows of 'at' without a valid "
-        "TIMESTAMP, 1 rows of 'amount' without a valid DOUBLE: `tidemark ingest` makes dead "
-        "letters of them"
+        "TIMESTAMP, 1 rows of 'amount' without a valid DOUBLE: `tidemark ingest` will make "
+        "them dead letters"
     ) in result.stdout
     sources = (here / "house/house/sources.py").read_text()
     assert '"at": "TIMESTAMP"' in sources
@@ -155,7 +155,7 @@ def test_it_says_where_to_go_and_its_page_what_to_do_there(kind: str, here: Path
     said = call("new", "shop", kind).stdout
     page = (here / "shop/README.md").read_text()
     commands = page.partition("```sh\n")[2].partition("```")[0]
-    assert said == f"made: shop/\n\ncd shop\n{commands}"
+    assert said == f"created: shop/\n\ncd shop\n{commands}"
     assert "tidemark ingest orders" in commands
     assert "cd " not in page
 
@@ -189,7 +189,7 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("", "A project needs a name: `tidemark new shop`."),
+        ("", "A project needs a name, for example `tidemark new shop`."),
         ("Shop", "'Shop' is not a valid name for a project: use up to 40 lowercase"),
         ("sh-op", "'sh-op' is not a valid name for a project: use up to 40 lowercase"),
         ("class", "'class' is not a valid name for a project: it is a Python keyword."),
@@ -205,7 +205,7 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
         ("shop --value a-b", "'a-b' is not a valid name for a column: use letters, digits and"),
         ("shop --like nothing.csv", "There is no file 'nothing.csv'."),
         ("shop --like there/flat.csv", "has no column of times such as 2026-01-31T09:30:00Z"),
-        ("shop --like own.csv --key user", "for --key it has device."),
+        ("shop --like own.csv --key user", "fits --key; choose one of: device."),
         ("shop --like own.csv --key a-b", "'a-b' is not a valid name for a column: use"),
         (
             "shop --like there/odd.csv",
@@ -215,7 +215,7 @@ def test_a_column_that_no_source_can_have_is_told_before_anything_is_written(her
         ("shop --like there/none.csv", "Column ' ' (number 2 of 'there/none.csv') has no name"),
         ("shop --like there/line.csv", "has a name with a character that"),
         ("shop --like there/tick.csv", "has a name with a character that"),
-        ("shop --like own.csv --kafka", "--like is for events that come as files"),
+        ("shop --like own.csv --kafka", "--like can't be used with --kafka"),
     ],
 )
 def test_what_can_not_be_is_one_sentence_and_nothing_is_written(

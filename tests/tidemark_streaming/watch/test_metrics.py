@@ -84,7 +84,7 @@ def test_a_roll_up_that_is_behind_its_base_is_told(
     backfill(warehouse, by_minute)
     assert unfollowed() == {"by_minute": None, "by_hour": "by_minute"}
     said = " ".join(call("status").stdout.split())
-    assert "by_hour has not followed all runs of by_minute: `tidemark run by_hour` does." in said
+    assert "by_hour has not processed all runs of by_minute: use `tidemark run by_hour`." in said
     incremental(warehouse, by_hour)
     assert unfollowed() == {"by_minute": None, "by_hour": None}
 
