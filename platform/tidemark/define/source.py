@@ -59,7 +59,7 @@ class Source:
         )
 
     Args:
-        name: lower-case letters, digits and underscores; names the tables `<name>_log`,
+        name: lowercase letters, digits and underscores; names the tables `<name>_log`,
             `<name>_timeline` and `<name>_dead_letters`.
         columns: the events' columns and their Spark DDL types.
         rename: data fields whose column has another name, as in `{"position": "place"}`; by default
@@ -141,7 +141,7 @@ class Source:
             if not NAME.fullmatch(name) or names.count(name) > 1:
                 raise DefinitionError(
                     f"Source '{self.name}': functions can't have a parameter for the reference "
-                    f"'{name}'. Its name must have only lower-case letters, digits and "
+                    f"'{name}'. Its name must have only lowercase letters, digits and "
                     "underscores, start with a letter, and occur once."
                 )
         for column, way in self.protect.items():
@@ -257,6 +257,6 @@ def check_name(what: str, name: str) -> None:
     """Refuse a name that is not valid for a table."""
     if not NAME.fullmatch(name):
         raise DefinitionError(
-            f"The {what} name '{name}' is not valid for a table: use lower-case letters, digits "
+            f"The {what} name '{name}' is not valid for a table: use lowercase letters, digits "
             "and underscores, and start with a letter."
         )

@@ -48,7 +48,7 @@ class Lane:
         )
 
     Args:
-        name: lower-case letters, digits and underscores.
+        name: lowercase letters, digits and underscores.
         feed: the connector that reads the records, with their format and protected columns.
         prepare: maps the source's rows to the rows to write, row by row: the function of a windowed
             transform, or one like it. Further parameters are lookup tables of the source, by their
