@@ -1,7 +1,7 @@
 """Sensors that react to new files and arrivals, and the jobs that they launch.
 
 `<source>_landing` finds pending files or Kafka records of a source's feed and launches its ingest.
-If the source is blocked, it does so only if the cause may be fixed (`attempts`).
+If the source is blocked, it does so only if the cause may be fixed (`ingest_attempts`).
 `<domain>_arrivals` finds arrivals that an asset has not processed, and runs of a base that its
 roll-up has not followed. It launches an incremental run, except for assets that a stream keeps up
 to date. There are two sensors because arrivals may also come in by other ways (`tidemark ingest`, a
@@ -23,7 +23,7 @@ from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
-from tidemark_assets.attempts import attempt, newest
+from tidemark_assets.ingest_attempts import current_attempt, read_attempt
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import PartitionsOf
@@ -35,10 +35,10 @@ from tidemark_streaming.glance import Glance
 from tidemark_streaming.orchestrator import ENGINE_POOL, catch_up
 from tidemark_streaming.standstill import refusal
 
-EVERY = 30
+TICK_SECONDS = 30
 """Seconds between two ticks."""
 
-AGAIN = 300
+RETRY_AFTER_SECONDS = 300
 """Seconds after which a failed ingest is launched again, even if nothing new has arrived."""
 
 RUN_KEY = "dagster/run_key"
@@ -62,7 +62,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         name=names.own(f"{name}_landing"),
         required_resource_keys=names.needs,
         job_name=job,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         description=f"Starts one ingest run of {name} if new files or records are pending.",
     )
     def sensor(context: SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -77,12 +77,15 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
             return dg.SkipReason(str(error))
         if not pending:
             return dg.SkipReason(f"No new data is pending for '{name}'.")
-        if under_way(context.instance, job):
+        if is_running(context.instance, job):
             return dg.SkipReason(f"An ingest of '{name}' is already running.")
-        now, last = attempt(feed, pending, time.time_ns() // 1000), newest(context.cursor)
+        now, last = (
+            current_attempt(feed, pending, time.time_ns() // 1000),
+            read_attempt(context.cursor),
+        )
         # The number of arrivals is part of the key, because an arrival may advance only the time
         # and leave the position as it was.
-        which = _which(tidemark.settings.database, glance.identity(source.timeline_table))
+        which = _identify_tables(tidemark.settings.database, glance.identity(source.timeline_table))
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := refusal(tidemark.settings, name)) is not None:
             if last is not None and last.holds(now, timeline):
@@ -95,13 +98,13 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
             # before.
             key = f"{key} {now.digest()}"
         else:
-            while (ended := _ended(context.instance, job, key)) is not None:
+            while (ended := _find_failed_run(context.instance, job, key)) is not None:
                 run_id, at = ended
-                if 0 <= time.time() - at < AGAIN:
+                if 0 <= time.time() - at < RETRY_AFTER_SECONDS:
                     return dg.SkipReason(
                         f"Run {run_id[:8]} of {job} did not ingest the pending data: see its run "
-                        f"page for the reason. It is launched again {AGAIN // 60} minutes after "
-                        "it ended."
+                        "page for the reason. It is launched again "
+                        f"{RETRY_AFTER_SECONDS // 60} minutes after it ended."
                     )
                 key = f"{key} {run_id[:8]}"
         context.update_cursor(now.written())
@@ -128,7 +131,7 @@ def arrivals(
         name=names.own(f"{domain}_arrivals"),
         required_resource_keys=names.needs,
         job_name=job,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         description=(
             "Updates the windows when new arrivals exist: one incremental run for all assets that "
             "are behind and that no stream keeps up to date. The cursor stores, for each asset, "
@@ -142,22 +145,24 @@ def arrivals(
         launched: dict[str, object] = json.loads(context.cursor or "{}")
         behind: dict[str, str] = {}
         counted = (t for t in transforms.values() if t.follows is None)
-        for source, assets in by_source(counted).items():
+        for source, assets in assets_by_source(counted).items():
             newest = glance.newest_arrival(source)
             late = glance.behind((a for a in assets if a not in kept), newest)
             if newest < 0 or not late:
                 continue
             own = tidemark.settings.database, glance.identity(f"{source}_timeline")
             runs = glance.counts(late)
-            behind |= {a: f"{newest} {_which(*own, glance.life(a), runs[a])}" for a in late}
+            behind |= {
+                a: f"{newest} {_identify_tables(*own, glance.life(a), runs[a])}" for a in late
+            }
         # A roll-up runs with its base. These are roll-ups whose run failed, or whose base ran
         # without them.
         rolled = (t for t in transforms.values() if t.name not in kept)
         bases = {t.name: t.follows for t in rolled if t.follows is not None}
-        behind |= _left(glance, tidemark.settings.database, bases)
+        behind |= _unfollowed_rollups(glance, tidemark.settings.database, bases)
         if not behind:
             return dg.SkipReason("All windows are up to date with the event log.")
-        if under_way(context.instance, job):
+        if is_running(context.instance, job):
             return dg.SkipReason(
                 f"A run of {job} is already active. Waiting for it: {_list(behind)}."
             )
@@ -235,7 +240,7 @@ def _in_order(assets: list[str], transforms: Mapping[str, Definition]) -> list[s
     return [*(a for a in assets if a not in following), *following]
 
 
-def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
+def assets_by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     """Return the assets of each source."""
     found: dict[str, list[str]] = {}
     for transform in transforms:
@@ -243,23 +248,25 @@ def by_source(transforms: Iterable[Definition]) -> dict[str, list[str]]:
     return found
 
 
-def _left(glance: Glance, database: str, bases: Mapping[str, str]) -> dict[str, str]:
+def _unfollowed_rollups(glance: Glance, database: str, bases: Mapping[str, str]) -> dict[str, str]:
     """Return roll-ups that have not followed all runs of their base, and a word for the newest."""
     due = glance.unfollowed(bases)
     runs = glance.counts(due)
     found = dict[str, str]()
     for name, seq in due.items():
-        which = _which(database, glance.life(bases[name]), glance.identity(name), runs[name])
+        which = _identify_tables(
+            database, glance.life(bases[name]), glance.identity(name), runs[name]
+        )
         found[name] = f"{seq} {which}"
     return found
 
 
-def under_way(instance: dg.DagsterInstance, job: str) -> bool:
+def is_running(instance: dg.DagsterInstance, job: str) -> bool:
     """Return whether a run of a job is queued or running."""
     return bool(instance.get_runs_count(dg.RunsFilter(job_name=job, statuses=UNFINISHED)))
 
 
-def _which(*identities: str | int | None) -> str:
+def _identify_tables(*identities: str | int | None) -> str:
     """Return a word that identifies tables and their runs, for a run key.
 
     The daemon launches a run key only once. Recreated tables, and those of another database, number
@@ -268,7 +275,7 @@ def _which(*identities: str | int | None) -> str:
     return sha256(json.dumps(identities).encode()).hexdigest()[:8]
 
 
-def _ended(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:
+def _find_failed_run(instance: dg.DagsterInstance, job: str, key: str) -> tuple[str, float] | None:
     """Return the failed or canceled run of a run key, with its end time; None if there is none.
 
     Nothing else records a failed run whose process was killed.

@@ -14,15 +14,15 @@ from tidemark_assets import (
     lanes,
     nightly,
     outboxes,
+    partition_sensor,
     previews,
     rebuilds,
     replays,
-    reporter,
     streams,
 )
 from tidemark_assets.build import Presentation
-from tidemark_assets.current import current_check
-from tidemark_assets.fresh import fresh_check
+from tidemark_assets.definition_check import current_check
+from tidemark_assets.freshness_check import fresh_check
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.stream_checks import stream_check
 from tidemark_streaming.domains import Domains
@@ -52,7 +52,7 @@ def automation(
         # Assets that are computed from the log; their roll-ups follow them.
         counted = {name: t for name, t in transforms.items() if t.follows is None}
         yield arrivals.arrivals(domain, transforms, partitions, names)
-        yield reporter.windows(domain, transforms, partitions, within, names)
+        yield partition_sensor.windows(domain, transforms, partitions, within, names)
         yield streams.streams(domain, transforms, names)
         yield nightly.nightly(domain, counted, partitions, names)
         yield corrections.corrections(domain, counted, partitions, names)

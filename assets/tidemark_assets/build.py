@@ -1,10 +1,10 @@
 """Build Dagster assets from definitions that know nothing of Dagster.
 
 A windowed transform is one asset, its published windows. One step computes any range of partitions
-in a single run, with the side tables (`side_tables`). The asset of a source is in `inflow`. The
-facts of a definition become metadata of the assets (`describe`), and the results of a run become
-metadata of their materializations (`report`). The platform computes both: this package contains
-none of its rules.
+in a single run, with the side tables (`side_tables`). The asset of a source is in `source_assets`.
+The facts of a definition become metadata of the assets (`describe`), and the results of a run
+become metadata of their materializations (`run_metadata`). The platform computes both: this package
+contains none of its rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner as run
 from tidemark.store.log import Log
-from tidemark_assets import checks, describe, report, side_tables
+from tidemark_assets import checks, describe, run_metadata, side_tables
 from tidemark_assets.describe import Metadata
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.parameter import WINDOWS
-from tidemark_assets.provenance import inputs, made_of
+from tidemark_assets.provenance import inputs, provenance_tags
 from tidemark_assets.spans import spans
-from tidemark_assets.steps import BackfillConfig, check_arrived, one_sentence
+from tidemark_assets.steps import BackfillConfig, check_arrived, failing_with_message
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 __all__ = ["Presentation"]
@@ -90,7 +90,7 @@ def transform_assets(
         config: BackfillConfig,
     ) -> Iterator[StepEvent]:
         tidemark = names.tidemark(context)
-        with one_sentence():
+        with failing_with_message():
             warehouse, asked = tidemark.warehouse, context.partition_time_window
             start, end = instant(asked.start), instant(asked.end)
             oldest, newest = check_arrived(Log(warehouse, source), start, end)
@@ -102,10 +102,12 @@ def transform_assets(
                 start, end = min(start, oldest), max(end, newest + 1)
             done = spans(partitions, start, end - 1)
             begins = {span.key: span.start for span in done}
-            found = report.computed(warehouse, transform, facts, begins, done[-1].end)
+            found = run_metadata.partition_metadata(
+                warehouse, transform, facts, begins, done[-1].end
+            )
             # Like the pictures of windows, it is added once, to the newest partition.
-            found[done[-1].key] |= checks.history(warehouse, transform, facts)
-            stands = [*checks.standing(names, tidemark.glance(), transform)]
+            found[done[-1].key] |= checks.draw_history(warehouse, transform, facts)
+            stands = [*checks.current_results(names, tidemark.glance(), transform)]
         _tell(context, names, transform, found, facts.run)
         # A new data version for each run marks downstream assets as stale. Dagster's own version
         # would depend on the log, whose version stays the same.
@@ -158,7 +160,7 @@ def windows_of(
         description=transform.description,
         metadata={
             **describe.windows(transform, names),
-            **side_tables.listed(side_tables.of_transform(transform)),
+            **side_tables.side_table_metadata(side_tables.transform_side_tables(transform)),
         },
         group_name=names.own(group),
         owners=show.owners,
@@ -180,7 +182,7 @@ def _tell(
     """Log the metadata of the partitions, including partitions that were not requested."""
     asked = set(context.partition_keys)
     own, made = names.key(transform.table), fingerprint(transform)
-    tags = made_of(context, names, transform, made, run)
+    tags = provenance_tags(context, names, transform, made, run)
     for key, metadata in by_partition.items():
         if key in asked:
             context.add_asset_metadata(metadata, asset_key=own, partition_key=key)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import dagster as dg
 from dagster import SensorEvaluationContext
 
-from tidemark_assets.arrivals import EVERY
+from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.names import PLAIN, Names
 from tidemark_streaming.marts import Build, Marts
 
@@ -23,7 +23,7 @@ def builds(
 
     @dg.sensor(
         name=names.own("marts_builds"),
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Reports the marts that `tidemark marts` built, and the results of their tests. It "

@@ -23,7 +23,7 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.own_faults import OWN, VERDICT, remedy
 from tidemark_assets.names import Names
-from tidemark_assets.pictures import embedded
+from tidemark_assets.pictures import embed_svg
 from tidemark_assets.tables import as_table, literal
 from tidemark_streaming import judged
 from tidemark_streaming.glance import Glance
@@ -57,7 +57,7 @@ def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
             name,
             asset=names.key(transform.table),
             description=_description(expectation),
-            metadata=_spoken(expectation),
+            metadata=_expectation_metadata(expectation),
         )
         for expectation, name in zip(
             transform.expectations, check_names(transform).values(), strict=True
@@ -65,7 +65,7 @@ def specs(names: Names, transform: Definition) -> list[dg.AssetCheckSpec]:
     ]
 
 
-def standing(
+def current_results(
     names: Names, glance: Glance, transform: Definition
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the current state of each expectation of an asset, after all runs and decisions.
@@ -120,7 +120,7 @@ def _evaluation(
     whole: CheckResult | None,
 ) -> dg.AssetCheckEvaluation:
     passed, failing = not failures and whole is None, sorted(failures.items())
-    description = literal(whole.observed) if whole is not None else _told(failing)
+    description = literal(whole.observed) if whole is not None else _describe_failures(failing)
     metadata: dict[str, Any] = {
         "expected": expectation.expected,
         "failed": len(failing) if whole is None else whole.rows_failed,
@@ -142,7 +142,7 @@ def _evaluation(
     )
 
 
-def history(
+def draw_history(
     warehouse: Warehouse, transform: Definition, facts: RunFacts
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return the results of the newest runs up to this one, as a picture."""
@@ -151,10 +151,10 @@ def history(
     if not found:
         return {}
     drawn = picture_checks.history(found, title=f"Validation results of {transform.name}, by run")
-    return {"history": embedded("history", svg(drawn))}
+    return {"history": embed_svg("history", svg(drawn))}
 
 
-def _spoken(expectation: Expectation) -> dict[str, Any]:
+def _expectation_metadata(expectation: Expectation) -> dict[str, Any]:
     found: dict[str, Any] = {"expected": expectation.expected, "level": expectation.level}
     if expectation.notes:
         found["notes"] = dg.MetadataValue.md(expectation.notes)
@@ -180,7 +180,7 @@ def _table(failing: Sequence[tuple[judged.Place, str]]) -> dg.TableMetadataValue
     return as_table(("window", "keys", "observed"), [*lines, *more])
 
 
-def _told(failing: Sequence[tuple[judged.Place, str]]) -> str:
+def _describe_failures(failing: Sequence[tuple[judged.Place, str]]) -> str:
     if not failing:
         return "as expected"
     (start, _), observed = failing[0]

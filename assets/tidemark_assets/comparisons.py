@@ -18,18 +18,18 @@ from tidemark_assets.tables import as_table
 from tidemark_streaming.glance import Glance
 
 PARITY = "parity"
-SHOWN = 20
+MAX_SHOWN_DIFFERENCES = 20
 """The number of differences that a result lists."""
-MOST = 100
+MAX_COMPARISONS_PER_TICK = 100
 """The maximum number of comparisons reported in a tick; later ticks report the rest."""
 
 _COLUMNS = ("kind", "window", "keys", "column", "published", "recomputed")
 
-Told = tuple[str | None, int]
+ReportedComparisons = tuple[str | None, int]
 """The last reported comparison: the identity of the record, and its number; -1 before the first."""
 
 
-def judged(
+def parity_result(
     names: Names, verified: ParityReport, span: str, made_by: str
 ) -> dg.AssetCheckEvaluation:
     """Return a comparison as a check result; differences from late events do not fail it.
@@ -40,7 +40,7 @@ def judged(
     """
     rows = [
         (d.kind, d.window_start, d.keys, d.column, d.published, d.recomputed)
-        for d in verified.differences[:SHOWN]
+        for d in verified.differences[:MAX_SHOWN_DIFFERENCES]
     ]
     withheld = [f"{name}: {count:,}" for name, count in verified.withheld.items()]
     said = f", {verified.quarantined:,} of them quarantined" if verified.quarantined else ""
@@ -65,9 +65,9 @@ def judged(
     )
 
 
-def recorded(
-    names: Names, glance: Glance, transforms: Mapping[str, Definition], told: Told
-) -> tuple[list[dg.AssetCheckEvaluation], Told]:
+def report_new_comparisons(
+    names: Names, glance: Glance, transforms: Mapping[str, Definition], told: ReportedComparisons
+) -> tuple[list[dg.AssetCheckEvaluation], ReportedComparisons]:
     """Return the results of comparisons on the command line after a given one, and the last one.
 
     Args:
@@ -82,9 +82,11 @@ def recorded(
     # An older cursor has the number alone.
     if record not in (None, present):
         number = -1
-    found = [Comparison.of(row) for row in rows if row["number"] > number][:MOST]
+    found = [Comparison.of(row) for row in rows if row["number"] > number][
+        :MAX_COMPARISONS_PER_TICK
+    ]
     events = [
-        judged(names, c.report, _span(c), "`tidemark parity` or `tidemark demo`")
+        parity_result(names, c.report, _span(c), "`tidemark parity` or `tidemark demo`")
         for c in found
         if c.report.asset in transforms
     ]

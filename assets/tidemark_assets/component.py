@@ -16,7 +16,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.maintenance import maintenance as kept_small
-from tidemark_assets.names import under
+from tidemark_assets.names import with_prefix
 from tidemark_assets.resources import resource
 
 __all__ = ["WindowedDomains"]
@@ -88,4 +88,8 @@ class WindowedDomains(dg.Component, dg.Model, dg.Resolvable):
         tidemark = resource(settings, self.token)
         given, prefix = {"tidemark": tidemark}, self.key_prefix
         found = build_definitions(self.domains, given, in_process=False, key_prefix=prefix)
-        return dg.Definitions.merge(found, kept_small(under(prefix))) if self.maintenance else found
+        return (
+            dg.Definitions.merge(found, kept_small(with_prefix(prefix)))
+            if self.maintenance
+            else found
+        )

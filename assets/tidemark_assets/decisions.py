@@ -20,15 +20,15 @@ from tidemark.quality.quarantine import Choice
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import checks
 from tidemark_assets.names import Names
-from tidemark_assets.provenance import definition_of, made_of
-from tidemark_assets.steps import choice, one_sentence
+from tidemark_assets.provenance import find_definition, provenance_tags
+from tidemark_assets.steps import choice, failing_with_message
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
 Action = Callable[[Warehouse, Definition, Choice], list[int]]
 
 
 @dataclass(frozen=True)
-class Judged:
+class AssetWithExpectations:
     """A transform with expectations, and its partitions."""
 
     transform: Definition
@@ -49,9 +49,11 @@ class Decision(dg.Config):
     )
 
 
-def jobs(judged: Iterable[Judged], names: Names) -> list[dg.JobDefinition]:
+def quarantine_jobs(
+    assets: Iterable[AssetWithExpectations], names: Names
+) -> list[dg.JobDefinition]:
     """Return the two jobs; none if no transform has expectations."""
-    by_name = {j.transform.name: j for j in judged}
+    by_name = {j.transform.name: j for j in assets}
     if not by_name:
         return []
     return [
@@ -73,9 +75,13 @@ def jobs(judged: Iterable[Judged], names: Names) -> list[dg.JobDefinition]:
 
 
 def _job(
-    name: str, description: str, action: Action, judged: Mapping[str, Judged], names: Names
+    name: str,
+    description: str,
+    action: Action,
+    assets: Mapping[str, AssetWithExpectations],
+    names: Names,
 ) -> dg.JobDefinition:
-    asked = (choice("judged_assets", judged), Field(description="The asset."))
+    asked = (choice("judged_assets", assets), Field(description="The asset."))
 
     class DecisionConfig(create_model("Decision", __base__=Decision, asset=asked)):
         """The asset, and its windows to decide about."""
@@ -91,14 +97,16 @@ def _job(
         config: DecisionConfig,
     ) -> None:
         tidemark = names.tidemark(context)
-        with one_sentence():
-            chosen = judged[config.asset]
+        with failing_with_message():
+            chosen = assets[config.asset]
             starts = action(tidemark.warehouse, chosen.transform, _choice(config))
-            made = definition_of(tidemark.warehouse, chosen.transform)
-        tags = made_of(context, names, chosen.transform, made, context.run_id)
+            made = find_definition(tidemark.warehouse, chosen.transform)
+        tags = provenance_tags(context, names, chosen.transform, made, context.run_id)
         context.log.info(f"{len(starts)} windows of {config.asset}: {context.op.name}.")
         events = _events(chosen, action, starts, tags, names)
-        for event in chain(events, checks.standing(names, tidemark.glance(), chosen.transform)):
+        for event in chain(
+            events, checks.current_results(names, tidemark.glance(), chosen.transform)
+        ):
             # The method accepts check results too, although its signature omits them.
             context.log_event(event)  # pyright: ignore[reportArgumentType]
 
@@ -116,10 +124,14 @@ def _choice(config: Decision) -> Choice:
 
 
 def _events(
-    judged: Judged, action: Action, starts: list[int], tags: Mapping[str, str], names: Names
+    asset: AssetWithExpectations,
+    action: Action,
+    starts: list[int],
+    tags: Mapping[str, str],
+    names: Names,
 ) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
     """Yield the changes by partition: a release is new data for all downstream assets."""
-    table, partitions = names.key(judged.transform.table), judged.partitions
+    table, partitions = names.key(asset.transform.table), asset.partitions
     keys = Counter(partitions.get_partition_key_for_timestamp(s / 1e6) for s in starts)
     for key, count in keys.items():
         if action is quarantine.release:

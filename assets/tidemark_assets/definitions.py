@@ -8,17 +8,17 @@ import dagster as dg
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.define.rollup import RollUp, counting
+from tidemark.define.rollup import RollUp, base_transform
 from tidemark_assets import decisions, parameter
 from tidemark_assets.automation import automation
 from tidemark_assets.build import Presentation, transform_assets
-from tidemark_assets.decisions import Judged
-from tidemark_assets.inflow import feed_asset, reference_assets, source_assets
+from tidemark_assets.decisions import AssetWithExpectations
 from tidemark_assets.lanes import lane_assets
 from tidemark_assets.maintenance import maintenance
-from tidemark_assets.names import Names, under
+from tidemark_assets.names import Names, with_prefix
 from tidemark_assets.resources import resource
 from tidemark_assets.rollups import rollup_assets
+from tidemark_assets.source_assets import feed_asset, reference_assets, source_assets
 from tidemark_streaming import domains as packages
 
 __all__ = ["build_definitions", "domain_definitions"]
@@ -44,7 +44,7 @@ def domain_definitions(domain: str, key_prefix: str | None = None) -> Callable[.
         given = {"tidemark": resource(settings)}
         found = build_definitions([domain], given, key_prefix=key_prefix)
         if domain == settings.domains[0]:
-            found = dg.Definitions.merge(found, maintenance(under(key_prefix)))
+            found = dg.Definitions.merge(found, maintenance(with_prefix(key_prefix)))
         return found
 
     return dg.definitions(load)
@@ -72,14 +72,14 @@ def build_definitions(
         DefinitionError: a domain can't be loaded, or does not define how it appears in Dagster; or
             a prefix has characters other than letters, digits and `_`.
     """
-    names = under(key_prefix)
+    names = with_prefix(key_prefix)
     known = {d: (packages.load([d]), _presentation(d)) for d in domains}
     packages.check_names(known)
     return dg.Definitions.merge(
         dg.Definitions(
-            jobs=decisions.jobs(
+            jobs=decisions.quarantine_jobs(
                 (
-                    Judged(transform, show.partitions_of(name))
+                    AssetWithExpectations(transform, show.partitions_of(name))
                     for found, show in known.values()
                     for name, transform in found.transforms.items()
                     if transform.expectations
@@ -122,7 +122,7 @@ def _parts(
             case RollUp():
                 assets.append(rollup_assets(t, group, show, names))
             case _:
-                assets.append(transform_assets(counting(t), group, show, names))
+                assets.append(transform_assets(base_transform(t), group, show, names))
     assets += lane_assets(found, group, show, names)
     yield dg.Definitions(assets=assets)
     yield from automation(group, found, show, names)

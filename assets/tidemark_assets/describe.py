@@ -10,7 +10,7 @@ import dagster as dg
 from tidemark.base.instants import describe as span
 from tidemark.define import window_columns
 from tidemark.define.definition import COMPLETE, Definition
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.define.window_columns import WINDOW_MEANINGS
 from tidemark_assets import columns
@@ -18,7 +18,7 @@ from tidemark_assets.names import Names
 
 Metadata = dict[str, Any]
 
-UNTOLD = "as computed"
+UNKNOWN_TYPE = "as computed"
 """The type of a column that no definition determines."""
 
 MEANINGS = {
@@ -89,7 +89,7 @@ def windows(transform: Definition, names: Names) -> Metadata:
         "aggregates": dg.MetadataValue.md(
             "\n".join(["| column | aggregate |", "| --- | --- |", *rows])
         ),
-        "dagster/column_schema": columns_of(transform, window_columns.published(transform)),
+        "dagster/column_schema": columns_of(transform, window_columns.published_columns(transform)),
         "dagster/column_lineage": columns.lineage(transform, names),
         **_code(transform),
     }
@@ -97,13 +97,13 @@ def windows(transform: Definition, names: Names) -> Metadata:
 
 def columns_of(transform: Definition, columns: Mapping[str, str | None]) -> dg.TableSchema:
     """Return the columns of a transform's table, some of whose types only a run determines."""
-    kinds = {name: kind or UNTOLD for name, kind in columns.items()}
+    kinds = {name: kind or UNKNOWN_TYPE for name, kind in columns.items()}
     return schema(kinds, meanings(transform))
 
 
 def _code(transform: Definition) -> Metadata:
     """Return the location of a transform's code, to which Dagster's pages link."""
-    function = inspect.unwrap(counting(transform).function)
+    function = inspect.unwrap(base_transform(transform).function)
     code = function.__code__
     with warnings.catch_warnings():
         # Dagster marks these classes as beta, which a user of Tidemark can't change.

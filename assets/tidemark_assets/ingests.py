@@ -9,10 +9,10 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.define.source import Source
-from tidemark_assets import clock_checks, report, undecoded
-from tidemark_assets.arrivals import EVERY
+from tidemark_assets import clock_checks, dead_letter_check, run_metadata
+from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.provenance import same_log, tags_of, told_version
+from tidemark_assets.provenance import data_version, log_data_version, version_tags
 from tidemark_assets.side_tables import row_count
 
 
@@ -23,7 +23,7 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
     @dg.sensor(
         name=names.own(f"{name}_ingests"),
         required_resource_keys=names.needs,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Reports arrivals that were ingested into the event log of {name} outside Dagster. "
@@ -34,21 +34,26 @@ def ingests(source: Source, names: Names = PLAIN) -> dg.Definitions:
         tidemark = names.tidemark(context)
         log = names.key(source.log_table)
         glance = tidemark.glance()
-        version = same_log(glance, source)
+        version = log_data_version(glance, source)
         known = _known(context.instance, log, source, version)
         if glance.newest_arrival(name) + 1 == known:
             return dg.SkipReason(f"Dagster knows all arrivals of '{name}'.")
         timeline = glance.timeline(name)
         new = timeline[known:]
-        facts = {"made by": "an ingest outside Dagster", **report.brought(new, timeline)}
+        facts = {
+            "made by": "an ingest outside Dagster",
+            **run_metadata.arrivals_metadata(new, timeline),
+        }
         told = dg.AssetMaterialization(
-            log, metadata={**facts, **report.sizes(source, timeline)}, tags=tags_of(version)
+            log,
+            metadata={**facts, **run_metadata.count_rows(source, timeline)},
+            tags=version_tags(version),
         )
         return dg.SensorResult(
             skip_reason=f"Reported {len(new)} arrivals of '{name}'.",
             asset_events=[
                 told,
-                undecoded.evaluation(names, source, new),
+                dead_letter_check.evaluation(names, source, new),
                 clock_checks.evaluation(names, source, glance, new),
             ],
         )
@@ -69,7 +74,7 @@ def _known(
     """
     event = instance.get_latest_materialization_event(log)
     said = event.asset_materialization if event is not None else None
-    if event is None or said is None or told_version(event) != version:
+    if event is None or said is None or data_version(event) != version:
         return 0
     size = said.metadata.get(row_count(source.timeline_table))
     return size.value or 0 if isinstance(size, dg.IntMetadataValue) else 0

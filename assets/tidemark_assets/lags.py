@@ -14,7 +14,7 @@ from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import over
-from tidemark_assets.arrivals import EVERY
+from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.names import PLAIN, Names
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.kafka import KafkaFeed, losses, position
@@ -36,7 +36,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     @dg.sensor(
         name=names.own(f"{name}_lag"),
         required_resource_keys=names.needs,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Reports the Kafka consumer lag of {name}. It launches nothing.",
     )
@@ -49,7 +49,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
             stands = next((a.position for a in timeline if position.read(a.position)), None)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
-        found = _observed(feed, stands)
+        found = _observe(feed, stands)
         before, now = json.loads(context.cursor or '{"at": 0}'), time.time()
         said = ", ".join(f"{key}: {value}" for key, value in found.items())
         stands_so = {"brokers": found["brokers"], "lost": LOST in found}
@@ -66,7 +66,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(sensors=[sensor])
 
 
-def _observed(feed: KafkaFeed, stands: str | None) -> dict[str, str | int]:
+def _observe(feed: KafkaFeed, stands: str | None) -> dict[str, str | int]:
     try:
         lag = feed.lag(stands, PATIENCE)
     except TidemarkError as error:

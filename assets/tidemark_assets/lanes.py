@@ -15,10 +15,10 @@ from dagster import SensorEvaluationContext
 
 from tidemark.base.instants import over
 from tidemark.define.source import reference_name
-from tidemark_assets.arrivals import EVERY
+from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.build import Presentation
-from tidemark_assets.inflow import feed_asset, reference_assets
 from tidemark_assets.names import PLAIN, Names
+from tidemark_assets.source_assets import feed_asset, reference_assets
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.definition import OTHERS
@@ -50,7 +50,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
     @dg.sensor(
         name=names.own(f"{domain}_lanes"),
         required_resource_keys=names.needs,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Reports whether the lanes that were started are running. It launches nothing.",
     )
@@ -66,7 +66,7 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
                 continue
             for key in topic_keys(lane, names):
                 seen = dg.AssetObservation(key, metadata={"runs": stands.runs, "lane": name})
-                events += [seen, _judged(key, stands)]
+                events += [seen, _check_result(key, stands)]
             memory[name] = (now, stands.said)
         return dg.SensorResult(
             skip_reason=" ".join(said), cursor=json.dumps(memory), asset_events=events
@@ -107,7 +107,7 @@ def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
         tidemark = names.tidemark(context)
         stands = standing(tidemark.settings, lane)
         for key in sorted(context.selected_asset_check_keys):
-            found = _judged(key.asset_key, stands)
+            found = _check_result(key.asset_key, stands)
             yield dg.AssetCheckResult(
                 asset_key=found.asset_key,
                 check_name=found.check_name,
@@ -119,7 +119,7 @@ def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
     return check
 
 
-def _judged(key: dg.AssetKey, stands: Standing) -> dg.AssetCheckEvaluation:
+def _check_result(key: dg.AssetKey, stands: Standing) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=RUNS,
@@ -137,7 +137,7 @@ def _topics(lane: Lane, group: str, show: Presentation, names: Names) -> Iterato
         yield dg.AssetSpec(
             key,
             deps=[*map(names.key, above)],
-            description=_told(lane, topic),
+            description=_describe_topic(lane, topic),
             metadata={
                 "topic": topic,
                 "servers": servers[topic],
@@ -152,7 +152,7 @@ def _topics(lane: Lane, group: str, show: Presentation, names: Names) -> Iterato
         )
 
 
-def _told(lane: Lane, topic: str) -> str:
+def _describe_topic(lane: Lane, topic: str) -> str:
     values = [value for value, to in lane.routes.items() if to.name == topic]
     if not values:
         return (

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tidemark.store.maintenance import DAY, Maintained, maintain, troubles
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.steps import failing_with_message
 from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -39,13 +39,13 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
     ) -> None:
         tidemark = names.tidemark(context)
         retention, done = int(config.retention_days * DAY), list[Maintained]()
-        with one_sentence():
+        with failing_with_message():
             for table in maintain(tidemark.warehouse, config.tables, retention=retention):
                 context.log.info(f"{table.table}: {table.before} files, now {table.after}.")
                 done.append(table)
             context.add_output_metadata(
                 {
-                    "tables": told(done),
+                    "tables": to_markdown(done),
                     "bytes freed": sum(table.freed for table in done),
                 }
             )
@@ -73,7 +73,7 @@ def maintenance(names: Names = PLAIN) -> dg.Definitions:
     return dg.Definitions(jobs=[job], schedules=[schedule])
 
 
-def told(done: Sequence[Maintained]) -> dg.TableMetadataValue:
+def to_markdown(done: Sequence[Maintained]) -> dg.TableMetadataValue:
     """Return the results as a table."""
     columns = ("table", "files before", "after", "files removed", "bytes freed", "kept longer")
     rows = [

@@ -29,9 +29,9 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.builds import builds
-from tidemark_assets.names import under
+from tidemark_assets.names import with_prefix
 from tidemark_assets.resources import TidemarkResource, resource
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.steps import failing_with_message
 from tidemark_streaming import marts
 from tidemark_streaming.marts import Marts
 from tidemark_streaming.orchestrator import ENGINE_POOL
@@ -62,7 +62,7 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
     """
     if not marts.present(settings):
         return []
-    project, names = Marts(settings), under(key_prefix)
+    project, names = Marts(settings), with_prefix(key_prefix)
     manifest = project.manifest
     _check_test_names(manifest)
     place = DbtProject(project.folder, target_path=project.target, profiles_dir=project.profiles)
@@ -77,7 +77,7 @@ def mart_assets(settings: Settings, key_prefix: str | None = None) -> list[dg.As
     )
     def build(context: AssetExecutionContext) -> Iterator[Any]:
         tidemark = names.tidemark(context)
-        with one_sentence():
+        with failing_with_message():
             yield from _build(context, project, tidemark)
 
     return [build]
@@ -139,7 +139,7 @@ class MartTranslator(DagsterDbtTranslator):
     def __init__(self, key_prefix: str | None = None) -> None:
         # A side table is not an asset of its own: it is on the page of its windows.
         super().__init__(DagsterDbtTranslatorSettings(enable_duplicate_source_asset_keys=True))
-        self._names = under(key_prefix)
+        self._names = with_prefix(key_prefix)
 
     def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> dg.AssetKey:
         props = dbt_resource_props

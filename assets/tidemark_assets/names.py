@@ -60,7 +60,7 @@ PLAIN = Names()
 """The names without a prefix."""
 
 
-def under(prefix: str | None) -> Names:
+def with_prefix(prefix: str | None) -> Names:
     """Return the names under a prefix, as in `dev` or `trials/dev`; without one they are plain.
 
     Raises:

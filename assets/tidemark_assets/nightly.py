@@ -14,19 +14,19 @@ from pydantic import Field
 from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.run import runner as run
 from tidemark.store.ledger import RunFacts
 from tidemark.store.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import ParityReport, parity
-from tidemark_assets import checks, report
-from tidemark_assets.comparisons import PARITY, judged
+from tidemark_assets import checks, run_metadata
+from tidemark_assets.comparisons import PARITY, parity_result
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.provenance import made_of
+from tidemark_assets.provenance import provenance_tags
 from tidemark_assets.spans import PartitionsOf, Span, last_closed
-from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.steps import Failures, failing_with_message, of_assets
 from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -62,11 +62,13 @@ def nightly(
         for asset in config.assets:
             transform = transforms[asset]
             with failures.of(asset):
-                days = _closed(tidemark.warehouse, transform, partitions(asset), config.days)
+                days = _closed_days(tidemark.warehouse, transform, partitions(asset), config.days)
                 if not days:
                     context.log.info(f"{asset}: no partition has closed yet.")
                     continue
-                verified, facts = _anew(context, names, tidemark.warehouse, transform, days)
+                verified, facts = _verify_and_recompute(
+                    context, names, tidemark.warehouse, transform, days
+                )
                 rows.append(_row(days, verified, facts))
         context.add_output_metadata({"nightly": as_table(_COLUMNS, rows)})
         failures.tell()
@@ -108,13 +110,13 @@ def parity_check(
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
-        with one_sentence():
-            days = _closed(tidemark.warehouse, transform, partitions, DAYS)
+        with failing_with_message():
+            days = _closed_days(tidemark.warehouse, transform, partitions, DAYS)
             if not days:
                 return dg.AssetCheckResult(passed=True, description="No partition has closed yet.")
             start, end = days[0].start, days[-1].end
             verified = parity(tidemark.warehouse, transform, start, end)
-            found = judged(names, verified, _span(days), "the check itself")
+            found = parity_result(names, verified, _span(days), "the check itself")
         return dg.AssetCheckResult(
             passed=found.passed, description=found.description, metadata=found.metadata
         )
@@ -122,7 +124,7 @@ def parity_check(
     return check
 
 
-def _closed(
+def _closed_days(
     warehouse: Warehouse,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
@@ -136,7 +138,7 @@ def _closed(
     return last_closed(partitions, transform.window, watermark, newest, count)
 
 
-def _anew(
+def _verify_and_recompute(
     context: OpExecutionContext,
     names: Names,
     warehouse: Warehouse,
@@ -146,17 +148,19 @@ def _anew(
     start, end = days[0].start, days[-1].end
     verified = parity(warehouse, transform, start, end)
     # The method accepts check results too, although its signature omits them.
-    context.log_event(judged(names, verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
+    context.log_event(parity_result(names, verified, _span(days), "the nightly job"))  # pyright: ignore[reportArgumentType]
     facts = run.backfill(warehouse, transform, start, end, answer="complete", reported=True)
     begins = {day.key: day.start for day in days}
-    found = report.computed(warehouse, counting(transform), facts, begins, end)
-    tags = made_of(context, names, transform, fingerprint(transform), facts.run)
+    found = run_metadata.partition_metadata(
+        warehouse, base_transform(transform), facts, begins, end
+    )
+    tags = provenance_tags(context, names, transform, fingerprint(transform), facts.run)
     own = names.key(transform.table)
     for key, metadata in found.items():
         made = dg.AssetMaterialization(own, partition=key, metadata=metadata, tags=tags)
         context.log_event(made)
     # This job reports its own run: the sensor of windows skips it.
-    for evaluation in checks.standing(names, names.tidemark(context).glance(), transform):
+    for evaluation in checks.current_results(names, names.tidemark(context).glance(), transform):
         context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     return verified, facts
 

@@ -15,11 +15,11 @@ from dagster import SensorEvaluationContext
 from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import describe, over
 from tidemark.define.definition import Definition
-from tidemark_assets.arrivals import EVERY
-from tidemark_assets.fresh import as_result
+from tidemark_assets.arrivals import TICK_SECONDS
+from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.report import moment
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.run_metadata import as_timestamp
 from tidemark_assets.tables import literal
 from tidemark_streaming.outbox.standing import Standing, standing
 
@@ -39,7 +39,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
     @dg.sensor(
         name=names.own(f"{name}_outbox"),
         required_resource_keys=names.needs,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             f"Reports how far {transform.publishes_to} is behind {name}. It launches nothing."
@@ -47,7 +47,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
     )
     def sensor(context: SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         tidemark = names.tidemark(context)
-        found = kept_up(names, transform, tidemark)
+        found = check_progress(names, transform, tidemark)
         before, now = json.loads(context.cursor or '{"at": 0, "passed": null}'), time.time()
         said = found.description or ""
         if found.passed == before["passed"] and not over(REPORT_EVERY, before["at"], now):
@@ -64,12 +64,12 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
-        return as_result(kept_up(names, transform, tidemark))
+        return as_result(check_progress(names, transform, tidemark))
 
     return dg.Definitions(sensors=[sensor], asset_checks=[check])
 
 
-def kept_up(
+def check_progress(
     names: Names, transform: Definition, tidemark: TidemarkResource
 ) -> dg.AssetCheckEvaluation:
     """Return whether the topic has all published versions.
@@ -85,13 +85,13 @@ def kept_up(
         "topic": stands.topic,
         "published version": stands.version,
         "versions behind": stands.behind,
-        "last transaction": moment(stands.at),
+        "last transaction": as_timestamp(stands.at),
         "last published run": stands.run or "none",
     }
     late = stands.since is not None and time.time_ns() // 1000 - stands.since > WITHIN
     behind = f"is {_versions(stands.behind)} behind" if stands.behind else "is up to date"
     if late:
-        return _evaluation(names, transform, _late(transform, stands), facts=facts)
+        return _evaluation(names, transform, _describe_delay(transform, stands), facts=facts)
     return _evaluation(names, transform, f"The topic {behind}.", passed=True, facts=facts)
 
 
@@ -99,7 +99,7 @@ def _versions(count: int) -> str:
     return "1 version" if count == 1 else f"{count:,} versions"
 
 
-def _late(transform: Definition, stands: Standing) -> str:
+def _describe_delay(transform: Definition, stands: Standing) -> str:
     are = "is" if stands.behind == 1 else "are"
     return (
         f"{_versions(stands.behind)} of the table {are} not published to the topic yet, the oldest "

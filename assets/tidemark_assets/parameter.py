@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 
 from tidemark.base.errors import DataError
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.steps import failing_with_message
 from tidemark_streaming.glance import Glance
 
 __all__ = ["FINAL", "WINDOWS", "Reader", "windows_reader"]
@@ -44,7 +44,7 @@ class Reader(dg.IOManager):
     def load_input(self, context: dg.InputContext) -> object:
         table = context.asset_key.path[-1]
         wanted = context.dagster_type.typing_type
-        ways = _ways()
+        ways = _converters()
         if wanted not in ways:
             raise dg.Failure(
                 f"The windows of '{table}' can be loaded as a pandas or Polars DataFrame or as an "
@@ -52,7 +52,7 @@ class Reader(dg.IOManager):
                 "the parameter.",
                 allow_retries=False,
             )
-        with one_sentence():
+        with failing_with_message():
             rows = self._read(table, context)
         return ways[wanted](rows)
 
@@ -88,7 +88,7 @@ windows_reader = reader(PLAIN)
 """The IO manager of assets whose keys have no prefix."""
 
 
-def _ways() -> dict[Any, Callable[[pa.Table], object]]:
+def _converters() -> dict[Any, Callable[[pa.Table], object]]:
     """Return the conversion of windows for each type of parameter."""
     ways: dict[Any, Callable[[pa.Table], object]] = {
         Any: pa.Table.to_pandas,

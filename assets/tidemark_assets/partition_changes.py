@@ -22,7 +22,7 @@ from tidemark_streaming.glance import Glance
 
 
 @dataclass(frozen=True)
-class Mark:
+class ReportPosition:
     """The progress of the reports of an asset's runs: the last reported commit and its watermark.
 
     If a tick could not report everything, `until` is the commit through which it should report, and
@@ -37,7 +37,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Leg:
+class CommitRange:
     """Consecutive commits of an asset.
 
     The watermarks before and after them determine which partitions they close.
@@ -49,7 +49,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Touched:
+class ChangedPartition:
     """A closed partition that runs changed, with its current counts in the table."""
 
     key: str
@@ -60,12 +60,12 @@ class Touched:
     open: int
 
 
-def closed(
+def closed_partitions(
     glance: Glance,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
-    legs: Sequence[Leg],
-) -> Iterator[Touched]:
+    legs: Sequence[CommitRange],
+) -> Iterator[ChangedPartition]:
     """Yield the partitions that these legs closed, or changed after they had closed."""
     highs = [leg.high for leg in legs if leg.high is not None]
     if not highs:
@@ -82,11 +82,11 @@ def closed(
     if found is None or not found[0]:
         return
     days = spans(partitions, edge[0].start, max(found[0]))
-    rows = _by_day(days, found[0], found[1].to_pylist())
+    rows = _group_by_day(days, found[0], found[1].to_pylist())
     for day, mine in zip(days, rows, strict=True):
         closes, commits = transform.window.closing(day.end), {r["seq"] for r in mine}
-        if mine and any(_tells(leg, closes, commits) for leg in legs):
-            yield Touched(
+        if mine and any(_is_affected(leg, closes, commits) for leg in legs):
+            yield ChangedPartition(
                 key=day.key,
                 start=day.start,
                 rows=len(mine),
@@ -96,32 +96,38 @@ def closed(
             )
 
 
-def unreported(runs: Iterable[Mapping[str, Any]], low: int | None) -> tuple[list[Leg], int | None]:
+def unreported_commits(
+    runs: Iterable[Mapping[str, Any]], low: int | None
+) -> tuple[list[CommitRange], int | None]:
     """Return the legs of the runs that do not report themselves, and the watermark after all runs.
 
     Args:
         runs: rows of one asset in the ledger, in order and without gaps.
         low: the watermark before them.
     """
-    legs = list[Leg]()
+    legs = list[CommitRange]()
     for own, together in groupby(runs, itemgetter("reported")):
         before, commits = low, set[int]()
         for run in together:
             commits.add(run["seq"])
-            low = run["watermark"] if carries(run) else low
+            low = run["watermark"] if advances_watermark(run) else low
         if not own:
-            legs.append(Leg(frozenset(commits), before, low))
+            legs.append(CommitRange(frozenset(commits), before, low))
     return legs, low
 
 
-def alone(glance: Glance, run: Mapping[str, Any]) -> Leg:
+def as_commit_range(glance: Glance, run: Mapping[str, Any]) -> CommitRange:
     """Return a run as a leg of its own, for a run that reports itself, or should have."""
-    before = (r for r in glance.runs_before(run["asset"], run["seq"]) if carries(r))
+    before = (r for r in glance.runs_before(run["asset"], run["seq"]) if advances_watermark(r))
     low = next((r["watermark"] for r in reversed(list(before))), None)
-    return Leg(frozenset({run["seq"]}), low if carries(run) else run["watermark"], run["watermark"])
+    return CommitRange(
+        frozenset({run["seq"]}),
+        low if advances_watermark(run) else run["watermark"],
+        run["watermark"],
+    )
 
 
-def carries(run: Mapping[str, Any]) -> bool:
+def advances_watermark(run: Mapping[str, Any]) -> bool:
     """Return whether a run advances the watermark that closes partitions.
 
     All runs do, except those that replace only a range of windows and report it themselves.
@@ -129,7 +135,7 @@ def carries(run: Mapping[str, Any]) -> bool:
     return not run["reported"] or run["window_from"] is None
 
 
-def _by_day(
+def _group_by_day(
     days: Sequence[Span], begins: Sequence[int], rows: Sequence[dict[str, Any]]
 ) -> list[list[dict[str, Any]]]:
     """Return rows of windows by the day in which each begins."""
@@ -141,7 +147,7 @@ def _by_day(
     return found
 
 
-def _tells(leg: Leg, closes: int, commits: set[int]) -> bool:
+def _is_affected(leg: CommitRange, closes: int, commits: set[int]) -> bool:
     if leg.high is None or closes > leg.high:
         return False
     return leg.low is None or closes > leg.low or not leg.commits.isdisjoint(commits)

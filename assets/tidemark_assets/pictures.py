@@ -18,32 +18,32 @@ from tidemark.store.conditions import Within
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify import bounds as lateness
 
-LARGEST = 200_000
+MAX_PICTURE_BYTES = 200_000
 """The size in bytes above which a picture is left out: metadata is stored with each event."""
 
-FEW = 2_000_000
+MAX_MEASURED_EVENTS = 2_000_000
 """The number of events in a log up to which their lateness is measured again at each ingest."""
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
-KEYS = 20
+MAX_KEYS = 20
 """The number of keys in a heat map, the most frequent ones."""
 
 
-def of_arrivals(
+def draw_arrivals(
     warehouse: Warehouse, source: Source, timeline: list[Arrival]
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return pictures of how a source's events arrive."""
     found = {"arrivals, drawn": chart.timeline(timeline)}
-    if sum(a.rows for a in timeline) <= FEW:
+    if sum(a.rows for a in timeline) <= MAX_MEASURED_EVENTS:
         mark = source.watermark
         bound = mark.bound if isinstance(mark, BoundedOutOfOrderness) else None
         # Lateness is undefined without event times.
         with suppress(DataError):
             found["lateness, drawn"] = chart.lateness(lateness.observe(warehouse, source), bound)
-    return _drawn(found)
+    return _draw(found)
 
 
-def of_windows(
+def draw_windows(
     warehouse: Warehouse, transform: Definition, start: int, end: int
 ) -> Mapping[str, dg.MarkdownMetadataValue]:
     """Return a picture of the windows that start in [start, end), by key and time."""
@@ -58,22 +58,22 @@ def of_windows(
         .agg(F.sum("events").alias("events"))
     )
     often = cells.groupBy("key").agg(F.sum("events").alias("all")).orderBy(F.desc("all"), "key")
-    shown = cells.join(often.limit(KEYS).select("key"), "key").toPandas()
-    return _drawn({"windows, drawn": chart.heat(shown, unit)})
+    shown = cells.join(often.limit(MAX_KEYS).select("key"), "key").toPandas()
+    return _draw({"windows, drawn": chart.heat(shown, unit)})
 
 
-def _drawn(
+def _draw(
     charts: Mapping[str, alt.LayerChart | None],
 ) -> dict[str, dg.MarkdownMetadataValue]:
     found: dict[str, dg.MarkdownMetadataValue] = {}
     for name, drawn in charts.items():
         image = "" if drawn is None else chart.svg(drawn)
-        if 0 < len(image.encode()) <= LARGEST:
-            found[name] = embedded(name, image)
+        if 0 < len(image.encode()) <= MAX_PICTURE_BYTES:
+            found[name] = embed_svg(name, image)
     return found
 
 
-def embedded(name: str, svg: str) -> dg.MarkdownMetadataValue:
+def embed_svg(name: str, svg: str) -> dg.MarkdownMetadataValue:
     """Return an SVG as metadata that the page shows."""
     data = b64encode(svg.encode()).decode()
     return dg.MetadataValue.md(f"![{name}](data:image/svg+xml;base64,{data})")

@@ -16,9 +16,9 @@ from tidemark.base.instants import instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, changes, differences
-from tidemark_assets.current import parts
+from tidemark_assets.definition_check import parts
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.steps import Failures, failing_with_message, of_assets
 from tidemark_assets.tables import as_table, pairs
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -52,16 +52,16 @@ def previews(
         config: PreviewConfig,
     ) -> None:
         tidemark, failures = names.tidemark(context), Failures(context)
-        with one_sentence():
+        with failing_with_message():
             warehouse = tidemark.warehouse
             start = None if config.start is None else instant(config.start)
             end = None if config.end is None else instant(config.end)
-            asked = config.assets or changed(warehouse, transforms)
+            asked = config.assets or find_changed(warehouse, transforms)
         found: dict[str, Changes] = {}
         for asset in asked:
             with failures.of(asset):
                 found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
-        context.add_output_metadata({"changes": _table(found), **told(found)})
+        context.add_output_metadata({"changes": _table(found), **to_markdown(found)})
         failures.tell()
 
     @dg.job(
@@ -77,7 +77,7 @@ def previews(
     return dg.Definitions(jobs=[job])
 
 
-def changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:
+def find_changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[str]:
     """Return the assets whose tables another definition wrote, wholly or in part."""
     found: list[str] = []
     for asset, transform in transforms.items():
@@ -90,7 +90,7 @@ def changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) -> list[
     return found
 
 
-def told(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
+def to_markdown(done: Mapping[str, Changes]) -> dict[str, dg.TableMetadataValue]:
     """Return the differences and the first values that would change, for each asset."""
     metadata: dict[str, dg.TableMetadataValue] = {}
     for asset, found in done.items():

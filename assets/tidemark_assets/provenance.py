@@ -25,7 +25,7 @@ from dagster._core.definitions.data_version import (
 
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
-from tidemark.define.rollup import RollUp, counting
+from tidemark.define.rollup import RollUp, base_transform
 from tidemark.define.source import Source
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
@@ -39,26 +39,26 @@ def inputs(transform: Definition) -> list[str]:
     """Return the tables from which the windows of a transform are computed."""
     if isinstance(transform, RollUp):
         return [transform.base.table]
-    return [transform.source.log_table, *counting(transform).references]
+    return [transform.source.log_table, *base_transform(transform).references]
 
 
-def same_log(glance: Glance, source: Source) -> dg.DataVersion | None:
+def log_data_version(glance: Glance, source: Source) -> dg.DataVersion | None:
     """Return the data version of a source's tables, which is another one for a recreated log."""
     identity = glance.identity(source.timeline_table)
     return None if identity is None else dg.DataVersion(identity)
 
 
-def tags_of(version: dg.DataVersion | None) -> dict[str, str]:
+def version_tags(version: dg.DataVersion | None) -> dict[str, str]:
     """Return the tags that give a data version to a materialization without a step."""
     return {} if version is None else {DATA_VERSION_TAG: version.value}
 
 
-def told_version(materialization: dg.EventLogEntry) -> dg.DataVersion | None:
+def data_version(materialization: dg.EventLogEntry) -> dg.DataVersion | None:
     """Return the data version of a materialization."""
     return extract_data_version_from_entry(materialization)
 
 
-def made_of(
+def provenance_tags(
     context: Context,
     names: Names,
     transform: Definition,
@@ -89,7 +89,7 @@ def made_of(
     return tags
 
 
-def definition_of(warehouse: Warehouse, transform: Definition) -> str:
+def find_definition(warehouse: Warehouse, transform: Definition) -> str:
     """Return the fingerprint of the definition that wrote an asset's newest commit.
 
     It may differ from the one in the code: a stream keeps the definition with which it was started.

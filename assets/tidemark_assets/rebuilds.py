@@ -20,11 +20,11 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import Changes, changes
 from tidemark_assets import checks
-from tidemark_assets.current import currency
+from tidemark_assets.definition_check import compare_definitions
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.previews import NONE, SHOWN, changed, kinds, told
+from tidemark_assets.previews import NONE, SHOWN, find_changed, kinds, to_markdown
 from tidemark_assets.resources import TidemarkResource
-from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.steps import Failures, failing_with_message, of_assets
 from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -69,9 +69,9 @@ def rebuilds(
         config: RebuildConfig,
     ) -> None:
         tidemark, failures = names.tidemark(context), Failures(context)
-        with one_sentence():
+        with failing_with_message():
             warehouse = tidemark.warehouse
-            asked = config.assets or changed(warehouse, transforms)
+            asked = config.assets or find_changed(warehouse, transforms)
         done: dict[str, tuple[Rebuilt, Changes]] = {}
         for asset in asked:
             transform = transforms[asset]
@@ -87,7 +87,7 @@ def rebuilds(
         context.add_output_metadata(
             {
                 "rebuilt": _table(done),
-                **told({a: found for a, (_, found) in done.items()}),
+                **to_markdown({a: found for a, (_, found) in done.items()}),
             }
         )
         failures.tell()
@@ -169,7 +169,7 @@ def _swap(
             failures.add(str(error), error)
             continue
         _judge(context, names, tidemark.warehouse, transforms[asset])
-        for evaluation in checks.standing(names, tidemark.glance(), transforms[asset]):
+        for evaluation in checks.current_results(names, tidemark.glance(), transforms[asset]):
             context.log_event(evaluation)  # pyright: ignore[reportArgumentType]
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]
@@ -181,7 +181,7 @@ def _judge(
     context: OpExecutionContext, names: Names, warehouse: Warehouse, transform: Definition
 ) -> None:
     # The method accepts check results too, although its signature omits them.
-    context.log_event(currency(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
+    context.log_event(compare_definitions(warehouse, transform, names))  # pyright: ignore[reportArgumentType]
 
 
 def _table(done: Mapping[str, tuple[Rebuilt, Changes]]) -> dg.MetadataValue[Any]:

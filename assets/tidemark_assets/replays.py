@@ -17,7 +17,7 @@ from tidemark.run.replay import Replayed
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import Failures, of_assets, one_sentence
+from tidemark_assets.steps import Failures, failing_with_message, of_assets
 from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -66,12 +66,12 @@ def replays(
                 allow_retries=False,
             )
         failures = Failures(context)
-        with one_sentence():
+        with failing_with_message():
             warehouse = tidemark.warehouse
         done: dict[str, Replayed] = {}
         for asset in config.assets:
             with failures.of(asset):
-                done[asset] = _replayed(warehouse, transforms[asset], config)
+                done[asset] = _replay(warehouse, transforms[asset], config)
         context.add_output_metadata({"replayed": _table(done)})
         failures.tell()
 
@@ -88,7 +88,7 @@ def replays(
     return dg.Definitions(jobs=[replay])
 
 
-def _replayed(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> Replayed:
+def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -> Replayed:
     moment = None if config.from_instant is None else instant(config.from_instant)
     since = run.first_since(Log(warehouse, transform.source), config.from_arrival, moment)
     if config.into is None:

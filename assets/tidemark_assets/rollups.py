@@ -8,13 +8,13 @@ from dagster import AssetExecutionContext
 from tidemark.base.instants import instant, iso
 from tidemark.define.rollup import RollUp
 from tidemark.run import runner as run
-from tidemark_assets import checks, report, side_tables
+from tidemark_assets import checks, run_metadata, side_tables
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.build import Presentation, StepEvent, step, windows_of
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.run_events import log_run
 from tidemark_assets.spans import spans
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.steps import failing_with_message
 
 
 def rollup_assets(
@@ -43,13 +43,13 @@ def rollup_assets(
         asked = context.partition_time_window
         start, end = instant(asked.start), instant(asked.end)
         begins = {span.key: span.start for span in spans(partitions, start, end - 1)}
-        with one_sentence():
+        with failing_with_message():
             facts = run.incremental(tidemark.warehouse, transform, reported=True)
-            found = report.rolled_up(tidemark.warehouse, transform, facts, begins, end)
+            found = run_metadata.rollup_metadata(tidemark.warehouse, transform, facts, begins, end)
         if facts is not None:
             within = context.op_execution_context
             log_run(within, names, tidemark, transform, partitions, facts, begins)
-        if not any(told[report.ROWS] or told.get(withheld_rows) for told in found.values()):
+        if not any(told[run_metadata.ROWS] or told.get(withheld_rows) for told in found.values()):
             raise dg.Failure(
                 f"No window of '{name}' from {iso(start)} to {iso(end)} is complete and closed. "
                 f"To get whole windows of '{name}', materialize '{base.name}' for that range "
@@ -61,6 +61,8 @@ def rollup_assets(
             context.add_asset_metadata(metadata, asset_key=own, partition_key=key)
         version = None if facts is None else dg.DataVersion(facts.run)
         yield dg.MaterializeResult(asset_key=own, data_version=version)
-        yield from map(checks.as_result, checks.standing(names, tidemark.glance(), transform))
+        yield from map(
+            checks.as_result, checks.current_results(names, tidemark.glance(), transform)
+        )
 
     return follow

@@ -19,10 +19,10 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets import checks
 from tidemark_assets.describe import meanings
 from tidemark_assets.names import Names
-from tidemark_assets.partition_changes import Touched, alone, closed
-from tidemark_assets.provenance import Context, made_of
-from tidemark_assets.report import ROWS, RUN, lasted, moment, of_table
+from tidemark_assets.partition_changes import ChangedPartition, as_commit_range, closed_partitions
+from tidemark_assets.provenance import Context, provenance_tags
 from tidemark_assets.resources import TidemarkResource
+from tidemark_assets.run_metadata import ROWS, RUN, as_timestamp, run_durations, table_metadata
 
 AssetEvent = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
 
@@ -43,7 +43,7 @@ def reports(
     warehouse: Warehouse,
     transform: Definition,
     definition: str,
-    touched: list[Touched],
+    touched: list[ChangedPartition],
     run: Mapping[str, Any],
     made_by: str | None = None,
     together: Collection[str] = (),
@@ -59,11 +59,11 @@ def reports(
         "made by": made_by or MADE_BY[run["mode"]],
         RUN: run["run"],
         "up to date through arrival": run["through_arrival"],
-        "watermark now": moment(run["watermark"]),
-        **lasted(run),
+        "watermark now": as_timestamp(run["watermark"]),
+        **run_durations(run),
     }
-    tags = made_of(context, names, transform, definition, run["run"], together)
-    place = of_table(warehouse, transform.table, meanings(transform)) if touched else {}
+    tags = provenance_tags(context, names, transform, definition, run["run"], together)
+    place = table_metadata(warehouse, transform.table, meanings(transform)) if touched else {}
     for partition in touched:
         own = {
             ROWS: partition.rows,
@@ -98,11 +98,11 @@ def log_run(
     if not facts.reported:
         return
     run, glance = asdict(facts), tidemark.glance()
-    touched = closed(glance, transform, partitions, [alone(glance, run)])
+    touched = closed_partitions(glance, transform, partitions, [as_commit_range(glance, run)])
     others = [t for t in touched if t.key not in but]
     made = fingerprint(transform)
     made_by = f"a run of {context.run.job_name}"
     told = reports(context, names, tidemark.tables, transform, made, others, run, made_by)
-    for event in chain(told, checks.standing(names, glance, transform)):
+    for event in chain(told, checks.current_results(names, glance, transform)):
         # The method accepts check results too, although its signature omits them.
         context.log_event(event)  # pyright: ignore[reportArgumentType]

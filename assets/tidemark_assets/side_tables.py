@@ -33,7 +33,7 @@ class SideTable:
     columns: dg.TableSchema
 
 
-def of_source(source: Source) -> list[SideTable]:
+def source_side_tables(source: Source) -> list[SideTable]:
     """Return the side tables of a source's log."""
     timeline = {field.name: _TYPES[field.type] for field in TIMELINE}
     reasons = {**describe.MEANINGS, "reason": "Why the row could not be decoded"}
@@ -52,7 +52,7 @@ def of_source(source: Source) -> list[SideTable]:
     ]
 
 
-def of_transform(transform: Definition) -> list[SideTable]:
+def transform_side_tables(transform: Definition) -> list[SideTable]:
     """Return the side tables of published windows."""
 
     def side(name: str, description: str, columns: Mapping[str, str | None]) -> SideTable:
@@ -65,13 +65,13 @@ def of_transform(transform: Definition) -> list[SideTable]:
                 transform.late_table,
                 "Events too late for their window, each with the window that it missed and by how "
                 "much, and events without an event time",
-                window_columns.late(transform),
+                window_columns.late_columns(transform),
             ),
             side(
                 transform.late_loss_table,
                 "Windows that are missing too-late events: the values as streamed and the "
                 "complete values",
-                window_columns.late_loss(transform),
+                window_columns.late_loss_columns(transform),
             ),
         ]
     if transform.expectations:
@@ -80,7 +80,7 @@ def of_transform(transform: Definition) -> list[SideTable]:
                 transform.quarantine_table,
                 "Windows that failed an expectation, unpublished until a job releases or discards "
                 "them",
-                window_columns.withheld(transform),
+                window_columns.quarantined_columns(transform),
             )
         )
     if transform.accumulation is not None:
@@ -88,13 +88,13 @@ def of_transform(transform: Definition) -> list[SideTable]:
             side(
                 transform.panes_table,
                 "Every firing of every window, in order",
-                window_columns.panes(transform),
+                window_columns.pane_columns(transform),
             )
         )
     return found
 
 
-def listed(tables: Iterable[SideTable]) -> Metadata:
+def side_table_metadata(tables: Iterable[SideTable]) -> Metadata:
     """Return the metadata by which an asset's page lists its side tables; empty without any."""
     rows = [f"| `{table.name}` | {table.description} |" for table in tables]
     if not rows:

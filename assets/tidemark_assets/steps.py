@@ -21,10 +21,10 @@ from tidemark.base.instants import iso
 from tidemark.define.definition import Definition
 from tidemark.store.log import Log
 
-PASSING = (ConflictError, EngineError)
+TRANSIENT_ERRORS = (ConflictError, EngineError)
 """Errors that count as transient in any case."""
 
-WAITS = (5, 20, 60)
+RETRY_DELAYS_SECONDS = (5, 20, 60)
 """Seconds before each retry of a step."""
 
 
@@ -108,7 +108,7 @@ class Failures:
         """Record and log an error; it is retried only if its cause is given and transient."""
         self._sentences.append(sentence)
         self._context.log.error(sentence)
-        if cause is not None and passes(cause):
+        if cause is not None and is_transient(cause):
             self._passing.append(cause)
 
     @contextmanager
@@ -122,32 +122,34 @@ class Failures:
     def tell(self) -> None:
         """Fail the step with all errors, if any, after retries if one may be transient."""
         if self._passing:
-            _again(self._passing[0])
+            _request_retry(self._passing[0])
         if self._sentences:
             raise dg.Failure(" ".join(self._sentences), allow_retries=False)
 
 
-def passes(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Return whether an error may be transient."""
-    return isinstance(error, PASSING) or (isinstance(error, TidemarkError) and error.passing)
+    return isinstance(error, TRANSIENT_ERRORS) or (
+        isinstance(error, TidemarkError) and error.passing
+    )
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
+def failing_with_message() -> Iterator[None]:
     """Fail a step with a user's error as one message, after retries if it may be transient."""
     try:
         yield
     except TidemarkError as error:
-        if passes(error):
-            _again(error)
+        if is_transient(error):
+            _request_retry(error)
         raise dg.Failure(description=str(error), allow_retries=False) from None
 
 
-def _again(error: Exception) -> None:
+def _request_retry(error: Exception) -> None:
     """Request a retry of the step from Dagster, while retries are left."""
     tried = dg.OpExecutionContext.get().retry_number
-    if tried < len(WAITS):
-        raise dg.RetryRequested(len(WAITS), WAITS[tried]) from error
+    if tried < len(RETRY_DELAYS_SECONDS):
+        raise dg.RetryRequested(len(RETRY_DELAYS_SECONDS), RETRY_DELAYS_SECONDS[tried]) from error
 
 
 def check_arrived(log: Log, start: int, end: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import time
 import dagster as dg
 
 from tidemark.define.definition import Definition
-from tidemark_assets.fresh import as_result
+from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.tables import literal
 from tidemark_streaming import wishes
@@ -18,8 +18,8 @@ from tidemark_streaming.supervisor import GIVEN_UP, Stream
 
 KEEPS_RUNNING = "stream_keeps_running"
 
-REST = "No stream should be running."
-UNSEEN = "It should be running, but no supervisor is watching it."
+NO_STREAM = "No stream should be running."
+NOT_SUPERVISED = "It should be running, but no supervisor is watching it."
 
 
 def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksDefinition:
@@ -39,13 +39,13 @@ def stream_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecksD
         settings, name = tidemark.settings, transform.name
         stream = noted(settings, time.time_ns() // 1000).get(name)
         wished = wishes.of(settings, name) is not None
-        found = kept_running(names, transform, stream if wished else None, unseen=wished)
+        found = check_stream(names, transform, stream if wished else None, unseen=wished)
         return as_result(found)
 
     return check
 
 
-def kept_running(
+def check_stream(
     names: Names, transform: Definition, stream: Stream | None, *, unseen: bool = False
 ) -> dg.AssetCheckEvaluation:
     """Return whether an asset's stream runs as it should.
@@ -54,7 +54,7 @@ def kept_running(
         stream: the supervisor's status of it; None if there is none.
         unseen: whether it should run, if there is no status.
     """
-    passed, said = not unseen, UNSEEN if unseen else REST
+    passed, said = not unseen, NOT_SUPERVISED if unseen else NO_STREAM
     if stream is not None:
         passed = not stream.failures
         said = f"The stream is {stream.state}."

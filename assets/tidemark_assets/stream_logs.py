@@ -9,7 +9,7 @@ from tidemark_streaming import logs
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.supervisor import GIVEN_UP, WAITING, Stream
 
-Told = dict[str, tuple[str, int]]
+LoggedRuns = dict[str, tuple[str, int]]
 """The table ID and the number of the last logged run, by asset."""
 
 
@@ -26,7 +26,7 @@ def log_state(asset: str, stream: Stream) -> None:
     )
 
 
-def log_runs(glance: Glance, streams: Mapping[str, Stream], told: Told) -> Told:
+def log_runs(glance: Glance, streams: Mapping[str, Stream], told: LoggedRuns) -> LoggedRuns:
     """Log the runs of streams since the last poll. Return the last logged run of each stream.
 
     A stream that was stopped since is included. Runs before the first poll of a stream are not
@@ -35,7 +35,7 @@ def log_runs(glance: Glance, streams: Mapping[str, Stream], told: Told) -> Told:
     Args:
         told: the result of the last poll.
     """
-    found = Told()
+    found = LoggedRuns()
     for asset in {**told, **streams}:
         life, before = glance.life(asset) or "", told.get(asset)
         seq = before[1] if before is not None and before[0] == life else -1

@@ -19,19 +19,19 @@ from tidemark.base.errors import TidemarkError
 from tidemark.base.instants import INFINITY, describe, iso, over
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
-from tidemark_assets.arrivals import EVERY, under_way
+from tidemark_assets.arrivals import TICK_SECONDS, is_running
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.report import moment
-from tidemark_assets.stream_checks import kept_running
+from tidemark_assets.run_metadata import as_timestamp
+from tidemark_assets.stream_checks import check_stream
 from tidemark_assets.stream_jobs import start_job, start_op, stop_job
-from tidemark_assets.stream_logs import Told, log_runs, log_state
+from tidemark_assets.stream_logs import LoggedRuns, log_runs, log_state
 from tidemark_streaming import logs, supervisor, wishes
 from tidemark_streaming.glance import AssetGlance, Glance, SourceGlance
 from tidemark_streaming.lease import renew
 from tidemark_streaming.noted import note
 from tidemark_streaming.supervisor import GIVEN_UP, RUNNING, STARTING, WAITING, Stream
 
-LEASE = 4 * EVERY
+LEASE_SECONDS = 4 * TICK_SECONDS
 """Seconds after which a supervisor without a sign of life counts as dead."""
 
 REPORT_EVERY = 300_000_000
@@ -54,7 +54,7 @@ def streams(
         name=names.own(f"{domain}_supervisor"),
         required_resource_keys=names.needs,
         job_name=start.name,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Watches the streams that should run: restarts those that have ended, after a wait "
@@ -67,8 +67,8 @@ def streams(
         settings, now = tidemark.settings, time.time_ns() // 1000
         known, reported, ran = _known(context.cursor)
         try:
-            renew(_lease(settings, domain), _owner(context.instance), LEASE)
-            starting = under_way(context.instance, start.name)
+            renew(_lease(settings, domain), _owner(context.instance), LEASE_SECONDS)
+            starting = is_running(context.instance, start.name)
             found = supervisor.look(settings, transforms, known, now, starting=starting)
             note(settings, domain, found, now)
         except TidemarkError as error:
@@ -83,8 +83,11 @@ def streams(
         seen = [*changed, *due][:REPORTS]
         reported |= dict.fromkeys(seen, now)
         events = [
-            *(_observed(names, glance, transforms[asset], found[asset]) for asset in seen),
-            *(kept_running(names, transforms[a], found.get(a)) for a in _told_anew(known, found)),
+            *(_observe(names, glance, transforms[asset], found[asset]) for asset in seen),
+            *(
+                check_stream(names, transforms[a], found.get(a))
+                for a in _changed_checks(known, found)
+            ),
         ]
         fresh = [a for a in changed if found[a].state == STARTING]
         requests = [_request(start_op(domain, names), fresh, found, now)] if fresh else []
@@ -95,7 +98,7 @@ def streams(
         }
         return dg.SensorResult(
             requests,
-            skip_reason=None if requests else _said(found, now),
+            skip_reason=None if requests else _describe(found, now),
             cursor=json.dumps(memory),
             asset_events=events,
         )
@@ -103,7 +106,7 @@ def streams(
     return dg.Definitions(sensors=[sensor], jobs=[start, stop])
 
 
-def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
+def _changed_checks(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list[str]:
     """Return the assets whose check has changed.
 
     That is the case if a stream is supervised since, has failed or was given up, has recovered, or
@@ -116,7 +119,7 @@ def _told_anew(known: Mapping[str, Stream], found: Mapping[str, Stream]) -> list
     return [a for a in {**known, **found} if standing(known.get(a)) != standing(found.get(a))]
 
 
-def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], Told]:
+def _known(cursor: str | None) -> tuple[dict[str, Stream], dict[str, int], LoggedRuns]:
     memory = json.loads(cursor or '{"streams": {}, "reported": {}}')
     ran = {asset: (life, seq) for asset, (life, seq) in memory.get("ran", {}).items()}
     return {a: Stream(**s) for a, s in memory["streams"].items()}, memory["reported"], ran
@@ -135,7 +138,7 @@ def _request(
     )
 
 
-def _observed(
+def _observe(
     names: Names, glance: Glance, transform: Definition, stream: Stream
 ) -> dg.AssetObservation:
     source = glance.source(transform.source.name)
@@ -151,7 +154,7 @@ def _observed(
             "lag in arrivals": source.arrivals - 1 - asset.as_of,
             "up to date through arrival": asset.as_of,
             **({"limited": str(waiting)} if waiting.limited_by else {}),
-            "watermark now": moment(asset.watermark),
+            "watermark now": as_timestamp(asset.watermark),
             "watermark lag": _lag(source, asset),
             "windows": asset.windows,
             "open windows": asset.open,
@@ -171,7 +174,7 @@ def _lag(source: SourceGlance, asset: AssetGlance) -> str:
     return describe(max(0, source.newest_event - asset.watermark) // 1_000_000 * 1_000_000)
 
 
-def _said(found: Mapping[str, Stream], now: int) -> str:
+def _describe(found: Mapping[str, Stream], now: int) -> str:
     if not found:
         return "No stream should be running."
     return " ".join(_sentence(asset, stream, now) for asset, stream in found.items())

@@ -30,7 +30,7 @@ from tidemark.base.errors import DataError, DefinitionChanged, EngineError
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.run.admission import ALL, Admission
 from tidemark.run.runner import incremental
 from tidemark.store import checkpoints, ledger
@@ -249,7 +249,7 @@ def _following(place: Place, transform: Definition) -> Callable[[DataFrame, int]
         # triggers the next batch.
         if state.life() is None:
             return
-        known = standing or state.last().definition == fingerprint(counting(transform))
+        known = standing or state.last().definition == fingerprint(base_transform(transform))
         incremental(warehouse, transform, standing=standing)
         standing = known
 

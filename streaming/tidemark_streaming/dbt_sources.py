@@ -13,7 +13,7 @@ import yaml
 
 from tidemark.base.errors import DefinitionError
 from tidemark.define.definition import Definition
-from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published
+from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published_columns
 from tidemark_streaming.dbt_descriptions import functions, told
 
 PLACE = "models/sources.yml"
@@ -219,7 +219,7 @@ def _columns(transform: Definition) -> dict[str, _Node]:
     keys = dict.fromkeys(transform.keys, _KEY)
     values = {name: str(value) for name, value in transform.aggregates.items()}
     meanings = {**WINDOW_MEANINGS, **keys, **values}
-    types = published(transform)
+    types = published_columns(transform)
     return {n: {"data_type": kind, "description": meanings[n]} for n, kind in types.items()}
 
 

@@ -20,7 +20,7 @@ from tidemark.base.errors import DefinitionError, TidemarkError, unknown
 from tidemark.base.settings import FILE, RECORDED, Settings
 from tidemark.define import tables
 from tidemark.define.definition import Definition
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.define.source import Source
 from tidemark.define.tables import REBUILD, TableName
 from tidemark_streaming.feed import Inlet
@@ -54,7 +54,7 @@ class Domains:
         for definition in definitions:
             yield from definition.tables
             if definition.follows is None:
-                yield from counting(definition).side(REBUILD).tables
+                yield from base_transform(definition).side(REBUILD).tables
 
 
 def source(settings: Settings, name: str) -> Source:

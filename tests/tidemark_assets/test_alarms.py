@@ -17,9 +17,9 @@ from tidemark.base.errors import DataError, DefinitionError
 from tidemark_assets import steps
 from tidemark_assets.build import Presentation
 from tidemark_assets.definitions import _parts
-from tidemark_assets.inflow import source_assets
 from tidemark_assets.names import PLAIN
-from tidemark_assets.stream_checks import kept_running
+from tidemark_assets.source_assets import source_assets
+from tidemark_assets.stream_checks import check_stream
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.files import FileFeed
@@ -82,7 +82,7 @@ def test_the_recipe_tells_of_failed_runs_and_of_checks_in_error_once(
         nonlocal cursor
         hook.clear()
         instance.report_runless_asset_event(
-            kept_running(PLAIN, PER_MINUTE, Stream(1, state, failures=failures))
+            check_stream(PLAIN, PER_MINUTE, Stream(1, state, failures=failures))
         )
         context = dg.build_sensor_context(instance, cursor, repository_def=held)
         cursor = made["checks_in_error"](context).cursor
@@ -119,5 +119,5 @@ def test_the_log_of_a_live_feed_has_a_freshness_policy(tmp_path: Path) -> None:
 
 
 def test_what_passes_is_tried_again_and_nothing_else() -> None:
-    assert steps.passes(DataError("The brokers don't answer.", passing=True))
-    assert not steps.passes(DataError("There is no such column."))
+    assert steps.is_transient(DataError("The brokers don't answer.", passing=True))
+    assert not steps.is_transient(DataError("There is no such column."))

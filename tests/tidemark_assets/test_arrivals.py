@@ -23,7 +23,7 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.arrival import Arrival
 from tidemark.store.dropping import drop
 from tidemark.store.warehouse import Warehouse
-from tidemark_assets import arrivals, attempts
+from tidemark_assets import arrivals, ingest_attempts
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import polls, wishes
 from tidemark_streaming.feed import Inlet
@@ -238,7 +238,7 @@ def test_an_ingest_that_failed_or_was_cancelled_is_launched_again(
 
     def launched() -> str:
         with monkeypatch.context() as patch:
-            later = time.time() + len(keys) * (arrivals.AGAIN + 1)
+            later = time.time() + len(keys) * (arrivals.RETRY_AFTER_SECONDS + 1)
             patch.setattr(time, "time", lambda: later)
             request = ticks.tick()
         assert isinstance(request, dg.RunRequest)
@@ -320,17 +320,17 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
     land(folder, "3.csv", "at,sensor,value\n", 6)
     arrive(settings, "sensors", 0, 0, positions=[tried])
     assert "stands" in ticks.skipped()
-    monkeypatch.setattr(attempts, "AGAIN", 0)
+    monkeypatch.setattr(ingest_attempts, "RETRY_AFTER_MICROS", 0)
     assert isinstance(ticks.tick(), dg.RunRequest)
 
 
 def test_a_backlog_longer_than_a_cursor_is_tried_again_once_all_that_it_remembers_came_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attempts, "MOST", 2)
+    monkeypatch.setattr(ingest_attempts, "MAX_REMEMBERED_FILES", 2)
 
-    def tried(*names: str) -> attempts.Attempt:
-        return attempts.Attempt(0, "", {name: [name, 0] for name in names})
+    def tried(*names: str) -> ingest_attempts.Attempt:
+        return ingest_attempts.Attempt(0, "", {name: [name, 0] for name in names})
 
     def came(name: str) -> Arrival:
         position = json.dumps({"file": name})

@@ -19,7 +19,7 @@ from tidemark.verify import record
 from tidemark.verify.parity import Difference, ParityReport
 from tidemark_assets import comparisons
 from tidemark_assets.names import PLAIN
-from tidemark_assets.reporter import windows
+from tidemark_assets.partition_sensor import windows
 
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 DAY = [instant(f"2013-01-0{day}") for day in range(1, 6)]
@@ -115,15 +115,15 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
 def test_a_wrong_row_counts_however_many_differences_are_listed_before_it() -> None:
     listed = differing("late_loss").differences * 1000
     night = replace(EQUAL, total=1001, differences=listed, kinds={"late_loss": 1000})
-    assert not comparisons.judged(PLAIN, night, "three days", "the nightly job").passed
+    assert not comparisons.parity_result(PLAIN, night, "three days", "the nightly job").passed
     complete = replace(night, total=1000)
-    assert comparisons.judged(PLAIN, complete, "three days", "the nightly job").passed
+    assert comparisons.parity_result(PLAIN, complete, "three days", "the nightly job").passed
 
 
 def test_many_comparisons_are_reported_by_and_by_and_those_of_another_record_too(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparisons, "MOST", 2)
+    monkeypatch.setattr(comparisons, "MAX_COMPARISONS_PER_TICK", 2)
     sensor = ticks(instance, settings)
     for n in range(3):
         record.append(store(settings), replace(EQUAL, windows=n))

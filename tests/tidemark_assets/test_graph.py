@@ -21,10 +21,10 @@ from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights import definitions as flights_definitions
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import departures_hourly
-from tidemark_assets.inflow import feed_asset
 from tidemark_assets.maintenance import maintenance
 from tidemark_assets.marts import mart_assets
-from tidemark_assets.names import PLAIN, under
+from tidemark_assets.names import PLAIN, with_prefix
+from tidemark_assets.source_assets import feed_asset
 from tidemark_streaming import orchestrator
 from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.domains import load
@@ -119,7 +119,7 @@ def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
 
     def built(prefix: str | None) -> dg.Definitions:
         found = build_definitions(settings.domains, {"tidemark": prefix}, key_prefix=prefix)
-        return dg.Definitions.merge(found, maintenance(under(prefix)))
+        return dg.Definitions.merge(found, maintenance(with_prefix(prefix)))
 
     def called(definitions: dg.Definitions) -> dict[str, set[str]]:
         there = definitions.get_repository_def()
@@ -137,7 +137,7 @@ def test_homes_with_prefixes_are_in_one_project(tmp_path: Path) -> None:
     assert all(alone.values())
     together = called(dg.Definitions.merge(*map(built, (None, "dev", "trials/dev"))))
     for kind, names in alone.items():
-        prefixed = {f"{under(p).own(name)}" for p in ("dev", "trials/dev") for name in names}
+        prefixed = {f"{with_prefix(p).own(name)}" for p in ("dev", "trials/dev") for name in names}
         assert names | prefixed == together[kind], kind
 
 

@@ -77,7 +77,7 @@ def report(settings: Settings) -> None:
     judged(settings, 1, expectation=expectation)
     for value in HOSTILE:
         withhold(settings, (3, value), by=expectation, observed=value, mode="append")
-    evaluation = next(checks.standing(PLAIN, Glance(settings), gated))
+    evaluation = next(checks.current_results(PLAIN, Glance(settings), gated))
     with dg.DagsterInstance.get() as instance:
         instance.report_runless_asset_event(evaluation)
 

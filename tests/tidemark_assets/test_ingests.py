@@ -13,7 +13,7 @@ from support import PER_MINUTE
 from tables import arrive
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
-from tidemark_assets import clock_checks, undecoded
+from tidemark_assets import clock_checks, dead_letter_check
 from tidemark_assets.ingests import ingests
 
 
@@ -72,7 +72,7 @@ def test_new_dead_letters_are_a_warning_until_arrivals_come_without(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:
     ticks = ticks_of(ingests(PER_MINUTE.source), instance, settings)
-    key = dg.AssetCheckKey(dg.AssetKey("readings_log"), undecoded.NAME)
+    key = dg.AssetCheckKey(dg.AssetKey("readings_log"), dead_letter_check.NAME)
 
     def check() -> tuple[bool, str | None]:
         [found] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)

@@ -18,7 +18,7 @@ from steps import OnTestSession
 from tidemark import engine as spark_engine
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark.define.window_columns import published
+from tidemark.define.window_columns import published_columns
 from tidemark.run.runner import incremental
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -27,7 +27,7 @@ from tidemark_assets.definitions import build_definitions
 from tidemark_assets.flights.feed import inlet
 from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets
-from tidemark_assets.names import under
+from tidemark_assets.names import with_prefix
 from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.feed import Excerpt
 from tidemark_streaming.mart_rows import resting_on
@@ -161,7 +161,9 @@ def platform(
 @pytest.fixture(scope="module")
 def weather(platform: Platform) -> str:
     """A table of the weather's windows, without any; its name."""
-    columns = {name: kind or "DOUBLE" for name, kind in published(temperature_hourly).items()}
+    columns = {
+        name: kind or "DOUBLE" for name, kind in published_columns(temperature_hourly).items()
+    }
     schema = ", ".join(f"{name} {of}" for name, of in columns.items())
     platform.warehouse.create(temperature_hourly.table, schema, feed=True)
     return f"{platform.settings.database}.{temperature_hourly.table}"
@@ -297,7 +299,7 @@ def test_a_mart_of_two_tables_follows_both(platform: Platform, weather: str) -> 
         "late_events": "0L",
         "revision": "0",
     }
-    values = ", ".join(reading.get(name, "null") for name in published(temperature_hourly))
+    values = ", ".join(reading.get(name, "null") for name in published_columns(temperature_hourly))
     one = f"SELECT * FROM {place} ORDER BY hour, origin LIMIT 1"
     platform.warehouse.spark.sql(f"INSERT INTO {weather} SELECT {values} FROM ({one})")
     assert platform.build(mart).success
@@ -321,7 +323,7 @@ def test_reliability_names_a_table_that_is_none_of_windows(platform: Platform) -
 def test_under_a_prefix_marts_are_built_with_keys_checks_and_lineage_of_their_own(
     platform: Platform,
 ) -> None:
-    names = under("trials/dev")
+    names = with_prefix("trials/dev")
     [assets] = mart_assets(platform.settings, "trials/dev")
     definitions = dg.Definitions(
         assets=[assets],
@@ -400,7 +402,7 @@ def test_what_the_command_line_built_appears_in_dagster(platform: Platform) -> N
     assert platform.checks(assets, MART) == [True, True]
 
     [trials] = mart_assets(platform.settings, "trials")
-    sensor = builds(Marts(platform.settings), trials, under("trials"))
+    sensor = builds(Marts(platform.settings), trials, with_prefix("trials"))
     ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now).tick()
     stood = platform.latest("trials", MART)
     assert stood is not None

@@ -18,14 +18,14 @@ from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_assets import reporter, self_reports, side_tables
+from tidemark_assets import partition_sensor, self_reported_runs, side_tables
 from tidemark_assets import steps as retries
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.describe import UNTOLD
+from tidemark_assets.describe import UNKNOWN_TYPE
 from tidemark_assets.flights.definitions import presentation
 from tidemark_assets.flights.transforms import carrier_months, departures_hourly
 from tidemark_assets.ingests import ingests
-from tidemark_assets.reporter import windows
+from tidemark_assets.partition_sensor import windows
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.domains import load
 
@@ -192,13 +192,16 @@ def test_an_increment_after_backfills_of_all_that_arrived_changes_nothing(
     found = load(["tidemark_assets.flights"])
     sensor = windows("flights", found.transforms, presentation.partitions_of, 10**12)
     ticks = ticks_of(sensor, platform.instance, settings)
-    monkeypatch.setattr(self_reports, "PATIENCE", 10**15)
+    monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 10**15)
     assert ticks.skipped() == "No new runs except those that report themselves."
     # All steps told of their runs; nobody did of the backfill that only said that it would be. Its
     # second day has been computed anew since, and its third has not closed.
-    monkeypatch.setattr(self_reports, "PATIENCE", 0)
+    monkeypatch.setattr(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0)
     assert ticks.skipped() == "departures_hourly: 1 partitions reported"
-    assert recorded(platform, "departures_hourly", "2013-01-01")["made by"] == reporter.UNTOLD
+    assert (
+        recorded(platform, "departures_hourly", "2013-01-01")["made by"]
+        == partition_sensor.UNREPORTED_RUN
+    )
     assert "made by" not in recorded(platform, "departures_hourly", "2013-01-02")
     assert ticks.skipped() == "No new runs except those that report themselves."
 
@@ -228,12 +231,14 @@ def test_a_month_of_new_york_is_one_partition(platform: Platform) -> None:
     assert facts["dagster/partition_row_count"] == warehouse.read(name).count() > 10
     assert facts[f"rows in {panes}"] == warehouse.read(panes).count() > 10
     [told] = [
-        t.columns.columns for t in side_tables.of_transform(carrier_months) if t.name == panes
+        t.columns.columns
+        for t in side_tables.transform_side_tables(carrier_months)
+        if t.name == panes
     ]
     there = warehouse.read(panes).schema
     assert {column.name for column in told} == set(there.names)
     for column in told:
-        assert column.type in (UNTOLD, there[column.name].dataType.simpleString()), column
+        assert column.type in (UNKNOWN_TYPE, there[column.name].dataType.simpleString()), column
     error = failure(platform.materialize(name, partition_key="2013-03-01"))
     assert "from 2013-03-01T05:00:00Z to 2013-04-01T04:00:00Z has arrived" in error
 
@@ -246,7 +251,7 @@ def test_an_unknown_partition_is_refused_by_name(platform: Platform) -> None:
 def test_an_engine_that_is_not_there_is_one_sentence(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "WAITS", (0,))
+    monkeypatch.setattr(retries, "RETRY_DELAYS_SECONDS", (0,))
     settings = Settings(home=tmp_path, remote="sc://localhost:1", token="wrong")
     gone = Platform(TidemarkResource(settings), platform.instance)
     error = failure(gone.materialize(LOG))

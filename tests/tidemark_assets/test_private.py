@@ -11,7 +11,7 @@ from dagster_dbt import DbtCliResource
 from support import PER_MINUTE
 from tidemark_assets.marts import Dbt
 from tidemark_assets.names import PLAIN
-from tidemark_assets.provenance import made_of
+from tidemark_assets.provenance import provenance_tags
 
 
 def test_dagster_tells_the_code_version_of_a_materialization_by_the_tag_that_is_reported() -> None:
@@ -37,7 +37,7 @@ def test_dagster_tells_of_what_a_table_was_made_by_the_tags_that_are_reported() 
 
     @dg.op
     def look(context: dg.OpExecutionContext) -> None:
-        found.append(made_of(context, PLAIN, PER_MINUTE, "seven", "a run"))
+        found.append(provenance_tags(context, PLAIN, PER_MINUTE, "seven", "a run"))
 
     @dg.job
     def looks() -> None:

@@ -19,7 +19,7 @@ from dagsters import dagsters_own, of_dagster
 from pages import blocks
 from steps import OnTestSession
 from tidemark.base.settings import Settings
-from tidemark_assets.describe import UNTOLD
+from tidemark_assets.describe import UNKNOWN_TYPE
 from tidemark_assets.parameter import WINDOWS, windows_reader
 
 # Makes a project by Dagster's own tools, one process per command.
@@ -181,7 +181,7 @@ def test_windows_reach_an_asset_of_the_project_as_a_parameter(
         there = spark.read.table(f"{settings.database}.{table}").schema
         assert {c.name for c in told} == set(there.names), table
         for column in told:
-            assert column.type in (UNTOLD, there[column.name].dataType.simpleString()), column
+            assert column.type in (UNKNOWN_TYPE, there[column.name].dataType.simpleString()), column
 
 
 def _columns(told: object) -> Sequence[dg.TableColumn]:

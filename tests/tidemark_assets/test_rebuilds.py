@@ -19,11 +19,11 @@ from tidemark.run.rebuild import rebuild, switch
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
-from tidemark_assets.current import CURRENT, SAME, currency
+from tidemark_assets.definition_check import CURRENT, SAME, compare_definitions
 from tidemark_assets.names import PLAIN
+from tidemark_assets.partition_sensor import windows
 from tidemark_assets.previews import NONE, previews
 from tidemark_assets.rebuilds import rebuilds
-from tidemark_assets.reporter import windows
 from tidemark_assets.resources import TidemarkResource
 
 ARRIVALS = some_arrivals(count=4, size=24)
@@ -167,7 +167,7 @@ def test_what_the_check_says(warehouse: Warehouse, name: str) -> None:
         ingest(warehouse, READINGS, ARRIVALS[:2])
         incremental(warehouse, PER_MINUTE)
     now = replace(PER_MINUTE, allowed_lateness=0) if name == "forward" else PER_MINUTE
-    found = currency(warehouse, now, PLAIN)
+    found = compare_definitions(warehouse, now, PLAIN)
     assert found.passed == (name != "forward")
     assert found.severity is dg.AssetCheckSeverity.WARN
     words = {"forward": "runs go on", "same": SAME, "never ran": "has not run yet"}

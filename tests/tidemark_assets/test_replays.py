@@ -55,7 +55,7 @@ def test_an_engine_that_does_not_answer_is_one_sentence_and_tried_again(
     job: str,
     op: str,
 ) -> None:
-    monkeypatch.setattr(steps, "WAITS", (0,))
+    monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0,))
     away = settings.model_copy(update={"remote": f"sc://localhost:{free_port()}"})
     definitions = dg.Definitions.merge(
         made("some", {"per_minute": PER_MINUTE}),

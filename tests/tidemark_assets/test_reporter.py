@@ -16,12 +16,12 @@ from ticks import of as ticks_of
 from tidemark.base.instants import duration, instant
 from tidemark.base.settings import Settings
 from tidemark.define.windows import Tumbling
-from tidemark_assets import reporter, self_reports
+from tidemark_assets import partition_sensor, self_reported_runs
 from tidemark_assets.automation import CARRY_ON
 from tidemark_assets.definitions import build_definitions
-from tidemark_assets.fresh import FRESH
-from tidemark_assets.names import PLAIN, under
-from tidemark_assets.reporter import windows
+from tidemark_assets.freshness_check import FRESH
+from tidemark_assets.names import PLAIN, with_prefix
+from tidemark_assets.partition_sensor import windows
 
 HOURLY = replace(PER_MINUTE, name="hourly", window=Tumbling("1 hour"))
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
@@ -120,7 +120,7 @@ def test_many_runs_since_the_last_look_are_one_report_a_partition(
 def test_what_is_too_much_for_one_tick_follows_in_the_next(
     instance: dg.DagsterInstance, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporter, "MOST", 2)
+    monkeypatch.setattr(partition_sensor, "MAX_PARTITIONS_PER_TICK", 2)
     ticks = reports(instance, settings)
     run(settings, 0, DAY[3] + HOUR, *DAY[:4])
     assert ticks.skipped() == "hourly: 2 partitions reported"
@@ -237,7 +237,7 @@ def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     ticks.skipped()
     run(settings, 1, DAY[3], *DAY[:3], mode="backfill", reported=True)
     tell(instance, 1, "2013-01-01")
-    monkeypatch.setattr(reporter, "MOST", 1)
+    monkeypatch.setattr(partition_sensor, "MAX_PARTITIONS_PER_TICK", 1)
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "hourly: 1 partitions reported"
     assert ticks.skipped() == "No new runs except those that report themselves."
@@ -248,7 +248,7 @@ def test_what_a_step_that_was_killed_did_not_tell_is_reported(
     assert event.asset_materialization is not None
     said = {k: v.value for k, v in event.asset_materialization.metadata.items()}
     assert said["run"] == "1"
-    assert said["made by"] == reporter.UNTOLD
+    assert said["made by"] == partition_sensor.UNREPORTED_RUN
 
 
 def test_two_prefixes_over_one_home_each_have_all_of_it(
@@ -260,7 +260,7 @@ def test_two_prefixes_over_one_home_each_have_all_of_it(
             instance,
             settings,
         )
-        for names in (PLAIN, under("trials"))
+        for names in (PLAIN, with_prefix("trials"))
     )
     run(settings, 0, DAY[1], DAY[0])
     assert plain.skipped() == "hourly: 1 partitions reported"
@@ -278,7 +278,7 @@ def test_two_prefixes_over_one_home_each_have_all_of_it(
     event = instance.get_latest_materialization_event(dg.AssetKey(["trials", "hourly"]))
     assert event is not None
     assert event.asset_materialization is not None
-    assert event.asset_materialization.metadata["made by"].value == reporter.UNTOLD
+    assert event.asset_materialization.metadata["made by"].value == partition_sensor.UNREPORTED_RUN
 
 
 def test_many_steps_that_were_killed_are_looked_at_by_and_by(
@@ -287,8 +287,8 @@ def test_many_steps_that_were_killed_are_looked_at_by_and_by(
     ticks = reports(instance, settings)
     run(settings, 0, DAY[3], *DAY[:3])
     ticks.skipped()
-    monkeypatch.setattr(reporter, "ASKED", 1)
-    slack = reporter.SLACK // 1_000_000
+    monkeypatch.setattr(partition_sensor, "MAX_SEARCHED_RUNS", 1)
+    slack = partition_sensor.LEDGER_DISORDER_MICROS // 1_000_000
     for seq, day in enumerate(DAY[:3], 1):
         # Far apart, so that the first is in view no longer when the last one is done.
         run(settings, seq * 2 * slack, DAY[3], day, mode="backfill", reported=True)
@@ -307,7 +307,7 @@ def test_a_step_is_given_time_to_tell(instance: dg.DagsterInstance, settings: Se
     # Also where a run comes after it meanwhile, which is reported.
     run(settings, 2, DAY[2], DAY[1], ended_at=now + timedelta(seconds=1))
     assert ticks.skipped() == "hourly: 1 partitions reported"
-    with patch.object(self_reports, "PATIENCE", 0):
+    with patch.object(self_reported_runs, "REPORT_TIMEOUT_MICROS", 0):
         assert ticks.skipped() == "hourly: 1 partitions reported"
     assert materialized(instance) == ["2013-01-01", "2013-01-02", "2013-01-01"]
 

@@ -13,11 +13,11 @@ from tidemark.define import window_columns
 from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets.arrivals import arrivals
-from tidemark_assets.names import under
-from tidemark_assets.reporter import windows
+from tidemark_assets.names import with_prefix
+from tidemark_assets.partition_sensor import windows
 from tidemark_assets.resources import TidemarkResource
 
-DEV = under("dev")
+DEV = with_prefix("dev")
 ARRIVALS = some_arrivals(count=9)
 NONE = "No new runs except those that report themselves."
 
@@ -60,7 +60,10 @@ def test_partitions_that_an_increment_closes_keep_its_run(
     assert {key for key, _ in told} == closed() != set()
     assert len(told) == len(closed())
     assert ticks.skipped() == NONE
-    for table, columns in (("late", window_columns.late), ("late_loss", window_columns.late_loss)):
+    for table, columns in (
+        ("late", window_columns.late_columns),
+        ("late_loss", window_columns.late_loss_columns),
+    ):
         there = warehouse.read(f"per_minute_{table}").schema
         assert columns(PER_MINUTE).keys() == set(there.names)
         for name, kind in columns(PER_MINUTE).items():

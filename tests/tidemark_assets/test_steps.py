@@ -8,12 +8,12 @@ import pytest
 
 from tidemark.base.errors import ConflictError, DataError, EngineError, TidemarkError
 from tidemark_assets import steps
-from tidemark_assets.steps import Failures, one_sentence
+from tidemark_assets.steps import Failures, failing_with_message
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "WAITS", (0, 0, 0))
+    monkeypatch.setattr(steps, "RETRY_DELAYS_SECONDS", (0, 0, 0))
 
 
 def tries(*errors: TidemarkError | None, together: bool = False) -> tuple[int, str | None]:
@@ -29,7 +29,7 @@ def tries(*errors: TidemarkError | None, together: bool = False) -> tuple[int, s
                 failures.add(f"this: {error}", error)
             failures.tell()
             return
-        with one_sentence():
+        with failing_with_message():
             if error is not None:
                 raise error
 
@@ -68,7 +68,7 @@ def test_steps_of_assets_and_of_checks_are_tried_again_too() -> None:
 
     def work(step: str) -> None:
         made.append(step)
-        with one_sentence():
+        with failing_with_message():
             if made.count(step) < 3:
                 raise ConflictError("Others were quicker.")
 

@@ -17,7 +17,7 @@ def lacking(warehouse: Warehouse, transform: Definition) -> Ranges | None:
     if not warehouse.exists(transform.state_table):
         return None
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
-    rows = State(warehouse, transform).read().where(judge.missed())
+    rows = State(warehouse, transform).read().where(judge.is_uncounted())
     # If windows overlap, only a range of one instant excludes the starts of other windows.
     spans = (
         rows.select(start, end if transform.window.disjoint else start + F.lit(1))

@@ -80,7 +80,7 @@ def late_loss(
     on = transform.by_window
     window, values = F.struct(*on), list(transform.aggregates)
     at = as_of(marker.after)
-    gone = judge.missed()
+    gone = judge.is_uncounted()
     if not marker.replaces:
         gone = gone & (F.col("seq") == varying(marker.seq))
     # The merge determines which fragments share a session with a too-late event. Here, keep all

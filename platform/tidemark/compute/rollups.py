@@ -22,7 +22,7 @@ from tidemark.compute.pane import recounted
 from tidemark.compute.settled import unsettled
 from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
-from tidemark.define.rollup import RollUp, counting
+from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store.asset import Asset
 from tidemark.store.conditions import started
 from tidemark.store.coverage import Cover, Coverage
@@ -102,7 +102,7 @@ def counted(
         complete: whether too-late events count.
     """
     ranges = held(transform, ranges)
-    own = replace(counting(transform), aggregates=transform.aggregates, expectations=())
+    own = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
     return recounted(log, own, through, ranges, complete=complete)
 

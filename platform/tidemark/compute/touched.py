@@ -11,7 +11,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.compute.pane import judged
 from tidemark.compute.replayed import reached
 from tidemark.define.definition import Definition
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.store.log import Log
 from tidemark.store.ranges import Ranges
 from tidemark.store.warehouse import Warehouse
@@ -60,7 +60,7 @@ def touched(log: Log, transform: Definition, events: DataFrame, through: int) ->
     Args:
         events: the places of the events.
     """
-    own = counting(transform)
+    own = base_transform(transform)
     if own.unique is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
         rows, by = log.read(-1, through), list(own.unique.by)
@@ -77,7 +77,7 @@ def touched(log: Log, transform: Definition, events: DataFrame, through: int) ->
 
 def windows(log: Log, transform: Definition, events: DataFrame, through: int) -> DataFrame:
     """Return the windows and keys that some events count in, after the transform's function."""
-    own = replace(counting(transform), unique=None, expectations=())
+    own = replace(base_transform(transform), unique=None, expectations=())
     rows = judged(log.only(events), own, -1, through).where("window_start IS NOT NULL")
     return rows.select(*own.by_window).distinct()
 

@@ -13,7 +13,7 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define import tables
 from tidemark.define.aggregates import Aggregate
 from tidemark.define.expectations.expectation import Expectation
-from tidemark.define.expectations.general import adapted
+from tidemark.define.expectations.general import as_expectation
 from tidemark.define.outlet import Outlet
 from tidemark.define.source import ARRIVAL_COLUMNS, NAME, Source, check_name
 from tidemark.define.tables import Role, TableName
@@ -108,7 +108,7 @@ class Definition(ABC):
 
     def _check_expectations(self) -> None:
         given: Sequence[object] = self.expectations
-        known = tuple(e if isinstance(e, Expectation) else adapted(e) for e in given)
+        known = tuple(e if isinstance(e, Expectation) else as_expectation(e) for e in given)
         object.__setattr__(self, "expectations", known)
         for n, expectation in enumerate(known):
             expectation.check(self)

@@ -31,7 +31,7 @@ from typing import Any
 from tidemark.base.instants import duration
 from tidemark.define.definition import Definition
 from tidemark.define.firings import Never
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.define.source import reference_name
 
 LIBRARIES = {"tidemark", "pyspark", *sys.stdlib_module_names}
@@ -42,7 +42,7 @@ _PLAIN = bool | int | float | complex | str | bytes | type(None) | type(...)
 
 def fingerprint(transform: Definition) -> str:
     """Return the fingerprint of a definition: twelve hexadecimal digits."""
-    source, own = transform.source, counting(transform)
+    source, own = transform.source, base_transform(transform)
     joined = [r for r in source.references if reference_name(r) in own.references]
     # Without a bound this adds nothing, so that fingerprints stay as they were before the bound
     # existed.

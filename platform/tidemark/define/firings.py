@@ -204,26 +204,32 @@ class Every(Firing):
         return self.interval
 
     def slot(self) -> Column:
-        return tick(F.unix_micros("arrived_at"), self.interval)
+        return next_tick(F.unix_micros("arrived_at"), self.interval)
 
     def fires(self, stored: DataFrame, side: Side, ticks: Ticks) -> tuple[DataFrame, Column]:
-        stored = ticked(stored, F.col("slot"), self.interval, side.name, ticks)
+        stored = with_tick_arrival(stored, F.col("slot"), self.interval, side.name, ticks)
         reached, before = F.col(f"_{side.name}_at"), F.col(f"_{side.name}_watermark")
         open_then = F.coalesce(before < side.until, F.lit(True))
         return stored, F.when((reached <= side.arrival) & open_then, reached)
 
 
-def tick(clock: Column, interval: int) -> Column:
+def next_tick(clock: Column, interval: int) -> Column:
     """Return the first multiple of an interval after a clock instant, BIGINT microseconds."""
     return clock - F.pmod(clock, F.lit(interval)) + F.lit(interval)
 
 
-def ticked(rows: DataFrame, due: Column, interval: int, side: str, ticks: Ticks) -> DataFrame:
+def with_tick_arrival(
+    rows: DataFrame, due: Column, interval: int, side: str, ticks: Ticks
+) -> DataFrame:
     """Return the rows with the arrival at which the clock reached `due`, as `_<side>_at`.
 
     The watermark before that arrival is added as `_<side>_watermark`. Both columns are null if the
     clock has not reached `due` yet.
     """
-    names = {"tick": f"_{side}_tick", "arrival": f"_{side}_at", "watermark": f"_{side}_watermark"}
+    names = {
+        "tick": f"_{side}_tick",
+        "arrival": f"_{side}_at",
+        "watermark": f"_{side}_watermark",
+    }
     reached = ticks(interval).withColumnsRenamed(names)
     return rows.join(F.broadcast(reached), due == F.col(f"_{side}_tick"), "left")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from tidemark.base.instants import describe, duration
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import digest
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.define.source import reference_name
 
 
@@ -61,7 +61,7 @@ class Change:
     part: str
     before: str | None
     after: str | None
-    effect: Effect
+    combined_effect: Effect
 
     def __str__(self) -> str:
         if self.before is None:
@@ -81,7 +81,7 @@ def parts(transform: Definition) -> dict[str, Part]:
     return {name: Part(text, digest(value)) for name, text, value in _parts(transform)}
 
 
-def changed(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
+def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
     """Return the parts in which a definition differs from an earlier one."""
     now = parts(transform)
     names = dict.fromkeys([*now, *earlier])
@@ -97,12 +97,12 @@ def changed(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
     ]
 
 
-def effect(changes: list[Change]) -> Effect:
+def combined_effect(changes: list[Change]) -> Effect:
     """Return the combined effect of some changes, which is the greatest of their effects."""
     return max((c.effect for c in changes), key=list(Effect).index, default=Effect.NONE)
 
 
-def of_another_log(changes: list[Change]) -> bool:
+def reads_another_log(changes: list[Change]) -> bool:
     """Return whether the source's name has changed, so that arrivals are of another log."""
     return any(c.part == SOURCE and c.effect is Effect.REBUILD for c in changes)
 
@@ -110,18 +110,18 @@ def of_another_log(changes: list[Change]) -> bool:
 def _effect(part: str, before: Part | None, after: Part | None) -> Effect:
     if part.startswith(EXPECTATION):
         return Effect.NONE
-    if part == SOURCE and before and after and _named(before) != _named(after):
+    if part == SOURCE and before and after and _source_name(before) != _source_name(after):
         return Effect.REBUILD
     return Effect.FORWARD if part in _FORWARD else Effect.REBUILD
 
 
-def _named(source: Part) -> str:
+def _source_name(source: Part) -> str:
     """Return the name of a source, with which the text of its part begins."""
     return source.text.partition(_BY)[0]
 
 
 def _parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
-    own, source = counting(transform), transform.source
+    own, source = base_transform(transform), transform.source
     yield "window", str(transform.window), transform.window
     yield "keys", ", ".join(transform.keys) or "none", transform.keys
     for name, aggregate in transform.aggregates.items():

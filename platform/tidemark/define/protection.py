@@ -24,7 +24,7 @@ MASKED = "***"
 KEY = secret("env:TIDEMARK_TOKENISATION_KEY")
 """The default reference to the key of tokens."""
 
-SHORTEST = 32
+MIN_KEY_CHARACTERS = 32
 """The shortest key, in characters: it must be too long to guess for someone who knows values."""
 
 HEADERS = "ARRAY<STRUCT<KEY:STRING,VALUE:BINARY>>"
@@ -131,11 +131,11 @@ class Tokenise(Protection):
 
     def _key(self) -> bytes:
         found = self.key.reveal().encode()
-        if len(found) < SHORTEST:
+        if len(found) < MIN_KEY_CHARACTERS:
             raise DefinitionError(
                 f"The tokenization key {self.key.reference} has {len(found)} characters, but "
-                f"needs at least {SHORTEST}, so that it can't be guessed. Create one with "
-                "`openssl rand -hex 32`."
+                f"needs at least {MIN_KEY_CHARACTERS}, so that it can't be guessed. Create one "
+                "with `openssl rand -hex 32`."
             )
         return found
 

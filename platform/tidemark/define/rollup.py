@@ -40,7 +40,7 @@ class RollUp(Definition):
         return {"rolled up from": self.base.name}
 
 
-def counting(definition: Definition) -> WindowedTransform:
+def base_transform(definition: Definition) -> WindowedTransform:
     """Return the transform that aggregates events: the asset itself, or a roll-up's base."""
     match definition:
         case RollUp(base=base):
@@ -99,21 +99,21 @@ def rollup(
             f"({of.window}) completely. The base must have tumbling windows, or calendar windows "
             "in the same time zone, and each of them must lie in one larger window."
         )
-    chosen = _chosen(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
+    chosen = _select(name, "aggregate", of.name, tuple(of.aggregates), aggregates)
     return RollUp(
         name=name,
         description=description or f"{of.name}, merged into larger windows: {window}.",
         source=of.source,
-        keys=_chosen(name, "key", of.name, of.keys, keys),
+        keys=_select(name, "key", of.name, of.keys, keys),
         window=window,
         allowed_lateness=of.allowed_lateness,
         aggregates={column: of.aggregates[column] for column in chosen},
         expectations=tuple(expectations),  # pyright: ignore[reportArgumentType]
-        base=counting(of),
+        base=base_transform(of),
     )
 
 
-def _chosen(
+def _select(
     name: str, what: str, base: str, there: tuple[str, ...], asked: Sequence[str] | None
 ) -> tuple[str, ...]:
     for column in asked or ():

@@ -29,10 +29,18 @@ from tidemark.define.windows import Window
 
 ACCUMULATIONS = ("accumulating", "discarding", "retracting")
 
-JUDGED = ("happened_at", "window_start", "window_end", "verdict", "admitted", "reached", "slot")
+CLASSIFIED_COLUMNS = (
+    "happened_at",
+    "window_start",
+    "window_end",
+    "verdict",
+    "admitted",
+    "reached",
+    "slot",
+)
 """The columns that a run adds to prepared rows."""
 
-_TAKEN = "_taken"
+_REPLACED = "_taken"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +123,12 @@ class WindowedTransform(Definition):
             DefinitionError: the function drops a key or a column that later steps need.
         """
         prepared = self._called(rows, references or {})
-        taken: list[str] | None = self.__dict__.get(_TAKEN)
+        taken: list[str] | None = self.__dict__.get(_REPLACED)
         if taken is None or references:
             taken = self._check_prepared(prepared.columns)
             # Reading the columns sends the rows to the engine, so the answer is cached: the same
             # source columns always give the same result.
-            object.__setattr__(self, _TAKEN, taken)
+            object.__setattr__(self, _REPLACED, taken)
         return prepared.drop(*taken) if taken else prepared
 
     def _called(self, rows: DataFrame, references: Mapping[str, DataFrame]) -> DataFrame:
@@ -166,7 +174,7 @@ class WindowedTransform(Definition):
                 f"it has: {', '.join(columns)}. It must keep the keys, the event time and the "
                 "arrival columns: add columns instead of selecting a few."
             )
-        return [c for c in columns if c.lower() in JUDGED]
+        return [c for c in columns if c.lower() in CLASSIFIED_COLUMNS]
 
 
 @checked

@@ -26,7 +26,7 @@ VERDICTS = {
 }
 
 
-def missed() -> Column:
+def is_uncounted() -> Column:
     """Return whether stored partials are of too-late events that are not counted."""
     return (F.col("verdict") == TOO_LATE) & ~F.col("admitted")
 

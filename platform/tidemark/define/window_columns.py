@@ -45,25 +45,25 @@ FAILED = "array<struct<expectation:string,level:string,observed:string,expected:
 _COUNTS = re.compile(r"count(_distinct)?\(")
 
 
-def published(transform: Definition) -> dict[str, str | None]:
+def published_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the published table, with their types; None if a type is unknown."""
     return {**BOUNDS, **_keys(transform), **_values(transform), **COUNTED}
 
 
-def withheld(transform: Definition) -> dict[str, str | None]:
+def quarantined_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the quarantine table."""
-    columns = published(transform)
+    columns = published_columns(transform)
     del columns["quality"]
     return {**columns, "failed": FAILED, "status": "string", "run": "string"}
 
 
-def panes(transform: Definition) -> dict[str, str | None]:
+def pane_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the panes table."""
     fired = {"pane": "int", "timing": "string", "last": "boolean", "retraction": "boolean"}
     return {**BOUNDS, **_keys(transform), **fired, **_values(transform), "seq": "bigint"}
 
 
-def late(transform: Definition) -> dict[str, str | None]:
+def late_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the late table, except for columns that the function adds."""
     missed = {"lag_seconds": "double", "reason": "string", "seq": "bigint"}
     event = {**transform.source.columns, **ARRIVAL_COLUMNS}
@@ -71,7 +71,7 @@ def late(transform: Definition) -> dict[str, str | None]:
     return {**plain, **_keys(transform), **BOUNDS, **missed}
 
 
-def late_loss(transform: Definition) -> dict[str, str | None]:
+def late_loss_columns(transform: Definition) -> dict[str, str | None]:
     """Return the columns of the late-loss table."""
     values = _values(transform)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}

@@ -298,7 +298,7 @@ class _State:
         if marker.replaces:
             return marker.ranges
         new = asset.state.of(marker.seq) if self._new is None else self._new
-        missed = frame(asset.warehouse.spark, new).where(judge.missed())
+        missed = frame(asset.warehouse.spark, new).where(judge.is_uncounted())
         starts = missed.select(F.unix_micros("window_start")).distinct().collect()
         return joined((start, start + 1) for (start,) in starts) or NOWHERE
 

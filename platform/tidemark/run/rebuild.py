@@ -18,7 +18,7 @@ from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.define.definition import Definition
 from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import parts
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.define.tables import REBUILD
 from tidemark.define.transform import WindowedTransform
 from tidemark.run import runner, swap, takeover
@@ -75,7 +75,7 @@ def beside(transform: Definition, name: str = REBUILD, verb: str = "rebuild") ->
             f"'{transform.name}' is a roll-up, made of what '{transform.follows}' has counted: "
             f"{verb} that, then run '{transform.name}', which follows it."
         )
-    return counting(transform).side(name)
+    return base_transform(transform).side(name)
 
 
 def rebuild(warehouse: Warehouse, transform: Definition) -> Rebuilt:

@@ -42,7 +42,7 @@ def check(asset: Asset, last: Marker, *, standing: bool) -> None:
     if asset.rolls_up:
         # A roll-up reads its base's partials, which contain no panes.
         found = [c for c in found if c.part != "accumulation"]
-    worst = parts.effect(found)
+    worst = parts.combined_effect(found)
     odd: list[str] = []
     if worst is Effect.FORWARD and not asset.rolls_up:
         odd = misfits(asset.warehouse, asset.counting, asset.log)
@@ -98,7 +98,7 @@ def of_another_log(asset: Asset, last: Marker) -> bool:
     """
     if last.definition == fingerprint(asset.counting):
         return False
-    return parts.of_another_log(since(asset, last))
+    return parts.reads_another_log(since(asset, last))
 
 
 def since(asset: Asset, last: Marker) -> list[Change]:
@@ -109,7 +109,7 @@ def since(asset: Asset, last: Marker) -> list[Change]:
     if last.defined < 0:
         return []
     told = asset.state.at(last.defined).parts
-    return [] if told is None else parts.changed(told, asset.counting)
+    return [] if told is None else parts.compare_parts(told, asset.counting)
 
 
 def _kind(asset: Asset, head: Head) -> str:

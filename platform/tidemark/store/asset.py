@@ -1,7 +1,7 @@
 """Bundle an asset's tables in one object: its event log, its state and its published tables."""
 
 from tidemark.define.definition import Definition
-from tidemark.define.rollup import counting
+from tidemark.define.rollup import base_transform
 from tidemark.define.transform import WindowedTransform
 from tidemark.store import kinds, ledger
 from tidemark.store.arrival import NOTHING, Recent
@@ -50,7 +50,7 @@ class Asset:
     @property
     def counting(self) -> WindowedTransform:
         """The transform that counts its windows' events: itself or, for a roll-up, its base."""
-        return counting(self.transform)
+        return base_transform(self.transform)
 
     @property
     def rolls_up(self) -> bool:

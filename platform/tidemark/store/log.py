@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import ConflictError
 from tidemark.base.failpoint import reach
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.define.firings import tick
+from tidemark.define.firings import next_tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.store import integrity
 from tidemark.store.arrival import NOTHING, TIMELINE, Arrival, Recent, arrivals, timeline_rows
@@ -195,7 +195,7 @@ class Log:
         """
         timeline = self.warehouse.read(self.source.timeline_table)
         clock = F.unix_micros("arrived_at")
-        first = timeline.groupBy(tick(clock, interval).alias("tick")).agg(
+        first = timeline.groupBy(next_tick(clock, interval).alias("tick")).agg(
             F.min("arrival").alias("first"),
             F.min_by(F.unix_micros("watermark_before"), "arrival").alias("before"),
         )

@@ -172,7 +172,7 @@ def _differing(asset: Asset, commit: Marker) -> Changes:
     return Changes(
         asset=name,
         differences=found,
-        effect=parts.effect(found),
+        effect=parts.combined_effect(found),
         earlier_through=_earlier(asset, commit),
         as_of=commit.after.at.arrival,
     )

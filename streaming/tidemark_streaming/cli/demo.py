@@ -80,7 +80,7 @@ def command(
     Example: `tidemark demo`
     """
     from tidemark.base import extras
-    from tidemark.define.rollup import counting
+    from tidemark.define.rollup import base_transform
     from tidemark.quality import gx
     from tidemark_streaming import domains, orchestrator, services
     from tidemark_streaming.cli import closing
@@ -107,7 +107,7 @@ def command(
             # A row says whether its values fail; whether they are right, the log does.
             _prove(store, beside, min(starts), max(starts) + 1)
     marts()
-    closing.show(store, counting(transform), streamed, settings)
+    closing.show(store, base_transform(transform), streamed, settings)
     if serve:
         up()
         with step("launch Dagster runs that update the other assets") as work:

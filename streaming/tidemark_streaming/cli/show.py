@@ -93,9 +93,9 @@ def command(
 
 
 def _late_table(transform: "Definition") -> str:
-    from tidemark.define.rollup import counting
+    from tidemark.define.rollup import base_transform
 
-    base = counting(transform)
+    base = base_transform(transform)
     if base.name != transform.name:
         raise DefinitionError(
             f"'{transform.name}' is a roll-up, and its too-late events are those of "

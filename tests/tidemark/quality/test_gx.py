@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemark.define.expectations.expectation import Expectation
-from tidemark.define.expectations.general import General, adapted
+from tidemark.define.expectations.general import General, as_expectation
 from tidemark.quality import between, greater, gx, not_null, one_of
 
 NAN, INF, BIG = math.nan, math.inf, 2**53
@@ -230,7 +230,7 @@ def test_a_condition_and_a_share_hold_in_chunks_too(gxe: Any, size: int) -> None
     rows = pa.table(
         {gx.ROW: [0, 1, 2, 3, 4], "n": [1, 5, 7, 9, None], "c": ["a", "a", "b", "b", "b"]}
     )
-    found = gx.judge(chunked(rows, size), [adapted(each) for each in (of_a, some, most)])
+    found = gx.judge(chunked(rows, size), [as_expectation(each) for each in (of_a, some, most)])
     assert [(f.success, sorted(row for row, _ in f.rows or [])) for f in found] == [
         (False, [1]),
         (True, []),
@@ -248,7 +248,7 @@ def test_rows_are_taken_together_where_an_expectation_asks_it(gxe: Any, size: in
         gxe.ExpectColumnMeanToBeBetween(column="n", min_value=0),
         gxe.ExpectColumnUniqueValueCountToBeBetween(column="x", max_value=2),
     ]
-    found = gx.judge(chunked(rows, size), [adapted(each) for each in asked])
+    found = gx.judge(chunked(rows, size), [as_expectation(each) for each in asked])
     told = [
         (f.success, None if f.rows is None else sorted(row for row, _ in f.rows)) for f in found
     ]
@@ -287,7 +287,7 @@ def test_nothing_to_observe_is_a_result(gxe: Any, column: str) -> None:  # noqa:
         (table(column, [VALUES[column][1][1]] * 3), {"row_condition": none_of}),
     ):
         asked = [
-            adapted(getattr(gxe, kind)(column=column, **given, **more))
+            as_expectation(getattr(gxe, kind)(column=column, **given, **more))
             for kind, (given, _) in NOTHING.items()
         ]
         assert [f.success for f in gx.judge(chunked(rows, 9), asked)] == expected
@@ -301,7 +301,7 @@ def test_a_variance_that_is_undefined_or_zero_makes_no_outlier(gxe: Any, column:
     )
     value = VALUES[column][1][1]
     for values in ([value], [value, None, None], [value] * 5):
-        (found,) = gx.judge(chunked(table(column, values), 9), [adapted(expectation)])
+        (found,) = gx.judge(chunked(table(column, values), 9), [as_expectation(expectation)])
         assert (found.success, found.rows) == (True, [])
 
 
@@ -331,7 +331,7 @@ def test_a_null_in_a_sum_or_a_pair_is_one_failing_row(
         value_pairs_set=[(1, 1), (BIG + 1, 2)],
         ignore_row_if="either_value_is_missing",
     )
-    wrong_sums, wrong_pairs = failing(told, [adapted(total), adapted(pairs)], size)
+    wrong_sums, wrong_pairs = failing(told, [as_expectation(total), as_expectation(pairs)], size)
     null = {n for n, row in enumerate(rows) if None in row}
     known = {n: row for n, row in enumerate(rows) if n not in null}
     assert wrong_sums == null | {n for n, (a, b) in known.items() if (a or 0) + (b or 0) != 4}

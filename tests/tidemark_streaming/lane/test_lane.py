@@ -369,7 +369,7 @@ OUT = KafkaTopic("out", servers="127.0.0.1:1")
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ({"name": "Out"}, "lower-case"),
+        ({"name": "Out"}, "lowercase"),
         ({"to": "a_table"}, "to must be a KafkaTopic or a mapping from strings to KafkaTop"),
         ({"to": {"a": OUT}, "route": "place"}, r"other values of the column .*: add '\*' to `to`"),
         ({"to": {"*": OUT}}, "or several topics by the values of a column that `route` names"),

@@ -15,7 +15,7 @@ from tidemark.compute.lifecycle.session_replay import Fragment, Replay
 from tidemark.compute.slot import AsOf
 from tidemark.define.column_type import data_type
 from tidemark.define.definition import Definition
-from tidemark.define.firings import Firing, tick, ticked
+from tidemark.define.firings import Firing, next_tick, with_tick_arrival
 from tidemark.define.trigger import Trigger
 from tidemark.store.log import Log
 
@@ -119,8 +119,8 @@ def _ticked(
     names = [f"{side}_at", f"{side}_watermark"]
     if firing.clock is None:
         return stored, [F.lit(None).cast("bigint").alias(name) for name in names]
-    due = tick(F.col("clock"), firing.clock)
-    stored = ticked(stored, due, firing.clock, side, log.ticks)
+    due = next_tick(F.col("clock"), firing.clock)
+    stored = with_tick_arrival(stored, due, firing.clock, side, log.ticks)
     return stored, [F.col(f"_{name}").alias(name) for name in names]
 
 

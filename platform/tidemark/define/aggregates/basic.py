@@ -5,7 +5,13 @@ from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
 from tidemark.define.aggregates import totals
-from tidemark.define.aggregates.combiner import Aggregate, exactly, named, same, values
+from tidemark.define.aggregates.combiner import (
+    Aggregate,
+    call_name,
+    identity_finish,
+    no_slack,
+    values,
+)
 
 
 @checked
@@ -20,7 +26,11 @@ def count(where: str | None = None) -> Aggregate:
         where: a SQL condition for the events that count.
     """
     return Aggregate(
-        named("count", "*", where), lambda: F.count(values("1", where)), _counted, same, exactly
+        call_name("count", "*", where),
+        lambda: F.count(values("1", where)),
+        _sum_counts,
+        identity_finish,
+        no_slack,
     )
 
 
@@ -40,7 +50,7 @@ def sum(column: str, where: str | None = None) -> Aggregate:
         where: a SQL condition for the events that count.
     """
     return Aggregate(
-        named("sum", column, where),
+        call_name("sum", column, where),
         lambda: totals.partial(values(column, where)),
         totals.merge,
         totals.total,
@@ -61,7 +71,11 @@ def min(column: str, where: str | None = None) -> Aggregate:
         where: a SQL condition for the events that count.
     """
     return Aggregate(
-        named("min", column, where), lambda: F.min(values(column, where)), F.min, same, exactly
+        call_name("min", column, where),
+        lambda: F.min(values(column, where)),
+        F.min,
+        identity_finish,
+        no_slack,
     )
 
 
@@ -77,7 +91,11 @@ def max(column: str, where: str | None = None) -> Aggregate:
         where: a SQL condition for the events that count.
     """
     return Aggregate(
-        named("max", column, where), lambda: F.max(values(column, where)), F.max, same, exactly
+        call_name("max", column, where),
+        lambda: F.max(values(column, where)),
+        F.max,
+        identity_finish,
+        no_slack,
     )
 
 
@@ -103,7 +121,7 @@ def mean(column: str, where: str | None = None) -> Aggregate:
         return totals.partial(number, value.isNotNull() & number.isNull())
 
     return Aggregate(
-        named("mean", column, where),
+        call_name("mean", column, where),
         partial,
         totals.merge,
         totals.average,
@@ -112,5 +130,5 @@ def mean(column: str, where: str | None = None) -> Aggregate:
     )
 
 
-def _counted(partials: Column) -> Column:
+def _sum_counts(partials: Column) -> Column:
     return F.coalesce(F.sum(partials), F.lit(0))

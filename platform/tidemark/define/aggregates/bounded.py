@@ -14,10 +14,10 @@ from tidemark.base.arguments import checked
 from tidemark.define.aggregates.combiner import (
     BOUND,
     Aggregate,
+    call_name,
     check_number,
     identity,
-    named,
-    same,
+    identity_finish,
     values,
 )
 
@@ -52,7 +52,7 @@ def count_distinct(column: str, where: str | None = None, *, at_most: int = BOUN
         return F.when(found <= at_most, found)
 
     return Aggregate(
-        named("count_distinct", column, where, at_most=at_most),
+        call_name("count_distinct", column, where, at_most=at_most),
         lambda: _different(values(column, where), at_most),
         merge,
         finish,
@@ -95,7 +95,7 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
         return F.struct(over.alias("over"), F.when(~over, F.sort_array(counts)).alias("counts"))
 
     def merge(partials: Column) -> Column:
-        counts = _added_up(F.flatten(F.collect_list(partials["counts"])))
+        counts = _sum_entries(F.flatten(F.collect_list(partials["counts"])))
         over = F.coalesce(F.bool_or(partials["over"]), F.lit(False))
         return F.struct(over.alias("over"), F.slice(counts, 1, at_most + 1).alias("counts"))
 
@@ -110,7 +110,7 @@ def top_k(column: str, k: int, where: str | None = None, *, at_most: int = BOUND
         )
         return F.when(~merged["over"] & (F.size(counts) <= at_most), best)
 
-    return Aggregate(named("top_k", column, where, k, at_most=at_most), partial, merge, finish)
+    return Aggregate(call_name("top_k", column, where, k, at_most=at_most), partial, merge, finish)
 
 
 @checked
@@ -137,10 +137,10 @@ def collect(column: str, where: str | None = None, *, at_most: int = BOUND) -> A
         return F.slice(F.sort_array(found), 1, at_most)
 
     return Aggregate(
-        named("collect", column, where, at_most=at_most),
+        call_name("collect", column, where, at_most=at_most),
         lambda: least(F.collect_list(values(column, where))),
         lambda partials: least(F.flatten(F.collect_list(partials))),
-        same,
+        identity_finish,
     )
 
 
@@ -158,7 +158,7 @@ def _size(at_most: int) -> int:
     return max(4, at_most.bit_length())
 
 
-def _added_up(entries: Column) -> Column:
+def _sum_entries(entries: Column) -> Column:
     """Return (value, count) entries sorted by value, with one entry per value."""
 
     def totals(sorted_: Column, starts: Column) -> Column:

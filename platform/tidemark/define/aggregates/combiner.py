@@ -92,19 +92,19 @@ def identity(value: Column) -> Column:
     )
 
 
-def named(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:
+def call_name(function: str, column: str, where: str | None, *others: object, **bound: int) -> str:
     """Return the name of a call: `top_k(carrier, 3, at_most=50) where distance > 100`."""
     bounds = [f"{name}={value}" for name, value in bound.items() if value != BOUND]
     arguments = ", ".join([column, *map(str, others), *bounds])
     return f"{function}({arguments})" + (f" where {where}" if where else "")
 
 
-def same(partial: Column) -> Column:
+def identity_finish(partial: Column) -> Column:
     """Return the partial itself: the `finish` of an aggregate whose partial is its result."""
     return partial
 
 
-def exactly(partial: Column) -> Column:
+def no_slack(partial: Column) -> Column:
     """Return 0.0: the `slack` of an aggregate whose result is the same in any order."""
     return F.lit(0.0)
 

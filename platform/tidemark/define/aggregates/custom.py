@@ -9,7 +9,7 @@ from pyspark.sql.types import DataType
 
 from tidemark.base.arguments import checked
 from tidemark.base.errors import DefinitionError
-from tidemark.define.aggregates.combiner import Aggregate, named, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, values
 from tidemark.define.column_type import UnknownTypeError, data_type
 
 
@@ -69,18 +69,18 @@ def python(
         return merge(parts) if parts else partial([])
 
     def merge_all(partials: Column) -> Column:
-        return _called(merged, of_partials, F.sort_array(F.collect_list(partials)))
+        return _call(merged, of_partials, F.sort_array(F.collect_list(partials)))
 
     return Aggregate(
-        named(name, column, where),
-        lambda: _called(partial, of_partials, F.sort_array(F.collect_list(values(column, where)))),
+        call_name(name, column, where),
+        lambda: _call(partial, of_partials, F.sort_array(F.collect_list(values(column, where)))),
         merge_all,
         # A struct keeps the names of its fields only inside an array.
-        lambda p: _called(lambda parts: finish(parts[0]), of_results, F.array(p)),
+        lambda p: _call(lambda parts: finish(parts[0]), of_results, F.array(p)),
     )
 
 
-def _called(function: Callable[[list[Any]], Any], kind: DataType, argument: Column) -> Column:
+def _call(function: Callable[[list[Any]], Any], kind: DataType, argument: Column) -> Column:
     return F.udf(function, kind, useArrow=True)(argument)
 
 

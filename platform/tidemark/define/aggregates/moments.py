@@ -16,7 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
-from tidemark.define.aggregates.combiner import Aggregate, named, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, values
 from tidemark.define.aggregates.totals import ROUNDING
 
 
@@ -34,7 +34,7 @@ def variance(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return _of_moments("variance", column, where, _variance, _variance_slack)
+    return _moment_aggregate("variance", column, where, _variance, _variance_slack)
 
 
 @checked
@@ -50,10 +50,10 @@ def stddev(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return _of_moments("stddev", column, where, _deviation, _deviation_slack)
+    return _moment_aggregate("stddev", column, where, _deviation, _deviation_slack)
 
 
-def _of_moments(
+def _moment_aggregate(
     function: str,
     column: str,
     where: str | None,
@@ -68,17 +68,17 @@ def _of_moments(
         mean = F.greatest(F.min(value), F.least(F.avg(value), F.max(value)))
         return _moments(F.count(value), mean, F.regr_sxx(value, value))
 
-    return Aggregate(named(function, column, where), partial, _merged, finish, slack)
+    return Aggregate(call_name(function, column, where), partial, _merge, finish, slack)
 
 
-def _merged(partials: Column) -> Column:
+def _merge(partials: Column) -> Column:
     known = F.filter(F.collect_list(partials), lambda p: p["n"] > 0)
     nothing = _moments(F.lit(0).cast("bigint"), F.lit(0.0), F.lit(0.0))
     # A fixed order makes the last digit the same for the same partials.
-    return F.aggregate(F.array_sort(known), nothing, _both)
+    return F.aggregate(F.array_sort(known), nothing, _combine)
 
 
-def _both(one: Column, other: Column) -> Column:
+def _combine(one: Column, other: Column) -> Column:
     n = one["n"] + other["n"]
     difference, share = other["mean"] - one["mean"], other["n"] / n
     return _moments(

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.base.arguments import checked
-from tidemark.define.aggregates.combiner import Aggregate, exactly, named, values
+from tidemark.define.aggregates.combiner import Aggregate, call_name, no_slack, values
 
 
 @checked
@@ -27,7 +27,7 @@ def first(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return _placed("first", column, where, F.min)
+    return _ordered_aggregate("first", column, where, F.min)
 
 
 @checked
@@ -44,10 +44,10 @@ def last(column: str, where: str | None = None) -> Aggregate:
         column: a SQL expression over the transform's columns.
         where: a SQL condition for the events that count.
     """
-    return _placed("last", column, where, F.max)
+    return _ordered_aggregate("last", column, where, F.max)
 
 
-def _placed(
+def _ordered_aggregate(
     function: str, column: str, where: str | None, extreme: Callable[[Column], Column]
 ) -> Aggregate:
     def partial() -> Column:
@@ -56,5 +56,5 @@ def _placed(
         return extreme(F.when(value.isNotNull(), placed))
 
     return Aggregate(
-        named(function, column, where), partial, extreme, lambda p: p["value"], exactly
+        call_name(function, column, where), partial, extreme, lambda p: p["value"], no_slack
     )

@@ -11,10 +11,10 @@ from tidemark.base.errors import DefinitionError
 from tidemark.define.aggregates.combiner import (
     BOUND,
     Aggregate,
+    call_name,
     check_number,
-    exactly,
     identity,
-    named,
+    no_slack,
     values,
 )
 
@@ -48,7 +48,7 @@ def approx_count_distinct(column: str, where: str | None = None) -> Aggregate:
         return F.hll_sketch_estimate(F.hll_union(merged, merged))
 
     return Aggregate(
-        named("approx_count_distinct", column, where), partial, F.hll_union_agg, finish
+        call_name("approx_count_distinct", column, where), partial, F.hll_union_agg, finish
     )
 
 
@@ -93,5 +93,9 @@ def quantile(
         return F.when(F.kll_sketch_get_n_double(merged) > 0, found)
 
     return Aggregate(
-        named("quantile", column, where, at, exact_to=exact_to), partial, merge, finish, exactly
+        call_name("quantile", column, where, at, exact_to=exact_to),
+        partial,
+        merge,
+        finish,
+        no_slack,
     )

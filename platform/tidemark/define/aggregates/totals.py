@@ -33,7 +33,7 @@ def partial(value: Column, *unheld: Column) -> Column:
     floating = F.typeof(value).isin("float", "double")
     plus = F.when(floating, F.abs(value)).when(value >= 0, value)
     minus = F.when(~floating & (value < 0), value)
-    over = _lost(plus) | _lost(minus)
+    over = _overflows(plus) | _overflows(minus)
     for each in unheld:
         over = over | F.coalesce(F.bool_or(each), F.lit(False))
     return F.struct(
@@ -53,7 +53,7 @@ def merge(partials: Column) -> Column:
         F.coalesce(F.sum(partials["count"]), F.lit(0)).alias("count"),
         F.try_sum(partials["plus"]).alias("plus"),
         F.try_sum(partials["minus"]).alias("minus"),
-        (known | _lost(partials["plus"]) | _lost(partials["minus"])).alias("over"),
+        (known | _overflows(partials["plus"]) | _overflows(partials["minus"])).alias("over"),
     )
 
 
@@ -88,6 +88,6 @@ def average_slack(merged: Column) -> Column:
     return ROUNDING * (merged["count"] + 1) * share
 
 
-def _lost(values: Column) -> Column:
+def _overflows(values: Column) -> Column:
     """Return whether the sum of values is more than their type holds."""
     return (F.count(values) > 0) & F.try_sum(values).isNull()

@@ -36,7 +36,7 @@ FACTS = (
 """The columns of a window's row in addition to its keys and aggregates."""
 
 
-class Judged(Protocol):
+class ValidatedDefinition(Protocol):
     """The facts that an expectation knows about the asset whose rows it validates."""
 
     @property
@@ -55,7 +55,7 @@ class Evidence(Protocol):
     """The data that windowed expectations compare rows with."""
 
     @property
-    def transform(self) -> Judged: ...
+    def transform(self) -> ValidatedDefinition: ...
     @property
     def replaces(self) -> bool:
         """True if the rows replace all published rows of their windows."""
@@ -123,7 +123,7 @@ class Expectation:
     def __str__(self) -> str:
         return self.name
 
-    def check(self, transform: Judged) -> None:
+    def check(self, transform: ValidatedDefinition) -> None:
         """Refuse a transform whose rows the expectation can't validate.
 
         Raises:
@@ -169,11 +169,11 @@ class Windowed(Expectation):
 
     judge: Callable[[DataFrame, Evidence], Verdict] | None = None
     absent: Callable[[DataFrame, Evidence], DataFrame] | None = None
-    supports: Callable[[Judged], None] | None = None
+    supports: Callable[[ValidatedDefinition], None] | None = None
     confirmed: bool = False
     slack: bool = False
 
-    def check(self, transform: Judged) -> None:
+    def check(self, transform: ValidatedDefinition) -> None:
         super().check(transform)
         if self.supports is not None:
             self.supports(transform)

@@ -168,7 +168,7 @@ def greater(column: str, than: str, *, level: str = ERROR, **more: object) -> Ge
     )
 
 
-def adapted(given: object) -> General:
+def as_expectation(given: object) -> General:
     """Return an expectation object of Great Expectations as a `General` expectation.
 
     Raises:

@@ -24,14 +24,14 @@ from tidemark.define.expectations.expectation import (
     ERROR,
     FACTS,
     Evidence,
-    Judged,
+    ValidatedDefinition,
     Verdict,
     Windowed,
 )
 
 _PEERS = {"yesterday": "1 day", "last week": "1 week"}
 _PEER = re.compile(r"(?:the same \w+ )?(yesterday|last week)")
-_REMEMBERED = 10
+_GAP_MEMORY_FACTOR = 10
 
 
 @checked
@@ -140,7 +140,7 @@ def calm(share: float, column: str = "events", *, level: str = ERROR) -> Windowe
             allowed = allowed + F.coalesce(F.col(f"{SLACK}.{column}"), F.lit(0.0))
         moved = F.abs(now.cast("double") - was.cast("double")) > allowed
         fails = ~now.eqNullSafe(was) & F.coalesce(moved, was.isNull() != now.isNull())
-        text = F.concat_ws(" after ", _number(now), _number(was))
+        text = F.concat_ws(" after ", _format_number(now), _format_number(was))
         return Verdict(joined, F.when(F.col("_earlier").isNotNull(), fails), text)
 
     return Windowed(
@@ -206,7 +206,7 @@ def volume_within(
         values = newest.groupBy(*by).agg(F.max_by("_value", "seq").alias("_value"))
         later = F.explode(F.array(*[F.lit(back * (n + 1)) for n in range(over)]))
         moved = values.withColumn("_back", later).withColumns(
-            {c: _shifted(c) for c in ("window_start", "window_end")}
+            {c: _shift_back(c) for c in ("window_start", "window_end")}
         )
         usual = moved.withColumnRenamed("_value", "_usual")
         if over > 1:
@@ -219,7 +219,7 @@ def volume_within(
         value, peer = F.col(column).cast("double"), F.col("_usual")
         judged = (peer >= at_least) & (F.col("timing") != "EARLY")
         off = ~value.eqNullSafe(peer) & F.coalesce(F.abs(value - peer) > peer * share, F.lit(True))
-        text = F.concat(_number(F.col(column)), F.lit(", usually "), _number(peer))
+        text = F.concat(_format_number(F.col(column)), F.lit(", usually "), _format_number(peer))
         return Verdict(joined, F.when(judged, off), text)
 
     more = [column] if column != "events" else []
@@ -291,7 +291,7 @@ def no_gap(windows: int, *, level: str = ERROR) -> Windowed:
     def absent(rows: DataFrame, batch: Evidence) -> DataFrame:
         period, keys = batch.transform.window.period, batch.transform.keys
         assert period is not None
-        back, fresh = period * windows * _REMEMBERED, F.lit(True).alias("_fresh")
+        back, fresh = period * windows * _GAP_MEMORY_FACTOR, F.lit(True).alias("_fresh")
         closed = rows.where("timing <> 'EARLY'")
         sources = [batch.published(back), batch.withheld(back)]
         starts = closed.select("window_start", *keys, fresh)
@@ -331,7 +331,7 @@ def _check_share(function: str, share: float) -> None:
         )
 
 
-def _check_step(transform: Judged) -> None:
+def _check_step(transform: ValidatedDefinition) -> None:
     if transform.window.period is None:
         raise DefinitionError(
             f"Asset '{transform.name}': no_gap needs consecutive windows, and "
@@ -339,9 +339,9 @@ def _check_step(transform: Judged) -> None:
         )
 
 
-def _shifted(column: str) -> Column:
+def _shift_back(column: str) -> Column:
     return F.timestamp_micros(F.unix_micros(column) + F.col("_back"))
 
 
-def _number(value: Column) -> Column:
+def _format_number(value: Column) -> Column:
     return F.coalesce(F.round(value.cast("double"), 3).cast("string"), F.lit("null"))

@@ -9,8 +9,8 @@ from pyspark.sql import Column
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
-from tidemark.define.watermarks.seen import not_negative
-from tidemark.define.watermarks.strategy import Watermark, forward, newest
+from tidemark.define.watermarks.seen import check_bound
+from tidemark.define.watermarks.strategy import Watermark, forward, newest_event_time
 
 _Partitions = dict[str | None, tuple[int, int]]
 """The newest event time of each partition, and the clock when it last had an event."""
@@ -57,7 +57,7 @@ class PerPartition(Watermark):
         self, column: str, bound: str | timedelta, idle: str | timedelta = "5 minutes"
     ) -> None:
         object.__setattr__(self, "column", column)
-        object.__setattr__(self, "bound", not_negative(bound))
+        object.__setattr__(self, "bound", check_bound(bound))
         object.__setattr__(self, "idle", duration(idle))
         if self.idle <= 0:
             raise DefinitionError(
@@ -83,7 +83,7 @@ class PerPartition(Watermark):
         return True
 
     def observe(self, event_time: Column) -> Column:
-        return newest(event_time)
+        return newest_event_time(event_time)
 
     def advance(
         self,

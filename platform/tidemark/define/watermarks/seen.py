@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import describe, duration
-from tidemark.define.watermarks.strategy import Watermark, newest
+from tidemark.define.watermarks.strategy import Watermark, newest_event_time
 
 
 @checked_class
@@ -35,7 +35,7 @@ class BoundedOutOfOrderness(Watermark):
     bound: int
 
     def __init__(self, bound: str | timedelta) -> None:
-        object.__setattr__(self, "bound", not_negative(bound))
+        object.__setattr__(self, "bound", check_bound(bound))
 
     def __str__(self) -> str:
         return f"newest event time - {describe(self.bound)}"
@@ -45,7 +45,7 @@ class BoundedOutOfOrderness(Watermark):
         return True
 
     def observe(self, event_time: Column) -> Column:
-        return newest(event_time)
+        return newest_event_time(event_time)
 
     def reached(self, observed: str | None, given: int | None) -> int | None:
         return None if observed is None else int(observed) - self.bound
@@ -71,7 +71,7 @@ class Monotonous(Watermark):
         return True
 
     def observe(self, event_time: Column) -> Column:
-        return newest(event_time)
+        return newest_event_time(event_time)
 
 
 _NOTHING = "TIMESTAMP '0001-01-01 00:00:00Z'"
@@ -110,7 +110,7 @@ class Punctuated(Watermark):
 
     def observe(self, event_time: Column) -> Column:
         mark = self._mark()
-        return newest(F.when(mark > F.expr(_NOTHING), mark))
+        return newest_event_time(F.when(mark > F.expr(_NOTHING), mark))
 
     def unreadable(self) -> Column:
         return F.count_if(self._mark().isNull())
@@ -122,7 +122,7 @@ class Punctuated(Watermark):
         return F.try_add(mark, F.expr("INTERVAL '0' DAY"))
 
 
-def not_negative(bound: str | timedelta) -> int:
+def check_bound(bound: str | timedelta) -> int:
     """Return a bound in microseconds, and refuse a negative one."""
     length = duration(bound)
     if length < 0:

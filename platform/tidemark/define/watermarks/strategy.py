@@ -32,7 +32,7 @@ class Watermark(Protocol):
 
     @property
     def by_newest(self) -> bool:
-        """True if `observe` is `newest` of the event time, which does not need the engine."""
+        """True if `observe` is `newest_event_time`, which does not need the engine."""
         return False
 
     @property
@@ -84,7 +84,7 @@ class Watermark(Protocol):
         return forward(previous, self.reached(observed, given)), None
 
 
-def newest(instant: Column) -> Column:
+def newest_event_time(instant: Column) -> Column:
     """Return the greatest instant, in microseconds: the observation of most strategies."""
     return F.max(F.unix_micros(instant)).cast("string")
 

@@ -10,7 +10,7 @@ from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY, describe, duration
 from tidemark.define.helper_columns import helper
-from tidemark.define.windows.kind import Slicing, Window, assigned, floor_to, last_closing
+from tidemark.define.windows.kind import Slicing, Window, floor_to, last_window_end, with_window
 
 _START, _END = helper("start"), helper("end")
 
@@ -42,11 +42,11 @@ class Tumbling(Window):
     disjoint = True
 
     def __init__(self, size: str | timedelta, offset: str | timedelta = "0 seconds") -> None:
-        object.__setattr__(self, "size", _positive("size of a tumbling window", size))
+        object.__setattr__(self, "size", _check_positive("size of a tumbling window", size))
         object.__setattr__(self, "offset", duration(offset))
 
     def __str__(self) -> str:
-        return f"tumbling {describe(self.size)}{_shifted(self.offset)}"
+        return f"tumbling {describe(self.size)}{_describe_offset(self.offset)}"
 
     @property
     def reach(self) -> int:
@@ -54,14 +54,14 @@ class Tumbling(Window):
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         start = floor_to(F.unix_micros(F.col(event_time)), self.size, self.offset)
-        return assigned(rows, start, start + F.lit(self.size))
+        return with_window(rows, start, start + F.lit(self.size))
 
     @property
     def period(self) -> int:
         return self.size
 
     def closing(self, end: int) -> int:
-        return last_closing(end, self.size, self.size, self.offset)
+        return last_window_end(end, self.size, self.size, self.offset)
 
     def holds(self, inner: Window) -> bool:
         if not isinstance(inner, Tumbling):
@@ -99,15 +99,15 @@ class Sliding(Window):
     def __init__(
         self, size: str | timedelta, slide: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
-        object.__setattr__(self, "size", _positive("size of a sliding window", size))
-        object.__setattr__(self, "slide", _positive("slide of a sliding window", slide))
+        object.__setattr__(self, "size", _check_positive("size of a sliding window", size))
+        object.__setattr__(self, "slide", _check_positive("slide of a sliding window", slide))
         object.__setattr__(self, "offset", duration(offset))
 
     def __str__(self) -> str:
         gap = self.slide - self.size
         gaps = f", with uncovered gaps of {describe(gap)}" if gap > 0 else ""
         each = f"sliding {describe(self.size)} every {describe(self.slide)}"
-        return f"{each}{_shifted(self.offset)}{gaps}"
+        return f"{each}{_describe_offset(self.offset)}{gaps}"
 
     @property
     def reach(self) -> int:
@@ -124,14 +124,14 @@ class Sliding(Window):
             .otherwise(F.slice(nothing, 1, 0))
         )
         rows, start = rows.select("*", F.explode(starts).alias(_START)), F.col(_START)
-        return assigned(rows, start, start + F.lit(self.size)).drop(_START)
+        return with_window(rows, start, start + F.lit(self.size)).drop(_START)
 
     @property
     def period(self) -> int:
         return self.slide
 
     def closing(self, end: int) -> int:
-        return last_closing(end, self.slide, self.size, self.offset)
+        return last_window_end(end, self.slide, self.size, self.offset)
 
     @property
     def slicing(self) -> Slicing | None:
@@ -178,8 +178,8 @@ class Cumulating(Window):
     def __init__(
         self, size: str | timedelta, step: str | timedelta, offset: str | timedelta = "0 seconds"
     ) -> None:
-        object.__setattr__(self, "size", _positive("size of a cumulating window", size))
-        object.__setattr__(self, "step", _positive("step of a cumulating window", step))
+        object.__setattr__(self, "size", _check_positive("size of a cumulating window", size))
+        object.__setattr__(self, "step", _check_positive("step of a cumulating window", step))
         object.__setattr__(self, "offset", duration(offset))
         if self.size % self.step:
             raise DefinitionError(
@@ -189,7 +189,7 @@ class Cumulating(Window):
 
     def __str__(self) -> str:
         each = f"cumulating {describe(self.size)} by {describe(self.step)}"
-        return f"{each}{_shifted(self.offset)}"
+        return f"{each}{_describe_offset(self.offset)}"
 
     @property
     def reach(self) -> int:
@@ -201,10 +201,10 @@ class Cumulating(Window):
         first = floor_to(time, self.step, self.offset) + step
         ends = F.explode_outer(F.sequence(first, start + F.lit(self.size), step))
         rows = rows.select("*", ends.alias(_END))
-        return assigned(rows, start, F.col(_END)).drop(_END)
+        return with_window(rows, start, F.col(_END)).drop(_END)
 
     def closing(self, end: int) -> int:
-        return last_closing(end, self.size, self.size, self.offset)
+        return last_window_end(end, self.size, self.size, self.offset)
 
     @property
     def slicing(self) -> Slicing | None:
@@ -248,15 +248,15 @@ class Global(Window):
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         there = F.col(event_time).isNotNull()
-        return assigned(rows, F.when(there, F.lit(BEGINNING)), F.when(there, F.lit(INFINITY)))
+        return with_window(rows, F.when(there, F.lit(BEGINNING)), F.when(there, F.lit(INFINITY)))
 
 
-def _positive(what: str, text: str | timedelta) -> int:
+def _check_positive(what: str, text: str | timedelta) -> int:
     length = duration(text)
     if length <= 0:
         raise DefinitionError(f"The {what} must be greater than zero (got '{text}').")
     return length
 
 
-def _shifted(offset: int) -> str:
+def _describe_offset(offset: int) -> str:
     return f", offset {describe(offset)}" if offset else ""

@@ -59,7 +59,7 @@ class Window(ABC):
         """Return `rows` with `window_start` and `window_end`, one row per event and window.
 
         An event without an event time has one row with a null window. A window out of range gives a
-        row with a null window too (`assigned`). `rows` must have neither column.
+        row with a null window too (`with_window`). `rows` must have neither column.
         """
 
     def closing(self, end: int) -> int:
@@ -87,7 +87,7 @@ class Slicing(Protocol):
         ...
 
 
-def assigned(rows: DataFrame, start: Column, end: Column) -> DataFrame:
+def with_window(rows: DataFrame, start: Column, end: Column) -> DataFrame:
     """Return `rows` with the window's bounds, which are given in microseconds.
 
     The bounds are null if the window does not lie within the years 1 to 9999, the range of a
@@ -100,7 +100,7 @@ def assigned(rows: DataFrame, start: Column, end: Column) -> DataFrame:
     return rows.select("*", bounds[0].alias("window_start"), bounds[1].alias("window_end"))
 
 
-def last_closing(end: int, step: int, size: int, offset: int) -> int:
+def last_window_end(end: int, step: int, size: int, offset: int) -> int:
     """Return the end of the last window that starts before `end`; windows start every `step`."""
     return (end - 1 - offset) // step * step + offset + size
 

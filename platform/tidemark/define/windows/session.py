@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY, describe, duration
-from tidemark.define.windows.kind import Window, assigned
+from tidemark.define.windows.kind import Window, with_window
 
 
 @checked_class
@@ -66,4 +66,4 @@ class Session(Window):
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
         """Return each row with its own session; sessions are merged when they are computed."""
         start = F.unix_micros(F.col(event_time))
-        return assigned(rows, start, start + F.lit(self.gap))
+        return with_window(rows, start, start + F.lit(self.gap))

@@ -14,11 +14,11 @@ import dagster as dg
 from tidemark.base.instants import over
 from tidemark.define.definition import Definition
 from tidemark_assets.names import Names
-from tidemark_assets.partition_changes import Touched, alone, closed
-from tidemark_assets.report import RUN
+from tidemark_assets.partition_changes import ChangedPartition, as_commit_range, closed_partitions
+from tidemark_assets.run_metadata import RUN
 from tidemark_streaming.glance import Glance
 
-PATIENCE = 300_000_000
+REPORT_TIMEOUT_MICROS = 300_000_000
 """Microseconds after which a step that has not reported its run counts as dead."""
 
 _PAGE = 200
@@ -33,20 +33,22 @@ def overdue_runs(
     return [
         r
         for r in runs
-        if r["reported"] and r["run"] not in heard and over(PATIENCE, r["ended_at"], now)
+        if r["reported"]
+        and r["run"] not in heard
+        and over(REPORT_TIMEOUT_MICROS, r["ended_at"], now)
     ]
 
 
-def untold_partitions(
+def unreported_partitions(
     instance: dg.DagsterInstance,
     names: Names,
     glance: Glance,
     transform: Definition,
     partitions: dg.TimeWindowPartitionsDefinition,
     run: Mapping[str, Any],
-) -> list[Touched]:
+) -> list[ChangedPartition]:
     """Return the closed partitions of a run that Dagster's event log lacks."""
-    touched = list(closed(glance, transform, partitions, [alone(glance, run)]))
+    touched = list(closed_partitions(glance, transform, partitions, [as_commit_range(glance, run)]))
     there = dg.AssetRecordsFilter(
         asset_key=names.key(transform.table),
         asset_partitions=[t.key for t in touched],

@@ -27,13 +27,13 @@ from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 from tidemark_assets import describe, pictures
 from tidemark_assets.describe import Metadata
-from tidemark_assets.side_tables import of_transform, row_count
+from tidemark_assets.side_tables import row_count, transform_side_tables
 from tidemark_streaming.accepted import passed_over
 
 QUARTER = 900_000_000
 """The granularity of counts: in all time zones, every partition begins at a quarter of an hour."""
 
-FEW = 50_000
+SMALL_QUERY_ROWS = 50_000
 """The number of windows up to which interpreting a query is faster than compiling it."""
 
 ROWS = "dagster/partition_row_count"
@@ -42,19 +42,19 @@ RUN = "run"
 """The metadata key of the run in the ledger to which a materialization belongs."""
 
 
-def ingested(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
+def ingest_metadata(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
     """Return the results of an ingest; without arrivals, the current state of the log."""
     timeline = Log(warehouse, source).timeline()
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     return {
-        **brought(arrivals, timeline),
-        **sizes(source, timeline),
-        **of_table(warehouse, source.log_table, meanings),
-        **(pictures.of_arrivals(warehouse, source, timeline) if arrivals else {}),
+        **arrivals_metadata(arrivals, timeline),
+        **count_rows(source, timeline),
+        **table_metadata(warehouse, source.log_table, meanings),
+        **(pictures.draw_arrivals(warehouse, source, timeline) if arrivals else {}),
     }
 
 
-def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
+def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadata:
     """Return the facts of new arrivals, which are the last ones of a timeline."""
     newest = [a.max_event_time for a in timeline if a.max_event_time is not None]
     marks = sum(a.unreadable_marks for a in arrivals)
@@ -65,8 +65,8 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
         "rows": sum(a.rows for a in arrivals),
         "dead letters": sum(a.dead_letters for a in arrivals),
         "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
-        "watermark now": moment(timeline[-1].after if timeline else None),
-        "newest event time": moment(max(newest, default=None)),
+        "watermark now": as_timestamp(timeline[-1].after if timeline else None),
+        "newest event time": as_timestamp(max(newest, default=None)),
         "schema version": timeline[-1].schema_version if timeline else 1,
         **({"accepted losses": "; ".join(lost)} if lost else {}),
         **({"events with an unreadable watermark mark": marks} if marks else {}),
@@ -74,7 +74,7 @@ def brought(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) -> Metadat
     }
 
 
-def sizes(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
+def count_rows(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
     """Return the row counts of a source's log and of its side tables."""
     return {
         ALL_ROWS: sum(a.rows for a in timeline),
@@ -83,7 +83,7 @@ def sizes(source: Source, timeline: Sequence[Arrival]) -> dict[str, int]:
     }
 
 
-def computed(
+def partition_metadata(
     warehouse: Warehouse,
     transform: WindowedTransform,
     facts: RunFacts,
@@ -100,8 +100,8 @@ def computed(
         RUN: facts.run,
         "answer": facts.answer,
         "arrival range": _range(0, facts.through_arrival),
-        "watermark now": moment(facts.watermark),
-        **lasted(asdict(facts)),
+        "watermark now": as_timestamp(facts.watermark),
+        **run_durations(asdict(facts)),
         "run events": facts.events,
         "run late": facts.late,
         "run too late": facts.too_late,
@@ -112,26 +112,31 @@ def computed(
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
     found = _by_partition(warehouse, transform, run, begins, end)
     # The picture covers the whole range, so only the newest partition has it, which the page shows.
-    found[list(begins)[-1]] |= pictures.of_windows(warehouse, transform, min(begins.values()), end)
+    found[list(begins)[-1]] |= pictures.draw_windows(
+        warehouse, transform, min(begins.values()), end
+    )
     return found
 
 
-def rolled_up(
+def rollup_metadata(
     warehouse: Warehouse,
     transform: RollUp,
     facts: RunFacts | None,
     begins: Mapping[str, int],
     end: int,
 ) -> dict[str, Metadata]:
-    """Return the results of a roll-up's run, as `computed`; `facts` is None if nothing was new."""
+    """Return the results of a roll-up's run, as `partition_metadata`.
+
+    `facts` is None if nothing was new.
+    """
     run: Metadata = {"run windows": 0}
     if facts is not None:
-        run = {RUN: facts.run, "run windows": facts.windows, **lasted(asdict(facts))}
-        run["watermark now"] = moment(facts.watermark)
+        run = {RUN: facts.run, "run windows": facts.windows, **run_durations(asdict(facts))}
+        run["watermark now"] = as_timestamp(facts.watermark)
     return _by_partition(warehouse, transform, run, begins, end)
 
 
-def lasted(run: Mapping[str, Any]) -> Metadata:
+def run_durations(run: Mapping[str, Any]) -> Metadata:
     """Return the duration of a run and of each of its steps.
 
     Args:
@@ -158,17 +163,17 @@ def _by_partition(
             "open windows": F.count_if(~F.col("final")),
         }
     }
-    for side in of_transform(transform):
+    for side in transform_side_tables(transform):
         measures[side.name] = {row_count(side.name): F.count("*")}
-    whole = run | of_table(warehouse, transform.table, describe.meanings(transform))
+    whole = run | table_metadata(warehouse, transform.table, describe.meanings(transform))
     found: dict[str, Metadata] = {key: {} for key in begins}
-    for counts in _measured(warehouse, measures, begins, end):
+    for counts in _measure(warehouse, measures, begins, end):
         for key, own in counts.items():
             found[key] |= own
     return {key: metadata | whole for key, metadata in found.items()}
 
 
-def _measured(
+def _measure(
     warehouse: Warehouse,
     measures: Mapping[str, Mapping[str, Column]],
     begins: Mapping[str, int],
@@ -178,7 +183,7 @@ def _measured(
     within = Within("window_start", ((min(begins.values()), end),))
     there = [table for table in measures if warehouse.exists(table)]
     sizes = [warehouse.at_most(table, within) for table in there]
-    few = all(size is not None and size <= FEW for size in sizes)
+    few = all(size is not None and size <= SMALL_QUERY_ROWS for size in sizes)
     with warehouse.planning(Planning.of(few)):
         asked = {
             table: warehouse.beside(partial(_quarters, warehouse, table, measures[table], within))
@@ -211,7 +216,7 @@ def _in_partitions(
     return {key: dict(counts) for key, counts in found.items()}
 
 
-def of_table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
+def table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
     """Return the location and the columns of a table, without the engine."""
     place: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
@@ -224,7 +229,7 @@ def of_table(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> M
     return place
 
 
-def moment(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
+def as_timestamp(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:
     """Return a watermark or event time, in microseconds, as metadata; None is minus infinity."""
     if micros is None:
         return dg.MetadataValue.text("-infinity")

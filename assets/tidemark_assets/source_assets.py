@@ -13,11 +13,11 @@ from dagster import AssetExecutionContext
 
 from tidemark.base.instants import duration
 from tidemark.define.source import Source, reference_name
-from tidemark_assets import clock_checks, describe, report, side_tables, undecoded
+from tidemark_assets import clock_checks, dead_letter_check, describe, run_metadata, side_tables
 from tidemark_assets.build import KINDS, Presentation, tags_of
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.provenance import same_log
-from tidemark_assets.steps import IngestConfig, one_sentence
+from tidemark_assets.provenance import log_data_version
+from tidemark_assets.steps import IngestConfig, failing_with_message
 from tidemark_streaming.delta import DeltaFeed
 from tidemark_streaming.feed import Excerpt, Feed, Inlet
 from tidemark_streaming.ingest import furnish, ingest
@@ -91,7 +91,7 @@ def source_assets(
         description=f"The event log of {source.name}: every event, with the data of its arrival.",
         metadata={
             **describe.log(source),
-            **side_tables.listed(side_tables.of_source(source)),
+            **side_tables.side_table_metadata(side_tables.source_side_tables(source)),
         },
         group_name=names.own(group),
         owners=show.owners,
@@ -102,7 +102,7 @@ def source_assets(
     @dg.multi_asset(
         name=names.own(f"ingest_{source.name}"),
         specs=[log],
-        check_specs=[undecoded.spec(names, source), clock_checks.spec(names, source)],
+        check_specs=[dead_letter_check.spec(names, source), clock_checks.spec(names, source)],
         pool=ENGINE_POOL,
         required_resource_keys=names.needs,
     )
@@ -111,7 +111,7 @@ def source_assets(
         config: IngestConfig,
     ) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         tidemark = names.tidemark(context)
-        with one_sentence():
+        with failing_with_message():
             warehouse, landing = tidemark.warehouse, tidemark.landing(source)
             if config.play_days:
                 commits = play(
@@ -122,10 +122,10 @@ def source_assets(
                 commits = ingest(warehouse, inlet.feed(landing), batch=None)
             arrivals = [arrival for commit in commits for arrival in commit.arrivals]
             context.log.info(f"Ingested {len(arrivals)} arrivals.")
-            found = report.ingested(warehouse, source, arrivals)
-            version = same_log(tidemark.glance(), source)
+            found = run_metadata.ingest_metadata(warehouse, source, arrivals)
+            version = log_data_version(tidemark.glance(), source)
         yield dg.MaterializeResult(asset_key=log.key, metadata=found, data_version=version)
-        yield undecoded.judged(names, source, arrivals)
+        yield dead_letter_check.check_result(names, source, arrivals)
         yield clock_checks.result(names, source, tidemark.glance(), arrivals)
 
     return bring

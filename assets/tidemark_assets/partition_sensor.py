@@ -24,34 +24,34 @@ from dagster import SensorEvaluationContext
 from tidemark.define.definition import Definition
 from tidemark.store.ledger import TABLE
 from tidemark_assets import checks
-from tidemark_assets.arrivals import EVERY
-from tidemark_assets.comparisons import Told, recorded
-from tidemark_assets.current import renewed
-from tidemark_assets.fresh import freshness
+from tidemark_assets.arrivals import TICK_SECONDS
+from tidemark_assets.comparisons import ReportedComparisons, report_new_comparisons
+from tidemark_assets.definition_check import report_new_results
+from tidemark_assets.freshness_check import freshness
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.partition_changes import Mark, closed, unreported
-from tidemark_assets.provenance import definition_of
+from tidemark_assets.partition_changes import ReportPosition, closed_partitions, unreported_commits
+from tidemark_assets.provenance import find_definition
 from tidemark_assets.run_events import AssetEvent, reports
-from tidemark_assets.self_reports import overdue_runs, untold_partitions
+from tidemark_assets.self_reported_runs import overdue_runs, unreported_partitions
 from tidemark_assets.spans import PartitionsOf
 
-MOST = 400
+MAX_PARTITIONS_PER_TICK = 400
 """The maximum number of partitions reported in a tick, which takes some seconds.
 
 Later ticks report the rest.
 """
 
-SLACK = 600_000_000
+LEDGER_DISORDER_MICROS = 600_000_000
 """How far rows of the ledger may be out of order: two processes may append at the same time.
 
 A run also stays under observation for this long: its own step has reported it by then, or never
 will.
 """
 
-ASKED = 20
+MAX_SEARCHED_RUNS = 20
 """The maximum number of runs per tick for which Dagster's event log is searched for a report."""
 
-UNTOLD = "a run that did not report itself to Dagster"
+UNREPORTED_RUN = "a run that did not report itself to Dagster"
 """The origin of a run whose step was killed, or that reported the keys of another prefix."""
 
 
@@ -67,7 +67,7 @@ def windows(
     @dg.sensor(
         name=names.own(f"{domain}_windows"),
         required_resource_keys=names.needs,
-        minimum_interval_seconds=EVERY,
+        minimum_interval_seconds=TICK_SECONDS,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=(
             "Reports the partitions that streams, incremental runs and the command line updated: "
@@ -80,30 +80,32 @@ def windows(
         ledger = glance.identity(TABLE)
         memory = _memory(context.cursor, ledger)
         since, marks, passed, heard = _known(memory)
-        runs = glance.runs(max(0, since - SLACK))
+        runs = glance.runs(max(0, since - LEDGER_DISORDER_MICROS))
         told: dict[str, int] = {}
         judged = set[str]()
-        compared, told_through = recorded(names, glance, transforms, _compared(memory))
+        compared, told_through = report_new_comparisons(
+            names, glance, transforms, _known_comparisons(memory)
+        )
         events: list[AssetEvent] = [*compared]
         tables = {t.table for t in transforms.values()}
         for transform in transforms.values():
             name = transform.name
-            before = _going_on(marks.get(name, Mark()), glance.life(name))
+            before = _continue(marks.get(name, ReportPosition()), glance.life(name))
             mine = [r for r in runs if r["asset"] == name and before.seq < r["seq"] <= before.until]
-            if not mine or sum(told.values()) >= MOST:
+            if not mine or sum(told.values()) >= MAX_PARTITIONS_PER_TICK:
                 continue
-            legs, mark = unreported(mine, before.watermark)
-            after = Mark(mine[-1]["seq"], mark, life=before.life)
+            legs, mark = unreported_commits(mine, before.watermark)
+            after = ReportPosition(mine[-1]["seq"], mark, life=before.life)
             fresh = [r for r in mine if not r["reported"]]
             if fresh:
-                touched = list(closed(glance, transform, partitions(name), legs))
+                touched = list(closed_partitions(glance, transform, partitions(name), legs))
                 touched = [t for t in touched if t.start > before.done]
-                checked = checks.standing(names, glance, transform)
-                room = MOST - sum(told.values())
+                checked = checks.current_results(names, glance, transform)
+                room = MAX_PARTITIONS_PER_TICK - sum(told.values())
                 if len(touched) > room:
                     touched, checked = touched[:room], iter(())
                     after = replace(before, until=after.seq, done=touched[-1].start)
-                made = definition_of(tidemark.tables, transform)
+                made = find_definition(tidemark.tables, transform)
                 events += reports(
                     context,
                     names,
@@ -119,14 +121,14 @@ def windows(
                 told[name] = len(touched)
             marks[name] = after
         overdue = overdue_runs([r for r in runs if r["asset"] in transforms], heard)
-        for run in overdue[:ASKED]:
-            if (room := MOST - sum(told.values())) <= 0:
+        for run in overdue[:MAX_SEARCHED_RUNS]:
+            if (room := MAX_PARTITIONS_PER_TICK - sum(told.values())) <= 0:
                 break
             transform = transforms[run["asset"]]
             days = partitions(transform.name)
-            left = untold_partitions(instance, names, glance, transform, days, run)
-            checked = checks.standing(names, glance, transform) if left else iter(())
-            made = definition_of(tidemark.tables, transform)
+            left = unreported_partitions(instance, names, glance, transform, days, run)
+            checked = checks.current_results(names, glance, transform) if left else iter(())
+            made = find_definition(tidemark.tables, transform)
             events += [
                 *reports(
                     context,
@@ -136,7 +138,7 @@ def windows(
                     made,
                     left[:room],
                     run,
-                    UNTOLD,
+                    UNREPORTED_RUN,
                     tables,
                 ),
                 *checked,
@@ -146,7 +148,7 @@ def windows(
             if left:
                 told[transform.name] = told.get(transform.name, 0) + len(left[:room])
         # The position only advances if nothing is left to report.
-        if sum(told.values()) < MOST and len(overdue) <= ASKED:
+        if sum(told.values()) < MAX_PARTITIONS_PER_TICK and len(overdue) <= MAX_SEARCHED_RUNS:
             since = max([since, *(r["ended_at"] for r in runs)])
         newest = {s: glance.newest_event(s) for s in {t.source.name for t in transforms.values()}}
         for name, mark in marks.items():
@@ -166,9 +168,9 @@ def windows(
         for name, version in held.items():
             # A person has released or discarded windows, or a step has reported its own run.
             if name not in judged and memory.get("held", {}).get(name) != version:
-                events += checks.standing(names, glance, transforms[name])
+                events += checks.current_results(names, glance, transforms[name])
         current = memory.get("current", {})
-        events += renewed(tidemark.tables, transforms.values(), runs, current, names)
+        events += report_new_results(tidemark.tables, transforms.values(), runs, current, names)
         cursor = {
             "ledger": ledger or memory.get("ledger"),
             "since": since,
@@ -180,15 +182,15 @@ def windows(
             "current": {a: seen for a, seen in current.items() if a in transforms},
         }
         return dg.SensorResult(
-            skip_reason=_said(told), cursor=json.dumps(cursor), asset_events=events
+            skip_reason=_describe(told), cursor=json.dumps(cursor), asset_events=events
         )
 
     return dg.Definitions(sensors=[sensor])
 
 
-def _going_on(mark: Mark, life: str | None) -> Mark:
+def _continue(mark: ReportPosition, life: str | None) -> ReportPosition:
     """Return the mark to continue from: a recreated asset is reported from the start."""
-    return mark if mark.life == life else Mark(life=life or "")
+    return mark if mark.life == life else ReportPosition(life=life or "")
 
 
 def _memory(cursor: str | None, ledger: str | None) -> dict[str, Any]:
@@ -203,18 +205,20 @@ def _memory(cursor: str | None, ledger: str | None) -> dict[str, Any]:
     return {"compared": memory["compared"]}
 
 
-def _known(memory: Mapping[str, Any]) -> tuple[int, dict[str, Mark], dict[str, bool], set[str]]:
-    marks = {a: Mark(**m) for a, m in memory.get("marks", {}).items()}
+def _known(
+    memory: Mapping[str, Any],
+) -> tuple[int, dict[str, ReportPosition], dict[str, bool], set[str]]:
+    marks = {a: ReportPosition(**m) for a, m in memory.get("marks", {}).items()}
     return memory.get("since", 0), marks, memory.get("fresh", {}), set(memory.get("heard", ()))
 
 
-def _said(told: Mapping[str, int]) -> str:
+def _describe(told: Mapping[str, int]) -> str:
     if not told:
         return "No new runs except those that report themselves."
     return "; ".join(f"{asset}: {count} partitions reported" for asset, count in told.items())
 
 
-def _compared(memory: Mapping[str, Any]) -> Told:
+def _known_comparisons(memory: Mapping[str, Any]) -> ReportedComparisons:
     """Return the last comparison that was reported."""
     told = memory.get("compared", -1)
     record, number = (None, told) if isinstance(told, int) else told

@@ -22,10 +22,10 @@ from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk, Feed
 from tidemark_streaming.files import FileFeed
 
-AGAIN = 86_400_000_000
+RETRY_AFTER_MICROS = 86_400_000_000
 """Microseconds after which a blocked source is tried again, even without a change."""
 
-MOST = 1000
+MAX_REMEMBERED_FILES = 1000
 """The number of files that a cursor remembers: the first ones of a longer backlog.
 
 A change of any other file is noticed with the daily attempt.
@@ -58,19 +58,19 @@ class Attempt:
 
     def holds(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
         """Return whether nothing has changed, so that the ingest would be refused again."""
-        if self.definition != now.definition or over(AGAIN, self.at, now.at):
+        if self.definition != now.definition or over(RETRY_AFTER_MICROS, self.at, now.at):
             return False
         positions = (json.loads(arrival.position) for arrival in timeline)
         taken = {position["file"] for position in positions if "file" in position}
         left = self.files.keys() - taken
-        if len(self.files) >= MOST and not left and now.files:
+        if len(self.files) >= MAX_REMEMBERED_FILES and not left and now.files:
             # All remembered files of a long backlog were ingested: the file that blocks is not
             # among them.
             return False
         return all(now.files.get(name) == self.files[name] for name in left)
 
 
-def attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
+def current_attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
     """Return the state in which an ingest would be launched now."""
     # The memory address of a user's function is removed: it differs in each process.
     told = _ADDRESS.sub("", repr((feed.source, feed)))
@@ -78,11 +78,11 @@ def attempt(feed: Feed, pending: Sequence[Chunk], at: int) -> Attempt:
     return Attempt(at, hashlib.sha256(told.encode()).hexdigest()[:12], files)
 
 
-def newest(cursor: str | None) -> Attempt | None:
+def read_attempt(cursor: str | None) -> Attempt | None:
     """Return the last attempt in a sensor's cursor; None before the first."""
     return Attempt(**json.loads(cursor)) if cursor else None
 
 
 def _files(pending: Sequence[Chunk]) -> Iterator[tuple[str, list[Any]]]:
-    for chunk in pending[:MOST]:
+    for chunk in pending[:MAX_REMEMBERED_FILES]:
         yield json.loads(chunk.position)["file"], [chunk.position, chunk.arrived_at]

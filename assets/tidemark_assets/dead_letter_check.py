@@ -24,7 +24,7 @@ def spec(names: Names, source: Source) -> dg.AssetCheckSpec:
     )
 
 
-def judged(names: Names, source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
+def check_result(names: Names, source: Source, arrivals: Sequence[Arrival]) -> dg.AssetCheckResult:
     """Check the arrivals that a step has ingested."""
     key = names.key(source.log_table)
     return dg.AssetCheckResult(asset_key=key, **_found(source, arrivals))

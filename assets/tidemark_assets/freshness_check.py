@@ -11,7 +11,7 @@ import dagster as dg
 from tidemark.base.instants import INFINITY, describe
 from tidemark.define.definition import Definition
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.report import moment
+from tidemark_assets.run_metadata import as_timestamp
 
 FRESH = "fresh_by_event_time"
 
@@ -73,8 +73,8 @@ def freshness(
         severity=dg.AssetCheckSeverity.WARN,
         description=said,
         metadata={
-            "newest event": moment(newest),
-            "watermark now": moment(watermark),
+            "newest event": as_timestamp(newest),
+            "watermark now": as_timestamp(watermark),
             "allowed": describe(within),
             "minutes behind": behind // 60_000_000,
         },

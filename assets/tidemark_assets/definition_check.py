@@ -17,9 +17,9 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.parts import Effect
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import MEANING, Changes, differences
-from tidemark_assets.fresh import as_result
+from tidemark_assets.freshness_check import as_result
 from tidemark_assets.names import PLAIN, Names
-from tidemark_assets.steps import one_sentence
+from tidemark_assets.steps import failing_with_message
 from tidemark_assets.tables import as_table
 from tidemark_streaming.orchestrator import ENGINE_POOL
 
@@ -43,13 +43,15 @@ def current_check(transform: Definition, names: Names = PLAIN) -> dg.AssetChecks
     )
     def check(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         tidemark = names.tidemark(context)
-        with one_sentence():
-            return as_result(currency(tidemark.warehouse, transform, names))
+        with failing_with_message():
+            return as_result(compare_definitions(tidemark.warehouse, transform, names))
 
     return check
 
 
-def currency(warehouse: Warehouse, transform: Definition, names: Names) -> dg.AssetCheckEvaluation:
+def compare_definitions(
+    warehouse: Warehouse, transform: Definition, names: Names
+) -> dg.AssetCheckEvaluation:
     """Return whether the current definition wrote an asset's tables, as the result of the check."""
     try:
         found = differences(warehouse, transform)
@@ -58,10 +60,10 @@ def currency(warehouse: Warehouse, transform: Definition, names: Names) -> dg.As
         return _evaluation(names, transform, str(error))
     if found.same:
         return _evaluation(names, transform, SAME)
-    return _evaluation(names, transform, _said(found), found)
+    return _evaluation(names, transform, _describe(found), found)
 
 
-def renewed(
+def report_new_results(
     warehouse: Warehouse,
     transforms: Iterable[Definition],
     runs: Sequence[Mapping[str, Any]],
@@ -83,7 +85,7 @@ def renewed(
         now = newest.get(name, run)
         if (before, run) == (definition, now) and said is not None:
             continue
-        found = currency(warehouse, transform, names)
+        found = compare_definitions(warehouse, transform, names)
         if (before, said) != (definition, found.description):
             yield found
         known[name] = [definition, now, found.description]
@@ -95,7 +97,7 @@ def parts(found: Changes) -> dg.TableMetadataValue:
     return as_table(("part", "in the tables", "in the code"), rows)
 
 
-def _said(found: Changes) -> str:
+def _describe(found: Changes) -> str:
     said: list[str] = []
     if found.differences:
         named = ", ".join(str(c) for c in found.differences)
