@@ -88,7 +88,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         which = _identify_tables(tidemark.settings.database, glance.identity(source.timeline_table))
         key = f"{name} {which} {len(timeline)} {pending[-1].position}"
         if (refused := refusal(tidemark.settings, name)) is not None:
-            if last is not None and last.holds(now, timeline):
+            if last is not None and last.still_applies(now, timeline):
                 return dg.SkipReason(
                     f"'{name}' is blocked: {refused} The sensor continues once the pending files "
                     "or the definition have been fixed. For any other cause it retries once a "
@@ -107,7 +107,7 @@ def landing(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
                         f"{RETRY_AFTER_SECONDS // 60} minutes after it ended."
                     )
                 key = f"{key} {run_id[:8]}"
-        context.update_cursor(now.written())
+        context.update_cursor(now.to_cursor())
         return dg.RunRequest(run_key=key)
 
     ingest = dg.define_asset_job(
@@ -214,7 +214,7 @@ def _catch_up(
             if facts is not None:
                 log_run(context, names, tidemark, transform, partitions(asset), facts)
         context.add_output_metadata({"runs": _table(done)})
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=name,

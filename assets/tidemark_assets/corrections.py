@@ -61,7 +61,7 @@ def corrections(
                 told = found.facts
                 log_run(context, names, tidemark, transform, partitions(asset), told)
         context.add_output_metadata({"corrected": _table(done), **_changes(done)})
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=names.own(f"{domain}_correct"),

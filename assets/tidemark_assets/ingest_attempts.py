@@ -48,15 +48,15 @@ class Attempt:
     definition: str
     files: dict[str, list[Any]]
 
-    def written(self) -> str:
+    def to_cursor(self) -> str:
         """Return it as a sensor's cursor."""
         return json.dumps(asdict(self))
 
     def digest(self) -> str:
         """Return a hash that identifies it."""
-        return hashlib.sha256(self.written().encode()).hexdigest()[:12]
+        return hashlib.sha256(self.to_cursor().encode()).hexdigest()[:12]
 
-    def holds(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
+    def still_applies(self, now: "Attempt", timeline: Sequence[Arrival]) -> bool:
         """Return whether nothing has changed, so that the ingest would be refused again."""
         if self.definition != now.definition or over(RETRY_AFTER_MICROS, self.at, now.at):
             return False

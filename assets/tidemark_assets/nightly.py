@@ -61,7 +61,7 @@ def nightly(
         rows, failures = list[tuple[object, ...]](), Failures(context)
         for asset in config.assets:
             transform = transforms[asset]
-            with failures.of(asset):
+            with failures.collect(asset):
                 days = _closed_days(tidemark.warehouse, transform, partitions(asset), config.days)
                 if not days:
                     context.log.info(f"{asset}: no partition has closed yet.")
@@ -71,7 +71,7 @@ def nightly(
                 )
                 rows.append(_row(days, verified, facts))
         context.add_output_metadata({"nightly": as_table(_COLUMNS, rows)})
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=names.own(f"{domain}_nightly"),

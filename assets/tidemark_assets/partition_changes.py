@@ -72,7 +72,7 @@ def closed_partitions(
         return
     starts = glance.windows(transform.table, frozenset().union(*(leg.commits for leg in legs)))
     # A window that was published early closes with its partition, possibly without another event.
-    opened = [leg.low - transform.window.reach for leg in legs if leg.low is not None]
+    opened = [leg.low - transform.window.max_extent for leg in legs if leg.low is not None]
     if not starts and not opened:
         return
     first = max(instant(partitions.start), min([*starts, *opened]))
@@ -84,7 +84,7 @@ def closed_partitions(
     days = spans(partitions, edge[0].start, max(found[0]))
     rows = _group_by_day(days, found[0], found[1].to_pylist())
     for day, mine in zip(days, rows, strict=True):
-        closes, commits = transform.window.closing(day.end), {r["seq"] for r in mine}
+        closes, commits = transform.window.last_window_end(day.end), {r["seq"] for r in mine}
         if mine and any(_is_affected(leg, closes, commits) for leg in legs):
             yield ChangedPartition(
                 key=day.key,

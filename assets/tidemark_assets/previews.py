@@ -59,10 +59,10 @@ def previews(
             asked = config.assets or find_changed(warehouse, transforms)
         found: dict[str, Changes] = {}
         for asset in asked:
-            with failures.of(asset):
+            with failures.collect(asset):
                 found[asset] = changes(warehouse, transforms[asset], start, end, most=SHOWN)
         context.add_output_metadata({"changes": _table(found), **to_markdown(found)})
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=names.own(f"{domain}_changes"),

@@ -90,7 +90,7 @@ def rebuilds(
                 **to_markdown({a: found for a, (_, found) in done.items()}),
             }
         )
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=names.own(f"{domain}_rebuild"),
@@ -174,7 +174,7 @@ def _swap(
     columns = ("asset", "commit", "through arrival", "windows", "quarantined")
     rows = [(a, f.seq, f.through_arrival, f.windows, f.quarantined) for a, f in done.items()]
     context.add_output_metadata({"tables": as_table(columns, rows)})
-    failures.tell()
+    failures.raise_all()
 
 
 def _judge(

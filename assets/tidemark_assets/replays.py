@@ -70,10 +70,10 @@ def replays(
             warehouse = tidemark.warehouse
         done: dict[str, Replayed] = {}
         for asset in config.assets:
-            with failures.of(asset):
+            with failures.collect(asset):
                 done[asset] = _replay(warehouse, transforms[asset], config)
         context.add_output_metadata({"replayed": _table(done)})
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=names.own(f"{domain}_replay"),

@@ -53,7 +53,7 @@ def last_closed(
     found: list[Span] = []
     while key is not None and len(found) < count:
         span = _span(partitions, key)
-        if window.closing(span.end) <= watermark:
+        if window.last_window_end(span.end) <= watermark:
             found.append(span)
         before = partitions.get_prev_partition_window(as_datetime(span.start))
         key = None if before is None else partitions.get_partition_key(before.start)

@@ -112,14 +112,14 @@ class Failures:
             self._passing.append(cause)
 
     @contextmanager
-    def of(self, asset: str) -> Iterator[None]:
+    def collect(self, asset: str) -> Iterator[None]:
         """Record errors in the block as errors of that asset."""
         try:
             yield
         except TidemarkError as error:
             self.add(f"{asset}: {error}", error)
 
-    def tell(self) -> None:
+    def raise_all(self) -> None:
         """Fail the step with all errors, if any, after retries if one may be transient."""
         if self._passing:
             _request_retry(self._passing[0])

@@ -85,7 +85,7 @@ def start_job(domain: str, transforms: Mapping[str, Definition], names: Names) -
                 context.log.info(_start_stream(settings, transforms[asset], wish))
             except (TidemarkError, PySparkException) as error:
                 failures.add(str(error).strip().splitlines()[0])
-        failures.tell()
+        failures.raise_all()
 
     @dg.job(
         name=names.own(f"{domain}_start_streams"),

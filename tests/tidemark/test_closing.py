@@ -37,12 +37,12 @@ def test_the_last_window_of_a_range_closes_it(
     rows = window.assign(moments.select(F.timestamp_micros("id").alias("at")), "at")
     start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
     found = rows.agg(*(F.max(F.when(start < e, end)) for e in ends)).collect()[0]
-    assert [window.closing(e) for e in ends] == list(found)
+    assert [window.last_window_end(e) for e in ends] == list(found)
 
 
 def test_what_never_ends_closes_at_infinity() -> None:
-    assert Global().closing(instant("2013-01-01")) == INFINITY
-    assert Calendar("year").closing(INFINITY) == INFINITY
+    assert Global().last_window_end(instant("2013-01-01")) == INFINITY
+    assert Calendar("year").last_window_end(INFINITY) == INFINITY
     for unit in ("day", "week", "month", "year"):
-        assert Calendar(unit, "America/New_York").closing(instant("9999-06-01")) == INFINITY
-        Calendar(unit, "America/New_York").closing(BEGINNING)
+        assert Calendar(unit, "America/New_York").last_window_end(instant("9999-06-01")) == INFINITY
+        Calendar(unit, "America/New_York").last_window_end(BEGINNING)

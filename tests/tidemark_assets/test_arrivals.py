@@ -337,8 +337,8 @@ def test_a_backlog_longer_than_a_cursor_is_tried_again_once_all_that_it_remember
         return Arrival(0, 0, None, None, 1, 0, 0, bytes=1, position=position)
 
     refused = tried("0001.csv", "0002.csv")
-    assert refused.holds(tried("0002.csv", "1501.csv"), [came("0001.csv")])
-    assert not refused.holds(tried("1501.csv"), [came("0001.csv"), came("0002.csv")])
+    assert refused.still_applies(tried("0002.csv", "1501.csv"), [came("0001.csv")])
+    assert not refused.still_applies(tried("1501.csv"), [came("0001.csv"), came("0002.csv")])
 
 
 def standing(settings: Settings) -> Path:

@@ -27,7 +27,7 @@ def tries(*errors: TidemarkError | None, together: bool = False) -> tuple[int, s
         if together:
             if error is not None:
                 failures.add(f"this: {error}", error)
-            failures.tell()
+            failures.raise_all()
             return
         with failing_with_message():
             if error is not None:

@@ -151,7 +151,7 @@ def _prepared(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame
 
 def _held(transform: WindowedTransform, scope: Scope) -> Ranges:
     """Return the ranges of event times that the scope's windows may hold; empty means no bound."""
-    reach = transform.window.assigned_reach
+    reach = transform.window.assigned_extent
     return tuple((start, end + reach) for start, end in scope.ranges)
 
 

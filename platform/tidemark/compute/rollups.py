@@ -111,7 +111,7 @@ def held(transform: Definition, ranges: Ranges) -> Ranges:
     """Return the starts of the base windows that make up the windows that start in the ranges."""
     if not isinstance(transform, RollUp):
         return ranges
-    return tuple((start, min(end + transform.window.reach, INFINITY)) for start, end in ranges)
+    return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)
 
 
 def placed(
@@ -162,7 +162,7 @@ def covered_by(transform: Definition, commit: Marker) -> Coverage:
 def coverage(transform: RollUp, base: Coverage) -> Coverage:
     """Return the coverage of a roll-up's windows: each is complete as far as its base windows."""
     # The last base window of a range may end after the range.
-    closing = transform.base.window.closing
+    closing = transform.base.window.last_window_end
     ahead = [*_touching(base.covers), *base.covers]
     return Coverage(base.at, tuple(replace(c, end=closing(c.end)) for c in ahead), whole=True)
 
@@ -194,6 +194,6 @@ def _replaced(transform: RollUp, before: Coverage, commits: Sequence[Marker]) ->
     fired = unsettled(transform, before)
     if not fired or not all(c.ranges for c in replacing):
         return EVERYTHING
-    reach = transform.window.reach - 1
+    reach = transform.window.max_extent - 1
     holding = [(max(s - reach, BEGINNING), e) for c in replacing for s, e in c.ranges]
     return joined([*fired, *holding])

@@ -25,7 +25,7 @@ def unsettled(transform: Definition, before: Coverage) -> Ranges:
     Empty means no bound.
     """
     end = settled(transform, before)
-    return () if end is None else ((max(end - transform.window.reach, BEGINNING), INFINITY),)
+    return () if end is None else ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
 
 
 def settled(transform: Definition, before: Coverage) -> int | None:
@@ -39,4 +39,4 @@ def settled(transform: Definition, before: Coverage) -> int | None:
         return None
     # An event's lateness is classified by its own window, but it may join a session that ended up
     # to a gap earlier.
-    return max(watermark - transform.allowed_lateness - transform.window.joins, BEGINNING)
+    return max(watermark - transform.allowed_lateness - transform.window.merge_gap, BEGINNING)

@@ -69,7 +69,7 @@ class Firing:
         """The firing's interval on the processing clock, in microseconds; None if it has none."""
         return None
 
-    def full(self, pending: int) -> bool:
+    def is_full(self, pending: int) -> bool:
         """Return whether this number of pending events is enough to fire."""
         return False
 
@@ -158,7 +158,7 @@ class Count(Firing):
     def __str__(self) -> str:
         return f"every {self.n} events"
 
-    def full(self, pending: int) -> bool:
+    def is_full(self, pending: int) -> bool:
         return pending >= self.n
 
     def slot(self) -> Column:

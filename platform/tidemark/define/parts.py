@@ -61,7 +61,7 @@ class Change:
     part: str
     before: str | None
     after: str | None
-    combined_effect: Effect
+    effect: Effect
 
     def __str__(self) -> str:
         if self.before is None:

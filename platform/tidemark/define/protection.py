@@ -42,7 +42,7 @@ class Protection(ABC):
 
     @property
     @abstractmethod
-    def told(self) -> str:
+    def descriptor(self) -> str:
         """A description for the log's properties; it changes if the protected values change.
 
         Raises:
@@ -85,7 +85,7 @@ class Mask(Protection):
             )
 
     @property
-    def told(self) -> str:
+    def descriptor(self) -> str:
         return f"mask {self.keep_last}"
 
     def change(self) -> Change:
@@ -120,7 +120,7 @@ class Tokenise(Protection):
     kinds: ClassVar[tuple[str, ...]] = ("STRING", "BINARY", HEADERS)
 
     @property
-    def told(self) -> str:
+    def descriptor(self) -> str:
         # An HMAC of a fixed text identifies the key without revealing it.
         name = hmac.digest(self._key(), b"name of the key", hashlib.sha256)
         return f"tokenise by key {name.hex()[:8]}"
@@ -150,7 +150,7 @@ class Drop(Protection):
     """
 
     @property
-    def told(self) -> str:
+    def descriptor(self) -> str:
         return "drop"
 
     def change(self) -> Change:

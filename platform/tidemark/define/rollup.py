@@ -93,7 +93,7 @@ def rollup(
             "record when each late event arrived. Let it fire late at each arrival, which is the "
             "default."
         )
-    if not window.holds(of.window):
+    if not window.contains(of.window):
         raise DefinitionError(
             f"Roll-up '{name}': its windows ({window}) do not contain those of '{of.name}' "
             f"({of.window}) completely. The base must have tumbling windows, or calendar windows "

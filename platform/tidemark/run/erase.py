@@ -251,7 +251,7 @@ def _places(
         for table in each.tables:
             if warehouse.exists(table):
                 # A roll-up's windows may start earlier than its base's.
-                some = _widened(ranges, each.window.reach if each.follows else 0)
+                some = _widened(ranges, each.window.max_extent if each.follows else 0)
                 rows = warehouse.take(table, Within("window_start", some), columns=["window_start"])
                 found.append(Place(table, rows.num_rows, "computed anew"))
     return [place for place in found if place.rows]

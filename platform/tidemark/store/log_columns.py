@@ -38,7 +38,8 @@ def ddl(columns: Mapping[str, str]) -> str:
 def protection(source: Source) -> dict[str, str]:
     """Return the protection of a source's columns, as properties of its event log."""
     return {
-        f"{_PROTECTED}{column}": source.protect[column].told for column in sorted(source.protect)
+        f"{_PROTECTED}{column}": source.protect[column].descriptor
+        for column in sorted(source.protect)
     }
 
 

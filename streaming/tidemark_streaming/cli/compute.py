@@ -116,7 +116,7 @@ def backfill(
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.prepare)
-    span = windows(store, transform.source, transform.window.reach, first, last)
+    span = windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)
         done = runs.backfill(store, transform, start, stop, answer=answer.replace("-", "_"))

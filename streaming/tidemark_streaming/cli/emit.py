@@ -61,7 +61,7 @@ def command(
         if following:
             until_terminated()
 
-            def told(more: "Emitted") -> None:
+            def on_publish(more: "Emitted") -> None:
                 nonlocal done, said
                 done, said = done.and_then(more), ""
                 entry.goes_on()
@@ -77,7 +77,7 @@ def command(
                     run=None if at is None else at.run,
                 )
 
-            def failed(error: TidemarkError) -> None:
+            def on_error(error: TidemarkError) -> None:
                 nonlocal said
                 if not error.passing and not isinstance(error, ConflictError):
                     raise error
@@ -88,7 +88,7 @@ def command(
 
             keeps = foreground.running(settings, foreground.EMIT, asset)
             with suppress(KeyboardInterrupt), keeps as entry:
-                follow(store, transform, threading.Event(), told, failed)
+                follow(store, transform, threading.Event(), on_publish, on_error)
         else:
             done = Outbox(store, transform).emit(anew=anew)
         work.note = f"{done.records:,} records"

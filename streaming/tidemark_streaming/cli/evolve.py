@@ -45,7 +45,7 @@ def changes(
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings)
-    span = windows(store, transform.source, transform.window.reach, first, last)
+    span = windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"compare definitions of {asset}") as work:
         start, stop = span or (None, None)
         found = verify.changes(store, transform, start, stop, most=most)

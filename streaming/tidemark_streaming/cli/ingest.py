@@ -170,14 +170,14 @@ def _direct(
     transforms = [domains.transform(settings, asset) for asset in dict.fromkeys(assets)]
     check(settings, source, transforms)
 
-    def told(facts: "RunFacts") -> None:
+    def on_run(facts: "RunFacts") -> None:
         made[facts.asset] = facts
         if logs.structured():
             logs.tell("ran", **logs.of_run(asdict(facts)))
         elif not err().is_terminal:
             err().print(_line(facts), soft_wrap=True)
 
-    return Direct(transforms, lambda: warehouse(settings), told, admission)
+    return Direct(transforms, lambda: warehouse(settings), on_run, admission)
 
 
 def _line(facts: "RunFacts") -> str:

@@ -112,14 +112,14 @@ def _attend(
     from tidemark_streaming.lane import home
     from tidemark_streaming.outage import ERRORS, Outage
 
-    outage, told = Outage(warn), _Told(lane, home.place(settings, lane.name))
+    outage, log = Outage(warn), _CheckpointLog(lane, home.place(settings, lane.name))
     while True:
         try:
             if fault := queries.fault():
                 raise fault
             outage.over()
             if logs.structured():
-                told.look(queries)
+                log.look(queries)
             time.sleep(LOOK_EVERY)
         except ERRORS as error:
             entry.waits(error)
@@ -127,7 +127,7 @@ def _attend(
             entry.goes_on(again=True)
 
 
-class _Told:
+class _CheckpointLog:
     """What is logged of a lane: its checkpoints, and what went to its dead letters."""
 
     def __init__(self, lane: "Lane", place: Path) -> None:

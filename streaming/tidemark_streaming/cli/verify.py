@@ -62,7 +62,7 @@ def parity(
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings)
-    span = windows(store, transform.source, transform.window.reach, first, last)
+    span = windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"parity {asset}") as work:
         start, stop = span or (None, None)
         report = compare(store, transform, start, stop)

@@ -115,7 +115,7 @@ class Span:
     @classmethod
     def of(cls, transform: Definition, watermark: int | None) -> "Span":
         """The span of an asset."""
-        period, gap = transform.window.closing_every, transform.window.joins
+        period, gap = transform.window.closing_every, transform.window.merge_gap
         step = max(period or gap, 1_000_000)
         at = 0 if watermark is None or watermark >= INFINITY else watermark
         return cls(at - cls.BEFORE * step, at + cls.AFTER * step, step, period is None)

@@ -87,7 +87,7 @@ def _in_order(by: Sequence[str]) -> WindowSpec:
 
 def touching(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
     """Return whether a fragment that starts in a range may touch a session or cluster."""
-    gap = transform.window.joins
+    gap = transform.window.merge_gap
     return reduce(or_, ((start <= varying(b + gap)) & (end >= varying(a)) for a, b in ranges))
 
 
@@ -121,6 +121,6 @@ def earliest_open(transform: Definition, at: AsOf) -> Column:
     lateness and the gap. It can only join sessions that end after that. The column is `open_from`;
     the clusters need `_end`.
     """
-    settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.joins)
+    settled = at.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))
     return F.min(F.when(can_change, F.col(FROM))).alias("open_from")

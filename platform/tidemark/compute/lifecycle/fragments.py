@@ -25,7 +25,7 @@ _SPAN, _APART, _CELL = map(helper, ("span", "apart", "cell"))
 
 def cell(transform: Definition) -> int:
     """Return the length, in microseconds, of the time cells whose bounds no fragment crosses."""
-    gap = transform.window.joins
+    gap = transform.window.merge_gap
     return gap * max(1, min(GAPS, DAY // gap))
 
 
@@ -43,7 +43,7 @@ def added_up(
     Args:
         columns: the aggregates.
     """
-    trigger, gap = transform.trigger, transform.window.joins
+    trigger, gap = transform.trigger, transform.window.merge_gap
     if trigger.early.by_arrival:
         # Only this trigger needs to know whether an arrival closes its own session.
         events = slot.with_reached(events, log)

@@ -191,7 +191,7 @@ class Replay:
         session.open = watermark is None or watermark < session.end
         self._waiting.add(session)
         firing = self.trigger.early if session.open else self.trigger.late
-        if firing.full(len(session.pending)):
+        if firing.is_full(len(session.pending)):
             self._fire(session, EARLY if session.open else LATE, fragment.arrival)
         return session
 

@@ -49,7 +49,7 @@ class Tumbling(Window):
         return f"tumbling {describe(self.size)}{_describe_offset(self.offset)}"
 
     @property
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         return self.size
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
@@ -60,10 +60,10 @@ class Tumbling(Window):
     def period(self) -> int:
         return self.size
 
-    def closing(self, end: int) -> int:
+    def last_window_end(self, end: int) -> int:
         return last_window_end(end, self.size, self.size, self.offset)
 
-    def holds(self, inner: Window) -> bool:
+    def contains(self, inner: Window) -> bool:
         if not isinstance(inner, Tumbling):
             return False
         return self.size % inner.size == 0 and (self.offset - inner.offset) % inner.size == 0
@@ -110,7 +110,7 @@ class Sliding(Window):
         return f"{each}{_describe_offset(self.offset)}{gaps}"
 
     @property
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         return self.size
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
@@ -130,7 +130,7 @@ class Sliding(Window):
     def period(self) -> int:
         return self.slide
 
-    def closing(self, end: int) -> int:
+    def last_window_end(self, end: int) -> int:
         return last_window_end(end, self.slide, self.size, self.offset)
 
     @property
@@ -192,7 +192,7 @@ class Cumulating(Window):
         return f"{each}{_describe_offset(self.offset)}"
 
     @property
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         return self.size
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
@@ -203,7 +203,7 @@ class Cumulating(Window):
         rows = rows.select("*", ends.alias(_END))
         return with_window(rows, start, F.col(_END)).drop(_END)
 
-    def closing(self, end: int) -> int:
+    def last_window_end(self, end: int) -> int:
         return last_window_end(end, self.size, self.size, self.offset)
 
     @property
@@ -243,7 +243,7 @@ class Global(Window):
         return "global"
 
     @property
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         return INFINITY - BEGINNING
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:

@@ -64,14 +64,14 @@ class Calendar(Window):
         return f"calendar {self.unit} in {self.timezone}"
 
     @property
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         return duration(_LONGEST[self.unit])
 
     @property
     def period(self) -> int:
         return duration(_MEAN[self.unit])
 
-    def closing(self, end: int) -> int:
+    def last_window_end(self, end: int) -> int:
         if end > INFINITY - _EDGE:
             return INFINITY
         zone = ZoneInfo(self.timezone)
@@ -92,7 +92,7 @@ class Calendar(Window):
             case _:
                 return date(day.year + 1, 1, 1)
 
-    def holds(self, inner: Window) -> bool:
+    def contains(self, inner: Window) -> bool:
         if isinstance(inner, Calendar):
             same = inner.timezone == self.timezone
             return same and self.unit in _HELD_BY.get(inner.unit, ())

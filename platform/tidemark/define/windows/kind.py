@@ -23,16 +23,16 @@ class Window(ABC):
 
     @property
     @abstractmethod
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         """How far an event may lie after the start of a window that contains it (microseconds)."""
 
     @property
-    def assigned_reach(self) -> int:
-        """The `reach` of a window as it is assigned to an event, before windows are merged."""
-        return self.reach
+    def assigned_extent(self) -> int:
+        """The `max_extent` of a window as it is assigned to an event, before windows are merged."""
+        return self.max_extent
 
     @property
-    def joins(self) -> int:
+    def merge_gap(self) -> int:
         """How far beyond the end of a window an event may lie and still join it (microseconds)."""
         return 0
 
@@ -62,15 +62,15 @@ class Window(ABC):
         row with a null window too (`with_window`). `rows` must have neither column.
         """
 
-    def closing(self, end: int) -> int:
+    def last_window_end(self, end: int) -> int:
         """Return the watermark that has passed the end of every window that starts before `end`.
 
         A session that starts before `end` may continue beyond any watermark. For sessions it is the
         watermark that has passed those without an event after `end`.
         """
-        return min(end + self.reach, INFINITY)
+        return min(end + self.max_extent, INFINITY)
 
-    def holds(self, inner: "Window") -> bool:
+    def contains(self, inner: "Window") -> bool:
         """Return whether each `inner` window lies completely inside one of these windows."""
         return False
 

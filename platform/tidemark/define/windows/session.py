@@ -48,19 +48,19 @@ class Session(Window):
         return f"session, gap {describe(self.gap)}"
 
     @property
-    def reach(self) -> int:
+    def max_extent(self) -> int:
         # A session may have any length.
         return INFINITY
 
     @property
-    def assigned_reach(self) -> int:
+    def assigned_extent(self) -> int:
         return 0
 
     @property
-    def joins(self) -> int:
+    def merge_gap(self) -> int:
         return self.gap
 
-    def closing(self, end: int) -> int:
+    def last_window_end(self, end: int) -> int:
         return end + self.gap
 
     def assign(self, rows: DataFrame, event_time: str) -> DataFrame:
