@@ -308,3 +308,28 @@ def test_lineage_takes_names_in_any_case() -> None:
 def test_a_domain_without_a_presentation_is_one_sentence() -> None:
     with pytest.raises(DefinitionError, match=r"does not say how it appears in Dagster"):
         build_definitions(["json"], {"tidemark": None})
+
+
+def test_two_domains_with_a_table_of_one_name_are_refused_with_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clashing").mkdir()
+    (tmp_path / "clashing" / "__init__.py").touch()
+    (tmp_path / "clashing" / "definitions.py").write_text(
+        "import dagster as dg\n"
+        "from tidemark_assets.build import Presentation\n"
+        "days = dg.DailyPartitionsDefinition(start_date='2026-01-01')\n"
+        "presentation = Presentation(partitions=days)\n"
+    )
+    (tmp_path / "clashing" / "transforms.py").write_text(
+        "from dataclasses import replace\n"
+        "import support\n"
+        "other = replace(support.PER_MINUTE, name='gated_quarantine')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DefinitionError) as refused:
+        build_definitions(["gated", "clashing"], {"tidemark": None})
+    told = str(refused.value)
+    assert "Table 'gated_quarantine' would be both" in told
+    assert "\n" not in told
+    assert refused.value.__cause__ is None
