@@ -12,15 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, MapType, StructType
 
 from tidemark.base.arguments import checked_class, parameters
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import duration
+from tidemark.define.column_type import data_type
 from tidemark.define.protection import Tokenise
 from tidemark.define.source import Source, check_name, reference_name
+from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.kafka.feed import KafkaFeed
 from tidemark_streaming.kafka.topic import KafkaTopic
 from tidemark_streaming.lane.options import check_client
+
+_NESTED = (ArrayType, MapType, StructType)
+"""Types that Spark's JSON parser reads without any sign of the values that it changes."""
 
 OTHERS = "*"
 """The key in `to` for all values of `route` that are not named."""
@@ -108,6 +114,13 @@ class Lane:
                 f"{self} can decode only JSON: ingest its source to decode "
                 f"{type(self.feed.format).__name__}."
             )
+        for column, kind in self.source.columns.items():
+            if column not in RECORD and isinstance(data_type(kind), _NESTED):
+                raise DefinitionError(
+                    f"{self} can't decode the column '{column}' exactly, because it is declared as "
+                    f"{kind}: declare it as STRING, which keeps the JSON text, or ingest the "
+                    "source and let a windowed asset follow."
+                )
         for column, way in self.source.protect.items():
             if isinstance(way, Tokenise):
                 raise DefinitionError(

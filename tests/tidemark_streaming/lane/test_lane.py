@@ -23,6 +23,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
 from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.checkpoints import newest
 from tidemark_streaming.lane.query import Trigger, check, read, start
@@ -396,6 +397,14 @@ def test_what_is_done_where_records_are_ingested_is_refused(tmp_path: Path) -> N
     feed = KafkaFeed(plain, ["orders"], servers="127.0.0.1:1", format=Avro(avro))
     with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can decode only JSON: .* Avro"):
         lane_with(as_it_is, feed=feed)
+    for kind in ("ARRAY<DOUBLE>", "MAP<STRING, TIMESTAMP>", "STRUCT<price: DECIMAL(10,2)>"):
+        nested = replace(plain, columns={**plain.columns, "parts": kind})
+        feed = KafkaFeed(nested, ["orders"], servers="127.0.0.1:1")
+        with pytest.raises(DefinitionError, match=r"can't decode the column 'parts' exactly"):
+            lane_with(as_it_is, feed=feed)
+    headers = {**plain.columns, "kafka_headers": RECORD["kafka_headers"]}
+    feed = KafkaFeed(replace(plain, columns=headers), ["orders"], servers="127.0.0.1:1")
+    assert lane_with(as_it_is, feed=feed)
     source = replace(plain, protect={"email": Tokenise(), "place": Drop()})
     feed = KafkaFeed(source, ["orders"], servers="127.0.0.1:1")
     with pytest.raises(DefinitionError, match=r"^Lane 'orders_out' can't tokenize 'email'"):
