@@ -118,7 +118,7 @@ def test_the_lane_shown_runs(beside_a_broker: dict[str, str], tmp_path: Path) ->
 def test_the_payloads_shown_run(engine: Settings, tmp_path: Path) -> None:
     said = followed("docs/record_formats.md", tmp_path, environment(engine, tmp_path))
     assert re.search(r"datetime\(2026, 1, 1, 0, 0.*Decimal\('12\.50'\), 'note': None", said), said
-    assert "by schema 7: it ends too early." in said
+    assert "with schema 7: it ends too early." in said
     assert "There is no schema with the record's schema ID 8." in said
 
 
