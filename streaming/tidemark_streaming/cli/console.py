@@ -1,6 +1,7 @@
 """What the commands say: results on stdout, everything else on stderr."""
 
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from tidemark.base.errors import DefinitionError
 from tidemark_streaming import logs
 from tidemark_streaming.cli.json_output import as_json
 
@@ -69,6 +71,20 @@ def say(sentence: str) -> None:
         logs.tell(sentence)
         return
     err().print(sentence, markup=False, soft_wrap=True)
+
+
+def confirm(what: str, question: str) -> bool:
+    """Ask a yes-or-no question. Return whether the answer is yes.
+
+    Args:
+        what: what `--yes` would do, for the error without a terminal.
+
+    Raises:
+        DefinitionError: the command does not run in an interactive terminal.
+    """
+    if not sys.stdin.isatty():
+        raise DefinitionError(f"Not an interactive terminal: pass --yes to {what}.")
+    return typer.confirm(question, err=True)
 
 
 def emit(value: object) -> None:

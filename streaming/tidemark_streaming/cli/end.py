@@ -1,14 +1,13 @@
 """`tidemark end`: a stream to which nothing more comes is ended, and its windows close."""
 
-import sys
 from typing import Annotated
 
 import typer
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, say, step
+from tidemark_streaming.cli.console import Json, confirm, emit, err, facts, out, say, step
 from tidemark_streaming.cli.context import SourceName, warehouse
 
 
@@ -42,7 +41,10 @@ def command(
     if arrivals[-1].ends:
         say(f"The source '{source}' has already ended, with arrival {arrivals[-1].arrival}.")
         last = arrivals[-1]
-    elif not yes and not _confirmed(source):
+    elif not yes and not confirm(
+        f"end the source '{source}'",
+        f"End the source '{source}'? It will accept no more events, and this can't be undone.",
+    ):
         err().print("The source was not ended.")
         return
     else:
@@ -59,14 +61,3 @@ def command(
         emit(result)
         return
     out().print(facts("", result))
-
-
-def _confirmed(source: str) -> bool:
-    if not sys.stdin.isatty():
-        raise DefinitionError(
-            f"Not an interactive terminal: pass --yes to end the source '{source}'."
-        )
-    return typer.confirm(
-        f"End the source '{source}'? It will accept no more events, and this can't be undone.",
-        err=True,
-    )

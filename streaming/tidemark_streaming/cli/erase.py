@@ -1,6 +1,5 @@
 """`tidemark erase`: a person's events are deleted, with a report of what that touched."""
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +8,7 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, out, step
+from tidemark_streaming.cli.console import Json, confirm, emit, err, out, step
 from tidemark_streaming.cli.context import SourceName, warehouse
 
 if TYPE_CHECKING:
@@ -69,7 +68,13 @@ def command(
         raise DefinitionError(
             "--letters-with must not be empty: every dead letter contains the empty text."
         )
-    if not dry_run and not yes and not _confirmed(source):
+    if (
+        not dry_run
+        and not yes
+        and not confirm(
+            f"delete events of '{source}'", f"Permanently delete these events of '{source}'?"
+        )
+    ):
         err().print("Nothing was deleted.")
         return
     store = warehouse(settings, meanwhile=gx.prepare)
@@ -81,14 +86,6 @@ def command(
         emit(asdict(report))
     else:
         _show(report, wanted)
-
-
-def _confirmed(source: str) -> bool:
-    if not sys.stdin.isatty():
-        raise DefinitionError(
-            f"Not an interactive terminal: pass --yes to delete events of '{source}'."
-        )
-    return typer.confirm(f"Permanently delete these events of '{source}'?", err=True)
 
 
 def _show(report: "Report", wanted: "Wanted") -> None:

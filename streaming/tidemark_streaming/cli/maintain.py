@@ -1,15 +1,14 @@
 """`tidemark maintain` and `tidemark drop`: keep the tables small, and remove those of an asset."""
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from tidemark.base.errors import DataError, DefinitionError
+from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.console import NONE, Json, confirm, emit, err, out, step
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
@@ -88,7 +87,10 @@ def drop(
     transform = domains.transform(settings, asset)
     if (told := in_the_way(settings, asset)) is not None:
         raise DataError(told)
-    if not yes and not _confirmed(asset):
+    if not yes and not confirm(
+        f"delete the tables of '{asset}'",
+        f"Delete all tables of '{asset}'? Their content will be lost.",
+    ):
         err().print("Nothing was deleted.")
         return
     store = warehouse(settings)
@@ -134,14 +136,6 @@ def _ended_first(command: str, asset: str) -> str:
         f"`{command}` is working on '{asset}': first stop it, with Ctrl-C or by stopping its "
         "service."
     )
-
-
-def _confirmed(asset: str) -> bool:
-    if not sys.stdin.isatty():
-        raise DefinitionError(
-            f"Not an interactive terminal: pass --yes to delete the tables of '{asset}'."
-        )
-    return typer.confirm(f"Delete all tables of '{asset}'? Their content will be lost.", err=True)
 
 
 def _show(found: "list[Maintained]", *, dry_run: bool) -> None:
