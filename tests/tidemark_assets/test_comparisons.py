@@ -100,7 +100,7 @@ def test_a_result_says_what_was_compared_and_what_is_withheld(
     ticks(instance, settings).skipped()
     some, all_ = told(instance)
     assert some["said"] == (
-        "2013-01-01T00:00:00Z to 2013-01-03T00:00:00Z: compared 10 windows, 3 of them quarantined, "
+        "2013-01-01T00:00:00Z to 2013-01-03T00:00:00Z: compared 10 windows, 3 of them quarantined "
         "with a bounded computation of the event log, 1 differences."
     )
     assert (some["quarantined"], some["quarantined by"]) == (3, "complete(): 2; calm(1): 2")

@@ -306,7 +306,7 @@ def test_lineage_takes_names_in_any_case() -> None:
 
 
 def test_a_domain_without_a_presentation_is_one_sentence() -> None:
-    with pytest.raises(DefinitionError, match=r"does not say how it appears in Dagster"):
+    with pytest.raises(DefinitionError, match=r"has no presentation for Dagster"):
         build_definitions(["json"], {"tidemark": None})
 
 

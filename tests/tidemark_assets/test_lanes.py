@@ -84,8 +84,8 @@ def test_the_topics_of_a_lane_are_assets_below_what_it_reads(settings: Settings)
         assert {check.name for check in node.check_keys} == {RUNS}
     assert graph.get(dg.AssetKey("clicks_feed")).kinds == {"kafka"}
     near, far, letters = (graph.get(key).description or "" for key in topic_keys(LANE))
-    assert near.startswith("Clicks, each by itself.\n\nRecords of clicks as Lane 'clicks_seen'")
-    assert near.endswith("where `kafka_topic` is 'JFK', 'LGA'.")
+    assert near.startswith("Clicks, each by itself.\n\nRecords of clicks, transformed by Lane ")
+    assert near.endswith("if `kafka_topic` is 'JFK', 'LGA'.")
     assert far.endswith("if `kafka_topic` is any other value.")
     assert "can't be decoded" in letters
 
@@ -101,7 +101,9 @@ def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
     process = psutil.Process(spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid)
     process.kill()
     assert left([process]) == []
-    said = "Lane 'clicks_seen': its Spark is gone; `tidemark lane clicks_seen` goes on from its "
+    said = (
+        "Lane 'clicks_seen': its Spark has exited; `tidemark lane clicks_seen` continues from its "
+    )
     for _ in range(2):
         assert ticks.skipped().startswith(said)
     (told,) = {*judged(settings).values()}

@@ -109,4 +109,4 @@ def test_a_replay_that_is_not_told_from_where_is_one_sentence(
     settings: Settings, instance: dg.DagsterInstance, config: dict[str, str | int]
 ) -> None:
     """Before the engine is asked for anything."""
-    assert "from which instant: one of them" in said(launch(settings, instance, **config))
+    assert "Specify either the first arrival or" in said(launch(settings, instance, **config))

@@ -137,7 +137,7 @@ def test_a_stream_that_is_given_up_fails_the_check_of_its_asset(
     assert ticks.launched() == ["per_minute"]
     assert ticks.skipped().startswith("per_minute will be restarted in 0 seconds: No engine ")
     assert ticks.launched() == ["per_minute"]
-    assert ticks.skipped().startswith("per_minute was given up after 2 tries: No engine ")
+    assert ticks.skipped().startswith("per_minute was given up after 2 attempts: No engine ")
     assert ticks.skipped().startswith("per_minute was given up")
     warned, error = dg.AssetCheckSeverity.WARN, dg.AssetCheckSeverity.ERROR
     told = kept(instance)[-3:]

@@ -26,7 +26,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 from tidemark_streaming import continuous
-from tidemark_streaming.cli.stream import finished
+from tidemark_streaming.cli.stream import is_finished
 from tidemark_streaming.direct import Direct
 from tidemark_streaming.ingest import follow, ingest
 from tidemark_streaming.sole import sole
@@ -172,7 +172,7 @@ def ended(query: StreamingQuery) -> EngineError:
     """With what `tidemark stream` ends."""
     until(lambda: not query.isActive)
     with pytest.raises(EngineError) as found:
-        finished(query, _NO_LOOK, until_caught_up=False)
+        is_finished(query, _NO_LOOK, until_caught_up=False)
     return found.value
 
 

@@ -44,7 +44,7 @@ from tidemark_streaming.cli import (
     verify,
     watermark,
 )
-from tidemark_streaming.cli.console import complain
+from tidemark_streaming.cli.console import print_error
 
 INTERRUPTED = 130
 
@@ -73,7 +73,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except TidemarkError as error:
-            complain(str(error))
+            print_error(str(error))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -81,7 +81,7 @@ class Commands(TyperGroup):
             failed = _engine_failure(error) or _store_failure(error)
             if failed is None:
                 raise
-            complain(str(failed))
+            print_error(str(failed))
             raise typer.Exit(failed.exit_code) from None
 
 
@@ -97,7 +97,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         typer.echo(f"tidemark {__version__}")
         raise typer.Exit
@@ -107,7 +107,7 @@ def _tell_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say the version."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say the version."),
     ] = False,
 ) -> None:
     pass

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
-from tidemark_streaming.cli.console import emit, facts, out, say, seconds, step, warn
+from tidemark_streaming.cli.console import (
+    facts_table,
+    format_seconds,
+    out,
+    print_json,
+    print_status,
+    print_warning,
+    step,
+)
 from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
@@ -18,11 +26,11 @@ if TYPE_CHECKING:
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.ingest import Ingested
 
-LETTERS = 20
+MAX_LOGGED_LETTERS = 20
 """Dead letters of a commit that are logged one by one."""
 
 
-def bring_in(
+def ingest_and_report(
     verb: str,
     store: "Warehouse",
     source: "Source",
@@ -58,14 +66,14 @@ def bring_in(
             count += len(commit.arrivals)
             events += sum(a.rows for a in commit.arrivals)
             dead += sum(a.dead_letters for a in commit.arrivals)
-            _tell_losses(name, commit.arrivals)
-            _tell_undeclared(name, commit.arrivals, undeclared)
+            _warn_of_losses(name, commit.arrivals)
+            _warn_of_undeclared(name, commit.arrivals, undeclared)
             if (told := dated_ahead(Glance(settings), source, commit.arrivals)) is not None:
-                warn(told)
+                print_warning(told)
             # A source that follows says once how far ahead its watermark is.
             if is_far_ahead(last.after, last.arrived_at) and last.after != ahead:
                 ahead = last.after
-                warn(str(find(Glance(settings), source)))
+                print_warning(str(find(Glance(settings), source)))
             _report_unreadable_marks(source, commit.arrivals)
             if logs.structured():
                 _log(store, source, commit.arrivals)
@@ -76,12 +84,12 @@ def bring_in(
                 work.tell(f"follow {name}: {work.note}{also()}")
     ended = last or next(reversed(Glance(settings).timeline(name)), None)
     if ended is not None and ended.ends:
-        say(
+        print_status(
             f"The source '{name}' has ended with arrival {ended.arrival}: it accepts no more "
             "events."
         )
     elif not count and not json:
-        say(f"No new arrivals for '{name}'.")
+        print_status(f"No new arrivals for '{name}'.")
     result: dict[str, object] = {
         "source": name,
         "arrivals": count,
@@ -93,30 +101,30 @@ def bring_in(
         "seconds": round(time.monotonic() - began, 1),
     }
     if json:
-        emit(result)
+        print_json(result)
     elif count:
-        shown = {**result, "seconds": seconds(time.monotonic() - began)}
-        out().print(facts("", shown))
+        shown = {**result, "seconds": format_seconds(time.monotonic() - began)}
+        out().print(facts_table("", shown))
 
 
-def _tell_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
+def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
     """Say what is passed over for good."""
     from tidemark_streaming.accepted import passed_over
 
     for arrival in arrivals:
         if lost := passed_over(arrival.position):
-            warn(
+            print_warning(
                 f"Arrival {arrival.arrival} of '{source}' skips lost data, because its loss was "
                 f"accepted: {'; '.join(lost)}."
             )
 
 
-def _tell_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str]) -> None:
+def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str]) -> None:
     """Say which fields are passed over, each once."""
     seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
     if new := sorted(seen - told):
         told |= seen
-        warn(
+        print_warning(
             f"'{source}' does not declare some of the received fields, so they are ignored: "
             f"{', '.join(new)}. Declare them as nullable columns to ingest them from then on."
         )
@@ -125,7 +133,7 @@ def _tell_undeclared(source: str, arrivals: "Sequence[Arrival]", told: set[str])
 def _report_unreadable_marks(source: "Source", arrivals: "Sequence[Arrival]") -> None:
     for arrival in arrivals:
         if count := arrival.unreadable_marks:
-            warn(
+            print_warning(
                 f"The watermark of '{source.name}' ({source.watermark}) can't be read from "
                 f"{count:,} events of arrival {arrival.arrival}: they are in the event log, but "
                 "do not advance the watermark."
@@ -154,7 +162,9 @@ def _log(store: "Warehouse", source: "Source", arrivals: "Sequence[Arrival]") ->
     columns = ("arrival", "position", "read_from", "correlation_id", "reason")
     letters = store.take(source.dead_letters_table, within, columns=columns)
     order = [("arrival", "ascending"), ("position", "ascending")]
-    for letter in letters.sort_by(order).slice(0, LETTERS).to_pylist():
+    for letter in letters.sort_by(order).slice(0, MAX_LOGGED_LETTERS).to_pylist():
         logs.warn("dead letter", source=source.name, **letter)
-    if letters.num_rows > LETTERS:
-        logs.warn("more dead letters", source=source.name, letters=letters.num_rows - LETTERS)
+    if letters.num_rows > MAX_LOGGED_LETTERS:
+        logs.warn(
+            "more dead letters", source=source.name, letters=letters.num_rows - MAX_LOGGED_LETTERS
+        )

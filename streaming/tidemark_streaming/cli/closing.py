@@ -34,7 +34,7 @@ PAGES = {
 }
 
 
-def show(
+def show_results(
     store: "Warehouse",
     transform: "WindowedTransform",
     streamed: Sequence["Arrival"],
@@ -43,14 +43,14 @@ def show(
     """Print the page, and draw the pictures."""
     with step("draw two charts"):
         pictures = _draw(store, transform, streamed, settings.home / "pictures")
-    hours = _published(settings, transform)
-    loss, judged = _loss(settings, transform), _judged(settings, transform)
-    out().print("", _airports(hours), "", _worst(hours), "", loss, "", judged, "")
+    hours = _read_published(settings, transform)
+    loss, judged = _loss_table(settings, transform), _expectations_table(settings, transform)
+    out().print("", _airports_table(hours), "", _worst_hours_table(hours), "", loss, "", judged, "")
     for text, path in pictures:
         out().print(f"[bold]{text}[/]\n  {path}\n  {path.with_suffix('.html')}", soft_wrap=True)
 
 
-def guide(settings: Settings) -> None:
+def print_next_steps(settings: Settings) -> None:
     """Say what there is to see on the platform, and how to go on."""
     from tidemark.engine import cache
     from tidemark_streaming import services
@@ -101,12 +101,12 @@ def _draw(
     ]
 
 
-def _published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
+def _read_published(settings: Settings, transform: "WindowedTransform") -> pd.DataFrame:
     table = Glance(settings).read(transform.table, None)
     return pd.DataFrame() if table is None else table.to_pandas()
 
 
-def _airports(hours: pd.DataFrame) -> Table:
+def _airports_table(hours: pd.DataFrame) -> Table:
     weighted = hours.assign(minutes=hours["mean_delay"] * (hours["flights"] - hours["cancelled"]))
     table = Table(title="Departures by airport", title_justify="left")
     for name in ("airport", "flights", "cancelled", "mean delay", "worst delay", "late records"):
@@ -124,7 +124,7 @@ def _airports(hours: pd.DataFrame) -> Table:
     return table
 
 
-def _worst(hours: pd.DataFrame) -> Table:
+def _worst_hours_table(hours: pd.DataFrame) -> Table:
     table = Table(title="The worst hours (of ten flights or more)", title_justify="left")
     for name in ("hour (UTC)", "airport", "flights", "cancelled", "mean delay"):
         table.add_column(name, justify="right")
@@ -139,7 +139,7 @@ def _worst(hours: pd.DataFrame) -> Table:
     return table
 
 
-def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
+def _loss_table(settings: Settings, transform: "WindowedTransform") -> Table:
     found = Glance(settings).read(transform.late_loss_table, None)
     rows = pd.DataFrame() if found is None else found.to_pandas()
     title = (
@@ -163,7 +163,7 @@ def _loss(settings: Settings, transform: "WindowedTransform") -> Table:
     return table
 
 
-def _judged(settings: Settings, transform: "WindowedTransform") -> Table:
+def _expectations_table(settings: Settings, transform: "WindowedTransform") -> Table:
     """What each run judged: a window that late events changed was judged again."""
     table = Table(title="Expectations of the windows, by run", title_justify="left")
     shown = "first failure in the last failed run"

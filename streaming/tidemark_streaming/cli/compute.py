@@ -8,16 +8,25 @@ import typer
 
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step, warn
+from tidemark_streaming.cli.console import (
+    Json,
+    err,
+    facts_table,
+    format_seconds,
+    out,
+    print_json,
+    print_warning,
+    step,
+)
 from tidemark_streaming.cli.context import (
     Asset,
     BytesPerRun,
     From,
     RowsPerRun,
     To,
-    bounds,
+    parse_range,
+    resolve_windows,
     warehouse,
-    windows,
 )
 
 if TYPE_CHECKING:
@@ -75,16 +84,16 @@ def run(
     with step(f"run {asset}") as work:
         admission = Admission(limit, rows_per_run, bytes_per_run)
         done = incremental(store, transform, limit=admission)
-        events = None if done is None else events_of(settings, transform, done)
+        events = None if done is None else count_events(settings, transform, done)
         work.note = "no new arrivals" if events is None else f"{events:,} events"
     if done is not None:
-        show(done, json, events)
+        show_run(done, json, events)
         if (ahead := find(Glance(settings), transform.source)) is not None:
-            warn(str(ahead))
+            print_warning(str(ahead))
         if done.limited_by is not None and not json:
             err().print(f"More arrivals are pending: this run was limited by {done.limited_by}.")
     elif json:
-        emit(None)
+        print_json(None)
     else:
         err().print(f"'{asset}' is up to date: it has processed all arrivals.")
 
@@ -112,20 +121,20 @@ def backfill(
     from tidemark.run import runner as runs
     from tidemark_streaming import domains
 
-    first, last = bounds(begin, end)
+    first, last = parse_range(begin, end)
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings, meanwhile=gx.prepare)
-    span = windows(store, transform.source, transform.window.max_extent, first, last)
+    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"backfill {asset}") as work:
         start, stop = span or (None, None)
         done = runs.backfill(store, transform, start, stop, answer=answer.replace("-", "_"))
-        events = events_of(settings, transform, done)
+        events = count_events(settings, transform, done)
         work.note = f"{events:,} events"
-    show(done, json, events)
+    show_run(done, json, events)
 
 
-def events_of(settings: Settings, transform: "Definition", done: "RunFacts") -> int:
+def count_events(settings: Settings, transform: "Definition", done: "RunFacts") -> int:
     """Return how many events a run counted, each of them once.
 
     Its facts count an event once for each of its windows, so if windows overlap the arrivals tell.
@@ -140,14 +149,14 @@ def events_of(settings: Settings, transform: "Definition", done: "RunFacts") -> 
     return sum(a.rows for a in timeline if done.from_arrival < a.arrival <= done.through_arrival)
 
 
-def show(done: "RunFacts", json: bool = False, events: int | None = None) -> None:
+def show_run(done: "RunFacts", json: bool = False, events: int | None = None) -> None:
     """Say what a run did.
 
     Args:
         events: how many it counted, if an event may be in more than one window.
     """
     if json:
-        emit({**plain(done), **({} if events is None else {"events": events})})
+        print_json({**as_plain(done), **({} if events is None else {"events": events})})
         return
     counted = done.events if events is None else events
     rows: dict[str, object] = {
@@ -160,16 +169,16 @@ def show(done: "RunFacts", json: bool = False, events: int | None = None) -> Non
         "no event time": f"{done.no_event_time:,}",
         "duplicates": f"{done.duplicate:,}",
         "watermark": iso(done.watermark),
-        "took": seconds(done.seconds),
+        "took": format_seconds(done.seconds),
     }
     if done.quarantined:
         rows["quarantined"] = f"{done.quarantined:,}: `tidemark quarantine list {done.asset}`"
     if done.warned:
         rows["published with a warning"] = f"{done.warned:,}"
-    out().print(facts("", rows))
+    out().print(facts_table("", rows))
 
 
-def plain(done: "RunFacts") -> dict[str, object]:
+def as_plain(done: "RunFacts") -> dict[str, object]:
     """A run's facts, instants as text."""
     told = {k: iso(v) if k in _INSTANTS else v for k, v in asdict(done).items()}
     return {**told, "events": done.events, "seconds": done.seconds}

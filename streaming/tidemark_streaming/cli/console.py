@@ -48,7 +48,7 @@ def err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def complain(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     """Say what is wrong, in one sentence."""
     if logs.structured():
         logs.tell(sentence, level=logging.ERROR)
@@ -57,7 +57,7 @@ def complain(sentence: str) -> None:
     err().print(sentence, markup=False, soft_wrap=True)
 
 
-def warn(sentence: str) -> None:
+def print_warning(sentence: str) -> None:
     """Say what is as it should not be, or is so no more, while the work goes on."""
     if logs.structured():
         logs.warn(sentence)
@@ -65,7 +65,7 @@ def warn(sentence: str) -> None:
     err().print(sentence, style="yellow", markup=False, soft_wrap=True)
 
 
-def say(sentence: str) -> None:
+def print_status(sentence: str) -> None:
     """Say what has happened, beside the results."""
     if logs.structured():
         logs.tell(sentence)
@@ -87,7 +87,7 @@ def confirm(what: str, question: str) -> bool:
     return typer.confirm(question, err=True)
 
 
-def emit(value: object) -> None:
+def print_json(value: object) -> None:
     """Print a result as JSON."""
     typer.echo(as_json(value, indent=2))
 
@@ -123,24 +123,24 @@ def step(text: str) -> Iterator[Step]:
     else:
         work = Step()
         yield work
-    done(text, time.monotonic() - began, work.note)
+    print_done(text, time.monotonic() - began, work.note)
 
 
-def done(text: str, took: float, note: str = "") -> None:
+def print_done(text: str, took: float, note: str = "") -> None:
     """Say that a piece of work is done."""
     if logs.structured():
         logs.tell(text, seconds=round(took, 3), note=note or None)
         return
     note = f"  [dim]{note}[/]" if note else ""
-    err().print(f"[green]✓[/] {text}  [bold]{seconds(took)}[/]{note}", soft_wrap=True)
+    err().print(f"[green]✓[/] {text}  [bold]{format_seconds(took)}[/]{note}", soft_wrap=True)
 
 
-def seconds(length: float) -> str:
+def format_seconds(length: float) -> str:
     """A time taken, as one reads it."""
     return f"{length:.1f} s" if length < 100 else f"{length // 60:.0f} min {length % 60:.0f} s"
 
 
-def facts(title: str, rows: dict[str, object]) -> Table:
+def facts_table(title: str, rows: dict[str, object]) -> Table:
     """Names and values, one below the other."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_column(style="dim")

@@ -71,7 +71,7 @@ def warehouse(
     return Warehouse(spark, settings.warehouse, settings.database)
 
 
-def bounds(
+def parse_range(
     begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
 ) -> tuple[int | None, int | None]:
     """What two options say, in microseconds.
@@ -89,7 +89,7 @@ def bounds(
     return first, last
 
 
-def windows(
+def resolve_windows(
     warehouse: "Warehouse", source: "Source", reach: int, begin: int | None, end: int | None
 ) -> Range:
     """The range of window starts that a user asked for, an open side closed by the source's events.

@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.compute import plain
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.compute import as_plain
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
 from tidemark_streaming.cli.context import Asset, warehouse
 
 
@@ -40,7 +40,7 @@ def correct(
         done = run.correct(store, transform, most=run.LISTED if json else show)
         work.note = f"{done.windows:,} windows" if done else "nothing to correct"
     if json:
-        emit(done and {**asdict(done), "facts": plain(done.facts)})
+        print_json(done and {**asdict(done), "facts": as_plain(done.facts)})
         return
     if done is None:
         err().print(f"No window of '{asset}' lacks a late event: there is nothing to correct.")

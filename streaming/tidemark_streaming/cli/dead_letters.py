@@ -14,7 +14,7 @@ from rich.table import Table
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, facts, out, step
+from tidemark_streaming.cli.console import NONE, Json, err, facts_table, out, print_json, step
 from tidemark_streaming.cli.context import SourceName, warehouse
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Reason = Annotated[
 Whole = Annotated[bool, typer.Option("--all", help="Every letter that has not come back.")]
 
 SHOWN = 10
-STILL = 1
+STILL_INVALID = 1
 """The exit code where some letters still can't be decoded."""
 
 app = typer.Typer(
@@ -52,9 +52,9 @@ def list_(source: SourceName, json: Json = False) -> None:
 
     Example: `tidemark dead-letters list clicks`
     """
-    rows = _counted(_standing(source, content=False))
+    rows = _count(_read_current(source, content=False))
     if json:
-        emit(rows)
+        print_json(rows)
         return
     if not rows:
         err().print(f"'{source}' has no dead letters.")
@@ -83,16 +83,18 @@ def show(
 
     Example: `tidemark dead-letters show clicks 3:17`
     """
-    chosen = _chosen(source, letters, reason)
+    chosen = _select(source, letters, reason)
     rows = [_plain(row) for row in chosen.slice(max(chosen.num_rows - limit, 0)).to_pylist()]
     if json:
-        emit(rows)
+        print_json(rows)
         return
     if not rows:
         err().print(f"'{source}' has no such dead letters.")
     for row in rows:
         title = f"[bold]{row.pop('letter')}[/]  {escape(row.pop('reason'))}"
-        out().print(facts(title, {name: value for name, value in row.items() if value is not None}))
+        out().print(
+            facts_table(title, {name: value for name, value in row.items() if value is not None})
+        )
 
 
 @app.command("replay")
@@ -135,13 +137,13 @@ def replay(
 
     settings = Settings()
     inlet = domains.inlet(settings, source)
-    chosen = _chosen(source, letters, reason)
+    chosen = _select(source, letters, reason)
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
         told = {_name(row): row["replayed_by"] for row in chosen.to_pylist()}
         by = ", ".join(f"{letter} by arrival {arrival}" for letter, arrival in told.items())
         raise DataError(f"These dead letters of '{source}' were already ingested: {by}.")
-    mended = _mended(waiting, file, command)
+    mended = _fix(waiting, file, command)
     store = warehouse(settings)
     with step(f"replay dead letters of {source}") as work:
         done = dead_letters.replay(store, inlet.feed(settings.landing / source), mended)
@@ -149,15 +151,17 @@ def replay(
     refused = {f"{a}:{p}": why for (a, p), why in done.refused.items()}
     if json:
         arrivals = [a.arrival for a in done.arrivals]
-        emit({"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused})
+        print_json(
+            {"source": source, "letters": done.brought, "arrivals": arrivals, "refused": refused}
+        )
     else:
         for letter, why in list(refused.items())[:SHOWN]:
             err().print(f"{letter}: {why}", markup=False)
     if refused:
-        raise typer.Exit(STILL)
+        raise typer.Exit(STILL_INVALID)
 
 
-def _standing(source: str, *, content: bool = True) -> "pa.Table":
+def _read_current(source: str, *, content: bool = True) -> "pa.Table":
     """The dead letters of a source of the domains."""
     from tidemark.store.dead_letters import DEAD_LETTER_COLUMNS
     from tidemark_streaming import dead_letters, domains
@@ -169,7 +173,7 @@ def _standing(source: str, *, content: bool = True) -> "pa.Table":
     return dead_letters.standing(Glance(settings), source, columns)
 
 
-def _chosen(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
+def _select(source: str, letters: list[str] | None, reason: str | None) -> "pa.Table":
     """Those letters, of all that a source has.
 
     Raises:
@@ -180,14 +184,14 @@ def _chosen(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
 
     from tidemark_streaming.dead_letters import places
 
-    found = _standing(source)
+    found = _read_current(source)
     if reason is not None:
         found = found.filter(
             pa.array([reason in told for told in found["reason"].to_pylist()], pa.bool_())
         )
     if not letters:
         return found
-    wanted = [_place(letter) for letter in letters]
+    wanted = [_parse_place(letter) for letter in letters]
     there = places(found)
     if unknown := [n for n, place in zip(letters, wanted, strict=True) if place not in there]:
         raise DataError(
@@ -197,7 +201,7 @@ def _chosen(source: str, letters: list[str] | None, reason: str | None) -> "pa.T
     return found.take([there.index(place) for place in dict.fromkeys(wanted)])
 
 
-def _mended(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
+def _fix(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
     """Letters with their bytes mended, as a user asked.
 
     Raises:
@@ -225,12 +229,12 @@ def _mended(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.
                 "--with."
             )
     if command is not None:
-        content = [_through(command, n, v or b"") for n, v in zip(names, content, strict=True)]
+        content = [_run_command(command, n, v or b"") for n, v in zip(names, content, strict=True)]
     place = letters.column_names.index("bytes")
     return letters.set_column(place, "bytes", pa.array(content, pa.binary()))
 
 
-def _through(command: str, letter: str, content: bytes) -> bytes:
+def _run_command(command: str, letter: str, content: bytes) -> bytes:
     """What a shell command makes of a letter's bytes."""
     done = subprocess.run(["sh", "-c", command], input=content, capture_output=True, check=False)
     if done.returncode:
@@ -242,7 +246,7 @@ def _through(command: str, letter: str, content: bytes) -> bytes:
     return done.stdout
 
 
-def _counted(letters: "pa.Table") -> list[dict[str, Any]]:
+def _count(letters: "pa.Table") -> list[dict[str, Any]]:
     """How many letters there are, by day, topic and reason."""
     groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
     for row in letters.to_pylist():
@@ -260,7 +264,7 @@ def _counted(letters: "pa.Table") -> list[dict[str, Any]]:
     ]
 
 
-def _place(letter: str) -> tuple[int, int]:
+def _parse_place(letter: str) -> tuple[int, int]:
     arrival, colon, position = letter.partition(":")
     if not (colon and arrival.isdecimal() and position.isdecimal()):
         raise DefinitionError(
@@ -276,19 +280,19 @@ def _name(row: dict[str, Any]) -> str:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """A letter as one reads it, and as JSON has it."""
     told = {name: value for name, value in row.items() if name not in ("arrival", "position")}
-    headers = {h["key"]: _readable(h["value"]) for h in row["headers"] or ()}
+    headers = {h["key"]: _as_text(h["value"]) for h in row["headers"] or ()}
     return {
         "letter": _name(row),
         **told,
         "arrived_at": row["arrived_at"].isoformat(),
         "timestamp": row["timestamp"] and row["timestamp"].isoformat(),
-        "bytes": _readable(row["bytes"]),
-        "key": _readable(row["key"]),
+        "bytes": _as_text(row["bytes"]),
+        "key": _as_text(row["key"]),
         "headers": headers or None,
     }
 
 
-def _readable(content: bytes | None) -> str | None:
+def _as_text(content: bytes | None) -> str | None:
     """Bytes as text, where they are that, or in hexadecimal."""
     if content is None:
         return None

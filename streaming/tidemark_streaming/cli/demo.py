@@ -19,7 +19,7 @@ import typer
 from tidemark.base.errors import EngineError
 from tidemark.base.instants import as_datetime, duration, iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import done, err, out, seconds, step
+from tidemark_streaming.cli.console import err, format_seconds, out, print_done, step
 from tidemark_streaming.cli.context import warehouse
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class Length(NamedTuple):
 
 SOURCE, ASSET, KEY, SPAN = "flights", "departures_hourly", "origin", "6 hours"
 USUAL, SMALL = Length(bulk=60, streamed=5), Length(bulk=3, streamed=1)
-BESIDE = ("weather",)
+OTHER_SOURCES = ("weather",)
 """Sources that are brought as far as the flights."""
 DOMAINS = ("flights", "weather")
 """The code locations whose other assets Dagster brings up to date, once it is up."""
-READ = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
+OTHER_ASSETS = ("departures_by_carrier", "aircraft_days", "temperature_hourly")
 """What the marts read beside `ASSET`."""
 
 
@@ -86,7 +86,7 @@ def command(
     from tidemark_streaming.cli import closing
     from tidemark_streaming.cli.marts import marts
     from tidemark_streaming.cli.services import up
-    from tidemark_streaming.cli.withheld import account_for
+    from tidemark_streaming.cli.withheld import report_quarantine
 
     extras.need("demo")
     began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
@@ -94,20 +94,20 @@ def command(
     store = warehouse(settings, meanwhile=gx.prepare)
     _load(store, inlet, settings, length.bulk)
     _catch_up(store, transform)
-    play = _by_kafka(store, inlet, settings) if kafka else _by_files(store, inlet, settings)
+    play = _play_kafka(store, inlet, settings) if kafka else _play_files(store, inlet, settings)
     streamed = _stream(store, transform, play, settings, length.streamed)
-    _prove(store, transform)
-    account_for(store, transform)
-    for name in BESIDE:
-        _follow(store, domains.inlet(settings, name), settings, streamed[-1].arrived_at)
-    for name in READ:
+    _check_parity(store, transform)
+    report_quarantine(store, transform)
+    for name in OTHER_SOURCES:
+        _ingest_until(store, domains.inlet(settings, name), settings, streamed[-1].arrived_at)
+    for name in OTHER_ASSETS:
         beside = domains.transform(settings, name)
         _catch_up(store, beside)
-        if starts := account_for(store, beside):
+        if starts := report_quarantine(store, beside):
             # A row says whether its values fail; whether they are right, the log does.
-            _prove(store, beside, min(starts), max(starts) + 1)
+            _check_parity(store, beside, min(starts), max(starts) + 1)
     marts()
-    closing.show(store, base_transform(transform), streamed, settings)
+    closing.show_results(store, base_transform(transform), streamed, settings)
     if serve:
         up()
         with step("launch Dagster runs that update the other assets") as work:
@@ -118,11 +118,11 @@ def command(
             except EngineError as error:
                 # All that the demo shows is there without them.
                 work.note = str(error)
-        closing.guide(settings)
-    out().print(f"[dim]The demo took {seconds(time.monotonic() - began)}.[/]")
+        closing.print_next_steps(settings)
+    out().print(f"[dim]The demo took {format_seconds(time.monotonic() - began)}.[/]")
 
 
-def _prove(
+def _check_parity(
     store: "Warehouse",
     transform: "Definition",
     start: int | None = None,
@@ -131,14 +131,14 @@ def _prove(
     """Compare windows with a bounded computation; the demo ends where they differ."""
     from tidemark.verify import record
     from tidemark.verify.parity import parity
-    from tidemark_streaming.cli.verify import tell
+    from tidemark_streaming.cli.verify import print_report
 
     windows = "all windows" if start is None else "quarantined windows"
     with step(f"parity: compare {windows} with a bounded computation") as work:
         report = parity(store, transform, start, end)
         work.note = f"{report.windows:,} rows"
     record.append(store, report, start, end)
-    tell(report)
+    print_report(report)
     if not report.equal:
         raise typer.Exit(1)
 
@@ -168,7 +168,7 @@ def _load(store: "Warehouse", inlet: "Inlet", settings: Settings, days: int) -> 
         work.note = f"{sum(a.rows for a in arrivals):,} flights in {len(arrivals)} arrivals"
 
 
-def _follow(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
+def _ingest_until(store: "Warehouse", inlet: "Inlet", settings: Settings, until: int) -> None:
     """Another source, as far as the flights."""
     from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.play import play
@@ -198,14 +198,14 @@ def _catch_up(store: "Warehouse", transform: "Definition") -> None:
         work.note = "no new arrivals" if facts is None else f"{facts.events:,} events"
 
 
-def _by_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+def _play_files(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
     """Plays an excerpt as files that land in a folder."""
     from tidemark_streaming.play import play
 
     return lambda part: play(store, inlet, settings.landing / SOURCE, part)
 
 
-def _by_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
+def _play_kafka(store: "Warehouse", inlet: "Inlet", settings: Settings) -> "Play":
     """Plays an excerpt through a topic, for which it starts a broker where the brokers that the
     settings name are this home's own."""
     from tidemark_streaming.kafka import broker, play
@@ -223,7 +223,7 @@ def _stream(
 ) -> list["Arrival"]:
     """The next days arrival by arrival, while a continuous query publishes them."""
     from tidemark.store.log import Log
-    from tidemark_streaming.cli.stream import finished, watch
+    from tidemark_streaming.cli.stream import follow_query, is_finished
     from tidemark_streaming.live import View
 
     log = Log(store, transform.source)
@@ -236,14 +236,14 @@ def _stream(
     with _query(settings, transform) as query, _ingesting(play, begin, days) as feeding:
         what = "day" if days == 1 else f"{days} days"
         err().print(f"streaming the next {what}, one arrival at a time …")
-        watch(view, lambda look: finished(query, look, True) and feeding.done())
+        follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
         feeding.result()
     streamed = log.timeline(after=before)
     if not streamed:
         err().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
         return log.timeline()[-total:]
     until = as_datetime(streamed[-1].arrived_at)
-    done(
+    print_done(
         f"streamed {len(streamed)} arrivals, until {until:%B %-d, %Y}",
         time.monotonic() - began,
         f"{sum(a.rows for a in streamed):,} flights",

@@ -10,7 +10,16 @@ import typer
 from tidemark.base.errors import ConflictError, DefinitionError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
-from tidemark_streaming.cli.console import Json, emit, facts, out, say, seconds, step, warn
+from tidemark_streaming.cli.console import (
+    Json,
+    facts_table,
+    format_seconds,
+    out,
+    print_json,
+    print_status,
+    print_warning,
+    step,
+)
 from tidemark_streaming.cli.context import Asset, warehouse
 from tidemark_streaming.cli.interrupt import until_terminated
 
@@ -84,7 +93,7 @@ def command(
                 entry.waits(error)
                 if str(error) != said:
                     said = str(error)
-                    warn(said)
+                    print_warning(said)
 
             keeps = foreground.running(settings, foreground.EMIT, asset)
             with suppress(KeyboardInterrupt), keeps as entry:
@@ -93,7 +102,7 @@ def command(
             done = Outbox(store, transform).emit(anew=anew)
         work.note = f"{done.records:,} records"
     if not done.transactions and not json:
-        say(f"All published windows of '{asset}' are in topic '{topic.name}'.")
+        print_status(f"All published windows of '{asset}' are in topic '{topic.name}'.")
     result: dict[str, object] = {
         "asset": asset,
         "topic": topic.name,
@@ -104,6 +113,8 @@ def command(
         "seconds": round(time.monotonic() - began, 1),
     }
     if json:
-        emit(result)
+        print_json(result)
     elif done.transactions:
-        out().print(facts("", {**result, "seconds": seconds(time.monotonic() - began)}))
+        out().print(
+            facts_table("", {**result, "seconds": format_seconds(time.monotonic() - began)})
+        )

@@ -7,7 +7,16 @@ import typer
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, confirm, emit, err, facts, out, say, step
+from tidemark_streaming.cli.console import (
+    Json,
+    confirm,
+    err,
+    facts_table,
+    out,
+    print_json,
+    print_status,
+    step,
+)
 from tidemark_streaming.cli.context import SourceName, warehouse
 
 
@@ -39,7 +48,9 @@ def command(
     if not arrivals:
         raise DataError(f"Nothing has arrived for '{source}' yet, so it can't be ended.")
     if arrivals[-1].ends:
-        say(f"The source '{source}' has already ended, with arrival {arrivals[-1].arrival}.")
+        print_status(
+            f"The source '{source}' has already ended, with arrival {arrivals[-1].arrival}."
+        )
         last = arrivals[-1]
     elif not yes and not confirm(
         f"end the source '{source}'",
@@ -58,6 +69,6 @@ def command(
         "watermark": iso(last.after),
     }
     if json:
-        emit(result)
+        print_json(result)
         return
-    out().print(facts("", result))
+    out().print(facts_table("", result))

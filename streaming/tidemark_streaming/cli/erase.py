@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, confirm, emit, err, out, step
+from tidemark_streaming.cli.console import Json, confirm, err, out, print_json, step
 from tidemark_streaming.cli.context import SourceName, warehouse
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def command(
         report = erase(settings, store, known, wanted, engine.ensure(settings), work.tell)
         work.note = f"{report.erased.events:,} events"
     if json:
-        emit(asdict(report))
+        print_json(asdict(report))
     else:
         _show(report, wanted)
 

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.compute import plain, show
-from tidemark_streaming.cli.console import NONE, Json, emit, facts, out, step
-from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse, windows
+from tidemark_streaming.cli.compute import as_plain, show_run
+from tidemark_streaming.cli.console import NONE, Json, facts_table, out, print_json, step
+from tidemark_streaming.cli.context import Asset, From, To, parse_range, resolve_windows, warehouse
 
 if TYPE_CHECKING:
     from tidemark.run.rebuild import Rebuilt
@@ -41,22 +41,22 @@ def changes(
     from tidemark.verify import changes as verify
     from tidemark_streaming import domains
 
-    first, last = bounds(begin, end)
+    first, last = parse_range(begin, end)
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings)
-    span = windows(store, transform.source, transform.window.max_extent, first, last)
+    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"compare definitions of {asset}") as work:
         start, stop = span or (None, None)
         found = verify.changes(store, transform, start, stop, most=most)
         work.note = f"{found.windows:,} rows compared" if found.windows else ""
     if json:
-        emit({"same": found.same, **asdict(found)})
+        print_json({"same": found.same, **asdict(found)})
     else:
-        tell(found)
+        print_changes(found)
 
 
-def tell(found: "Changes") -> None:
+def print_changes(found: "Changes") -> None:
     """Say what differs, and what it would change."""
     from tidemark.verify.changes import MEANING
 
@@ -145,13 +145,13 @@ def rebuild(
             gone = run.discard(store, transform)
             work.note = f"{len(gone)} tables"
         if json:
-            emit({"asset": asset, "discarded": gone})
+            print_json({"asset": asset, "discarded": gone})
         return
     if not switch and not back:
         with step(f"rebuild {asset}") as work:
             made = run.rebuild(store, transform)
             work.note = f"{made.windows:,} windows"
-        emit(asdict(made)) if json else _tell_rebuilt(made)
+        print_json(asdict(made)) if json else _print_rebuilt(made)
         return
     with step(f"{'switch' if switch else 'roll back'} {asset}") as work:
         if switch:
@@ -159,10 +159,10 @@ def rebuild(
         else:
             done = run.back(store, transform)
         work.note = f"{done.windows:,} windows"
-    emit(plain(done)) if json else show(done)
+    print_json(as_plain(done)) if json else show_run(done)
 
 
-def _tell_rebuilt(made: "Rebuilt") -> None:
+def _print_rebuilt(made: "Rebuilt") -> None:
     rows: dict[str, object] = {
         "rebuilt tables": ", ".join(made.tables),
         "through arrival": f"{made.through:,} ({made.asset} is at {made.current:,})",
@@ -170,7 +170,7 @@ def _tell_rebuilt(made: "Rebuilt") -> None:
     }
     if made.quarantined:
         rows["quarantined"] = f"{made.quarantined:,}"
-    out().print(facts("", rows))
+    out().print(facts_table("", rows))
     out().print(
         f"`tidemark changes {made.asset}` shows the differences. `tidemark rebuild {made.asset} "
         "--switch` publishes the rebuilt tables.",

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
 
 if TYPE_CHECKING:
     from tidemark_streaming.domains import Domains
@@ -56,7 +56,7 @@ def fsck(
         found = integrity.check(folder, known.all_sources(), known.transforms.values())
         work.note = f"{len(found)} damaged" if found else "they are consistent"
     if json:
-        emit([asdict(damage) for damage in found])
+        print_json([asdict(damage) for damage in found])
     elif found:
         table = Table(title="damaged tables", title_justify="left")
         for name in ("table", "asset", "problem"):
@@ -85,7 +85,7 @@ def _repair(settings: Settings, known: "Domains", folder: str, *, json: bool) ->
         done = [*repair(folder, [*known.all_sources()], [*known.transforms.values()])]
         work.note = f"{len(done)} steps"
     if json:
-        emit(done)
+        print_json(done)
         return
     for sentence in done:
         out().print(sentence)

@@ -11,8 +11,8 @@ import typer
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
-from tidemark_streaming.cli.arrivals import bring_in
-from tidemark_streaming.cli.console import Json, err, seconds, warn
+from tidemark_streaming.cli.arrivals import ingest_and_report
+from tidemark_streaming.cli.console import Json, err, format_seconds, print_warning
 from tidemark_streaming.cli.context import (
     ArrivalsPerRun,
     BytesPerRun,
@@ -120,7 +120,7 @@ def command(
     place = settings.landing / source
     feed = inlet.feed(place)
     for what, asked in (("loss", accept_loss), ("change", accept_change)):
-        feed = _accepting(feed, what) if asked else feed
+        feed = _accept(feed, what) if asked else feed
     if inlet.play is not None and not place.is_dir():
         raise DataError(
             f"No data has landed for '{source}' yet: `tidemark play {source}` loads its recording."
@@ -128,9 +128,9 @@ def command(
     store = warehouse(settings)
     furnish(store, inlet)
     made: dict[str, RunFacts] = {}
-    then = _direct(settings, source, run, made, admission) if run else None
+    then = _run_on_commit(settings, source, run, made, admission) if run else None
     commits = (
-        follow(store, feed, then=then, again=lambda: warehouse(settings), tell=warn)
+        follow(store, feed, then=then, again=lambda: warehouse(settings), tell=print_warning)
         if following
         else ingest(store, feed, batch=None if bulk else 1)
     )
@@ -140,7 +140,7 @@ def command(
         else nullcontext()
     )
     with keeps:
-        bring_in(
+        ingest_and_report(
             "ingest",
             store,
             inlet.source,
@@ -152,7 +152,7 @@ def command(
         )
 
 
-def _direct(
+def _run_on_commit(
     settings: Settings,
     source: str,
     assets: Sequence[str],
@@ -184,11 +184,11 @@ def _line(facts: "RunFacts") -> str:
     """A run as one line."""
     return (
         f"{facts.asset} through arrival {facts.through_arrival:,}  windows {facts.windows:,}  "
-        f"late {facts.late:,}  too late {facts.too_late:,}  {seconds(facts.seconds)}"
+        f"late {facts.late:,}  too late {facts.too_late:,}  {format_seconds(facts.seconds)}"
     )
 
 
-def _accepting(feed: "Feed", what: str) -> "Feed":
+def _accept(feed: "Feed", what: str) -> "Feed":
     """The feed, as one that goes on after what is gone, or takes as dead letters what fails on a
     column that was changed."""
     from tidemark_streaming.delta import DeltaFeed

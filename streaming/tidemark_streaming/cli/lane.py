@@ -10,7 +10,15 @@ import typer
 from tidemark.base.errors import DefinitionError, EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
-from tidemark_streaming.cli.console import Json, emit, err, out, say, step, warn
+from tidemark_streaming.cli.console import (
+    Json,
+    err,
+    out,
+    print_json,
+    print_status,
+    print_warning,
+    step,
+)
 from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
@@ -80,7 +88,7 @@ def command(
                 _attend(settings, lane, trigger, queries, entry)
         finally:
             home.stop(settings, name)
-            say(f"{lane} has stopped.")
+            print_status(f"{lane} has stopped.")
 
 
 def _start(settings: Settings, lane: "Lane", trigger: "Trigger") -> "Queries":
@@ -112,7 +120,7 @@ def _attend(
     from tidemark_streaming.lane import home
     from tidemark_streaming.outage import ERRORS, Outage
 
-    outage, log = Outage(warn), _CheckpointLog(lane, home.place(settings, lane.name))
+    outage, log = Outage(print_warning), _CheckpointLog(lane, home.place(settings, lane.name))
     while True:
         try:
             if fault := queries.fault():
@@ -163,7 +171,9 @@ def _list(settings: Settings, *, json: bool) -> None:
     came = {lane.name: list(lane.feed.topics) for lane in lanes}
     went = {lane.name: [topic.name for topic in lane.topics] for lane in lanes}
     if json:
-        emit([{"lane": n, "runs": r, "from": came[n], "to": went[n]} for n, r in running.items()])
+        print_json(
+            [{"lane": n, "runs": r, "from": came[n], "to": went[n]} for n, r in running.items()]
+        )
         return
     for name, runs in running.items():
         state = "[green]running[/]" if runs else "[red]not running[/]"

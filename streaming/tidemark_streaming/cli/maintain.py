@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, confirm, emit, err, out, step
+from tidemark_streaming.cli.console import NONE, Json, confirm, err, out, print_json, step
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def maintain(
             work.tell(done.table)
         work.note = f"{len(found)} tables, {_size(sum(each.freed for each in found))} freed"
     if json:
-        emit([asdict(each) for each in found])
+        print_json([asdict(each) for each in found])
     else:
         _show(found, dry_run=dry_run)
     if (trouble := maintenance.troubles(found)) is not None:
@@ -85,7 +85,7 @@ def drop(
 
     settings = Settings()
     transform = domains.transform(settings, asset)
-    if (told := in_the_way(settings, asset)) is not None:
+    if (told := find_blocker(settings, asset)) is not None:
         raise DataError(told)
     if not yes and not confirm(
         f"delete the tables of '{asset}'",
@@ -98,7 +98,7 @@ def drop(
         gone = remove(store, transform)
         work.note = f"{len(gone)} tables"
     if json:
-        emit({"asset": asset, "dropped": gone})
+        print_json({"asset": asset, "dropped": gone})
         return
     for table in gone:
         out().print(table)
@@ -106,7 +106,7 @@ def drop(
         err().print(f"'{asset}' has no tables: nothing to drop.")
 
 
-def in_the_way(settings: Settings, asset: str) -> str | None:
+def find_blocker(settings: Settings, asset: str) -> str | None:
     """What works on an asset, and how it is ended, as a sentence; None where nothing is known to.
 
     A run that somebody makes at this moment is not known.
@@ -124,14 +124,14 @@ def in_the_way(settings: Settings, asset: str) -> str | None:
             foreground.EMIT: f"tidemark emit {found.name} --follow",
         }.get(found.kind)
         if command is not None and found.name == asset:
-            return _ended_first(command, asset)
+            return _stop_first(command, asset)
         if asset in found.assets:
             runs = "".join(f" --run {each}" for each in found.assets)
-            return _ended_first(f"tidemark ingest {found.name} --follow{runs}", asset)
+            return _stop_first(f"tidemark ingest {found.name} --follow{runs}", asset)
     return None
 
 
-def _ended_first(command: str, asset: str) -> str:
+def _stop_first(command: str, asset: str) -> str:
     return (
         f"`{command}` is working on '{asset}': first stop it, with Ctrl-C or by stopping its "
         "service."

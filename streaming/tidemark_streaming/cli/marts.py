@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, out, seconds, step
+from tidemark_streaming.cli.console import Json, err, format_seconds, out, print_json, step
 from tidemark_streaming.cli.context import warehouse
 
 
@@ -60,14 +60,14 @@ def marts(
         tests = Counter(o.status for o in found if o.kind == "test")
         work.note = f"{tests.total()} tests, {tests['pass']} passed"
     if json:
-        emit([asdict(o) for o in found])
+        print_json([asdict(o) for o in found])
     else:
         table = Table()
         for column in ("model", "is", "took"):
             table.add_column(column)
         for o in found:
             if o.kind == "model" or not o.good:
-                table.add_row(o.name, o.status, seconds(o.seconds))
+                table.add_row(o.name, o.status, format_seconds(o.seconds))
         out().print(table)
     for name in sorted(set(known) - set(chosen)) if not asked else ():
         err().print(f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.cli.console import complain, out
+from tidemark_streaming.cli.console import out, print_error
 
 if TYPE_CHECKING:
     from tidemark_streaming.starter.sample import Sample
@@ -157,6 +157,6 @@ def _ask(what: str, default: str, check: Callable[[str], None]) -> str:
         try:
             check(answer)
         except DefinitionError as error:
-            complain(str(error))
+            print_error(str(error))
         else:
             return answer

@@ -6,9 +6,9 @@ import typer
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.arrivals import bring_in
+from tidemark_streaming.cli.arrivals import ingest_and_report
 from tidemark_streaming.cli.console import Json, err
-from tidemark_streaming.cli.context import SourceName, bounds, warehouse
+from tidemark_streaming.cli.context import SourceName, parse_range, warehouse
 
 SPAN = "6 hours"
 
@@ -64,7 +64,7 @@ def command(
     from tidemark_streaming.feed import Excerpt
     from tidemark_streaming.play import play
 
-    bounds(begin, end, ("--arrived-from", "--arrived-to"))
+    parse_range(begin, end, ("--arrived-from", "--arrived-to"))
     if days is not None and end is not None:
         raise DefinitionError("Use either --days or --arrived-to, not both.")
     if bulk and speed is not None:
@@ -83,4 +83,4 @@ def command(
             "The whole recording is loaded by default: use --days or --arrived-to to load a part."
         )
     commits = play(store, inlet, settings.landing / source, part, batch=None if bulk else 1)
-    bring_in("play", store, inlet.source, commits, settings, json=json)
+    ingest_and_report("play", store, inlet.source, commits, settings, json=json)

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
-from tidemark_streaming.cli.context import Asset, From, To, bounds, warehouse
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
+from tidemark_streaming.cli.context import Asset, From, To, parse_range, warehouse
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -54,9 +54,9 @@ def list_(
 
     Example: `tidemark quarantine list departures_hourly --from 2013-02-01`
     """
-    transform, rows = _withheld(asset, begin, end, key, discarded=discarded)
+    transform, rows = _read_quarantine(asset, begin, end, key, discarded=discarded)
     if json:
-        emit([_plain(row) for row in rows])
+        print_json([_plain(row) for row in rows])
         return
     if not rows:
         err().print(f"No window of '{asset}' is in quarantine.")
@@ -72,7 +72,7 @@ def list_(
         table.add_row(start, *keys, f"{row['events']:,}", failed, row["status"])
     out().print(table)
     if len(rows) > 1:
-        out().print(summary(rows))
+        out().print(summary_table(rows))
 
 
 @app.command("show")
@@ -83,9 +83,9 @@ def show(
 
     Example: `tidemark quarantine show departures_hourly --key origin=JFK`
     """
-    transform, rows = _withheld(asset, begin, end, key, discarded=True)
+    transform, rows = _read_quarantine(asset, begin, end, key, discarded=True)
     if json:
-        emit([_plain(row) for row in rows])
+        print_json([_plain(row) for row in rows])
         return
     if not rows:
         err().print(f"No such window of '{asset}' is in quarantine.")
@@ -155,7 +155,7 @@ def _decide(
     from tidemark_streaming import domains
 
     settings = Settings()
-    chosen = Choice(*bounds(*span), keys(key))
+    chosen = Choice(*parse_range(*span), parse_keys(key))
     if whole == (chosen != Choice()):
         raise DefinitionError(
             f"Specify which windows to {what}: --from and --to, --key, or --all alone."
@@ -166,10 +166,10 @@ def _decide(
         count = len(action(store, transform, chosen))
         work.note = f"{count:,} windows"
     if json:
-        emit({"asset": asset, "action": what, "windows": count})
+        print_json({"asset": asset, "action": what, "windows": count})
 
 
-def _withheld(
+def _read_quarantine(
     asset: str, begin: str | None, end: str | None, key: list[str] | None, *, discarded: bool
 ) -> "tuple[Definition, list[dict[str, Any]]]":
     from tidemark.quality.quarantine import Choice
@@ -177,13 +177,13 @@ def _withheld(
     from tidemark_streaming.glance import Glance
     from tidemark_streaming.judged import withheld
 
-    chosen, settings = Choice(*bounds(begin, end), keys(key)), Settings()
+    chosen, settings = Choice(*parse_range(begin, end), parse_keys(key)), Settings()
     transform = domains.transform(settings, asset)
     rows = withheld(Glance(settings), transform, chosen)
     return transform, [r for r in rows if discarded or r["status"] == "held"]
 
 
-def keys(given: list[str] | None) -> dict[str, str]:
+def parse_keys(given: list[str] | None) -> dict[str, str]:
     """What `--key` says: values by the names of keys."""
     found: dict[str, str] = {}
     for text in given or []:
@@ -194,7 +194,7 @@ def keys(given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def summary(rows: list[dict[str, Any]]) -> Table:
+def summary_table(rows: list[dict[str, Any]]) -> Table:
     """Return how many windows failed each expectation, the most frequent first."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:

@@ -8,8 +8,16 @@ import typer
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import instant, iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.compute import plain
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, seconds, step
+from tidemark_streaming.cli.compute import as_plain
+from tidemark_streaming.cli.console import (
+    Json,
+    err,
+    facts_table,
+    format_seconds,
+    out,
+    print_json,
+    step,
+)
 from tidemark_streaming.cli.context import Asset, warehouse
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ def command(
             gone = drop(store, side)
             work.note = f"{len(gone)} tables"
         if json:
-            emit({"asset": asset, "discarded": gone})
+            print_json({"asset": asset, "discarded": gone})
         return
     since = run.first_since(Log(store, transform.source), arrival, moment)
     with step(f"replay {asset}") as work:
@@ -89,12 +97,12 @@ def command(
             done = run.replay_beside(store, transform, since, into)
         work.note = f"{done.windows:,} windows"
     if json:
-        emit({**asdict(done), "facts": None if done.facts is None else plain(done.facts)})
+        print_json({**asdict(done), "facts": None if done.facts is None else as_plain(done.facts)})
     else:
-        _tell(done)
+        _print_result(done)
 
 
-def _tell(done: "Replayed") -> None:
+def _print_result(done: "Replayed") -> None:
     if done.facts is None:
         err().print(f"No arrival since {done.since:,} has an event: nothing was computed.")
         return
@@ -104,8 +112,8 @@ def _tell(done: "Replayed") -> None:
         "arrivals": f"{done.since:,} to {done.through:,}",
         "windows": f"{done.windows:,}",
         "window starts": "anywhere" if start is None else f"from {start} to {end}",
-        "took": seconds(done.facts.seconds),
+        "took": format_seconds(done.facts.seconds),
     }
     if done.quarantined:
         rows["quarantined"] = f"{done.quarantined:,}"
-    out().print(facts("", rows))
+    out().print(facts_table("", rows))

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step, warn
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, print_warning, step
 
 if TYPE_CHECKING:
     from tidemark.engine.process import Record
@@ -60,7 +60,7 @@ def up() -> None:
     settings = Settings()
     workspace = orchestrator.workspace(settings)
     if orchestrator.without_marts(settings):
-        warn(
+        print_warning(
             "The marts are not available, because dbt is not installed: `pip install "
             "'tidemark[marts]'`."
         )
@@ -131,7 +131,7 @@ def status(json: Json = False) -> None:
     faults = _faults(settings)
     if json:
         told = [asdict(f) | {"first": iso(f.first)} for f in faults]
-        emit(
+        print_json(
             {
                 "processes": processes,
                 "sources": sources,

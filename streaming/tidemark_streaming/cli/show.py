@@ -14,10 +14,10 @@ from rich.table import Table
 
 from tidemark.base.errors import DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, emit, err, out
-from tidemark_streaming.cli.context import Asset, From, To, bounds
+from tidemark_streaming.cli.console import NONE, err, out, print_json
+from tidemark_streaming.cli.context import Asset, From, To, parse_range
 from tidemark_streaming.cli.json_output import as_json
-from tidemark_streaming.cli.quarantine import Keys, keys
+from tidemark_streaming.cli.quarantine import Keys, parse_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,7 @@ def command(
         raise DefinitionError(
             "Use either --final, for windows, or --late, for events, but not both."
         )
-    span, wanted, settings = bounds(begin, end), keys(key), Settings()
+    span, wanted, settings = parse_range(begin, end), parse_keys(key), Settings()
     transform = domains.transform(settings, asset)
     table = _late_table(transform) if late else transform.table
     there = list(Glance(settings).types(table))
@@ -76,16 +76,16 @@ def command(
                 f"--key compares text, but '{name}' of '{asset}' is a {kind}: omit it, or select "
                 "windows by --from and --to."
             )
-    chosen = _chosen(*span, wanted, final=final)
+    chosen = _condition(*span, wanted, final=final)
     by, then = ("arrival", ["position"]) if late else ("window_start", [*transform.keys])
     rows = newest(Glance(settings), table, by, chosen, limit, then) if there else None
     if form == "table":
         if rows is not None:
-            _draw(rows, _late_shown(transform) if late else _shown(transform), limit)
+            _draw(rows, _late_columns(transform) if late else _window_columns(transform), limit)
         return
     told = [] if rows is None else as_told(rows)
     if form == "json":
-        emit(told)
+        print_json(told)
         return
     writer = csv.DictWriter(sys.stdout, there, lineterminator="\n")
     writer.writeheader()
@@ -116,7 +116,7 @@ def _check(transform: "Definition", wanted: dict[str, str], there: list[str]) ->
             )
 
 
-def _chosen(
+def _condition(
     start: int | None, end: int | None, wanted: dict[str, str], *, final: bool
 ) -> "ds.Expression | None":
     """The condition of the rows to show, or None for all."""
@@ -140,12 +140,12 @@ def _chosen(
     return found
 
 
-def _shown(transform: "Definition") -> list[str]:
+def _window_columns(transform: "Definition") -> list[str]:
     told = ["late_events", "revision", "timing", "final"]
     return ["window_start", *transform.keys, *transform.aggregates, *told]
 
 
-def _late_shown(transform: "Definition") -> list[str]:
+def _late_columns(transform: "Definition") -> list[str]:
     told = ["window_start", "reason", "lag_seconds", "correlation_id"]
     return [*transform.source.columns, *told]
 

@@ -10,7 +10,7 @@ import typer
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, complain, emit, err, out, step
+from tidemark_streaming.cli.console import Json, err, out, print_error, print_json, step
 from tidemark_streaming.cli.context import warehouse
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def command(
     store = warehouse(Settings())
     results: list[dict[str, Any]] = []
     failed = 0
-    for scenario, found in _simulated(store, scenarios, ways):
+    for scenario, found in _simulate(store, scenarios, ways):
         results.append(found[0])
         failed += not _right(scenario, found)
         if svg is not None:
@@ -79,13 +79,13 @@ def command(
         elif not json:
             _show(scenario, found[0])
     if json:
-        emit(results)
+        print_json(results)
     if failed:
-        complain(f"{failed} of {len(scenarios)} scenarios failed.")
+        print_error(f"{failed} of {len(scenarios)} scenarios failed.")
         raise typer.Exit(1)
 
 
-def _simulated(
+def _simulate(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
 ) -> Iterator[tuple["Scenario", list[dict[str, Any]]]]:
     """The scenarios in their order, with the result of each way; some are run side by side."""

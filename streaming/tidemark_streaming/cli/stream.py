@@ -11,7 +11,7 @@ from rich.live import Live
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
 from tidemark_streaming import logs
-from tidemark_streaming.cli.console import err, out, say, step, warn
+from tidemark_streaming.cli.console import err, out, print_status, print_warning, step
 from tidemark_streaming.cli.context import (
     ArrivalsPerRun,
     Asset,
@@ -84,9 +84,9 @@ def command(
             return continuous.start(store, transform, admission=admission, watched=not detach)
 
     def tell_unfed() -> None:
-        told = None if until_caught_up else unfed(settings, transform.source.name)
+        told = None if until_caught_up else explain_missing_ingest(settings, transform.source.name)
         if told is not None:
-            warn(told)
+            print_warning(told)
 
     if detach:
         start(store)
@@ -96,7 +96,7 @@ def command(
         out().print(f"The stream is running; `tidemark stream {asset} --stop` stops it.")
         return
     until_terminated()
-    view, outage = View(settings, transform), Outage(warn)
+    view, outage = View(settings, transform), Outage(print_warning)
     if logs.structured():
         # What ran before is no news.
         view.fresh()
@@ -108,7 +108,7 @@ def command(
         return store, start(store) if found is None or not own(store.spark) else found
 
     def done(look: "Look") -> bool:
-        ended = finished(query, look, until_caught_up)
+        ended = is_finished(query, look, until_caught_up)
         outage.over()
         return ended
 
@@ -118,7 +118,7 @@ def command(
         try:
             while True:
                 try:
-                    watch(view, done)
+                    follow_query(view, done)
                     return
                 except ERRORS as error:
                     entry.waits(error)
@@ -129,10 +129,10 @@ def command(
             with suppress(*ERRORS):
                 # An engine that is gone has no stream to stop.
                 continuous.stop(store, transform)
-            say(f"The stream of '{asset}' has stopped.")
+            print_status(f"The stream of '{asset}' has stopped.")
 
 
-def unfed(settings: Settings, source: str) -> str | None:
+def explain_missing_ingest(settings: Settings, source: str) -> str | None:
     """Why a stream may wait for arrivals in vain, as a sentence; None where something brings them.
 
     Short ingests, as those of Dagster's sensor, come and go: its daemon counts for them.
@@ -162,7 +162,7 @@ def connect(settings: Settings, asset: str) -> "Warehouse":
     return warehouse(settings, continuous.session_id(settings, asset))
 
 
-def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
+def is_finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bool:
     """Whether there is nothing to watch any more.
 
     Raises:
@@ -178,7 +178,7 @@ def finished(query: "StreamingQuery", look: "Look", until_caught_up: bool) -> bo
     return until_caught_up and look.behind <= 0
 
 
-def watch(view: "View", done: Callable[["Look"], bool]) -> None:
+def follow_query(view: "View", done: Callable[["Look"], bool]) -> None:
     """Show a stream until `done` says so: a live view in a terminal, otherwise a line a change."""
     console = err()
     if logs.structured():

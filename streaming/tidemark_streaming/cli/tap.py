@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, emit, err, facts, out
+from tidemark_streaming.cli.console import NONE, err, facts_table, out, print_json
 from tidemark_streaming.cli.context import Asset, warehouse
 from tidemark_streaming.cli.interrupt import until_terminated
 from tidemark_streaming.cli.json_output import as_json
@@ -82,9 +82,9 @@ def command(
 
 def _list(known: Mapping[str, str], *, json: bool) -> None:
     if json:
-        emit([{"step": name, "meaning": meaning} for name, meaning in known.items()])
+        print_json([{"step": name, "meaning": meaning} for name, meaning in known.items()])
     else:
-        out().print(facts("", dict(known)))
+        out().print(facts_table("", dict(known)))
 
 
 def _runs(
@@ -103,7 +103,7 @@ def _runs(
         newer = NewerRuns(glance, asset)
         newer.take()
         until_terminated()
-        return _from(newer)
+        return _follow_runs(newer)
     there = glance.runs_after(asset, -1 if number is None else number - 1)
     chosen = there[-1:] if number is None else [r for r in there if r["seq"] == number]
     if not chosen:
@@ -112,7 +112,7 @@ def _runs(
     return iter(chosen)
 
 
-def _from(newer: "NewerRuns") -> Iterator[dict[str, Any]]:
+def _follow_runs(newer: "NewerRuns") -> Iterator[dict[str, Any]]:
     while True:
         yield from newer.take()
         time.sleep(LOOK_EVERY)

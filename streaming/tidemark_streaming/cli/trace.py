@@ -12,7 +12,7 @@ from rich.tree import Tree
 from tidemark.base.errors import DataError
 from tidemark.base.instants import as_datetime, iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, err, out, step
+from tidemark_streaming.cli.console import NONE, Json, err, out, print_json, step
 from tidemark_streaming.cli.context import warehouse
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def command(
         if json:
             told.append(_plain(event, fates, rows))
         else:
-            out().print(_drawn(event, fates, rows))
+            out().print(_draw_tree(event, fates, rows))
     if json:
-        emit(told)
+        print_json(told)
 
 
 def _marts(
@@ -138,7 +138,7 @@ def _plain(
     }
 
 
-def _drawn(
+def _draw_tree(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> Tree:
     """The same as a tree."""
@@ -193,7 +193,7 @@ def _heading(place: "Place") -> str:
         verdict += ", counted by a correction" if place.counts else ", not counted"
     if place.start is None or place.end is None:
         return f"no window {escape(keys)}: {verdict}"
-    return f"{_at(place.start)} to {_at(place.end)} {escape(keys)}: {verdict}"
+    return f"{_format_time(place.start)} to {_format_time(place.end)} {escape(keys)}: {verdict}"
 
 
 def _lines(fate: "Fate", place: "Place") -> Iterator[str]:
@@ -262,5 +262,5 @@ def _text(value: object) -> str:
     return NONE if value is None else str(value)
 
 
-def _at(micros: int) -> str:
+def _format_time(micros: int) -> str:
     return f"{as_datetime(micros):%Y-%m-%d %H:%M:%S}".removesuffix(":00")

@@ -11,15 +11,15 @@ from rich.table import Table
 from tidemark.base.errors import DataError
 from tidemark.base.instants import describe
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import NONE, Json, emit, out, step
+from tidemark_streaming.cli.console import NONE, Json, out, print_json, step
 from tidemark_streaming.cli.context import (
     Asset,
     From,
     SourceName,
     To,
-    bounds,
+    parse_range,
+    resolve_windows,
     warehouse,
-    windows,
 )
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def parity(
     from tidemark.verify.parity import parity as compare
     from tidemark_streaming import domains
 
-    first, last = bounds(begin, end)
+    first, last = parse_range(begin, end)
     settings = Settings()
     transform = domains.transform(settings, asset)
     store = warehouse(settings)
-    span = windows(store, transform.source, transform.window.max_extent, first, last)
+    span = resolve_windows(store, transform.source, transform.window.max_extent, first, last)
     with step(f"parity {asset}") as work:
         start, stop = span or (None, None)
         report = compare(store, transform, start, stop)
@@ -71,21 +71,21 @@ def parity(
         raise DataError(f"Nothing to compare: '{asset}' has no windows in that range.")
     record.append(store, report, start, stop)
     if json:
-        emit({"equal": report.equal, **asdict(report)})
+        print_json({"equal": report.equal, **asdict(report)})
     else:
-        tell(report, show)
+        print_report(report, show)
     if not report.equal:
         raise typer.Exit(1)
 
 
-def tell(report: "ParityReport", show: int = 20) -> None:
+def print_report(report: "ParityReport", show: int = 20) -> None:
     """Say what a comparison found."""
     if report.equal:
         out().print(
             f"[green]equal[/]: {report.windows:,} rows of '{report.asset}' are equal to a bounded "
             f"computation through arrival {report.as_of:,}."
         )
-        _tell_withheld(report)
+        _print_quarantined(report)
         return
     table = Table(
         title=f"{report.asset}: {report.total:,} differences in {report.windows:,} rows",
@@ -103,10 +103,10 @@ def tell(report: "ParityReport", show: int = 20) -> None:
         out().print(f"… and {report.total - show:,} more: increase --show to list them.")
     for kind in report.kinds:
         out().print(f"[bold]{kind}[/]: {MEANING[kind]}")
-    _tell_withheld(report)
+    _print_quarantined(report)
 
 
-def _tell_withheld(report: "ParityReport") -> None:
+def _print_quarantined(report: "ParityReport") -> None:
     if report.quarantined:
         are = "is" if report.quarantined == 1 else "are"
         failed = [f"{escape(name)} ({count:,})" for name, count in report.withheld.items()]
@@ -146,7 +146,7 @@ def lateness(
         found = observe(store, inlet.source, target)
         work.note = f"{found.events:,} events"
     if json:
-        emit(asdict(found))
+        print_json(asdict(found))
         return
     lags = Table(title=f"{source}: delay of {found.events:,} events")
     lags.add_column("percentile", justify="right")

@@ -7,9 +7,17 @@ import typer
 from tidemark.base.errors import DataError
 from tidemark.base.instants import iso
 from tidemark.base.settings import Settings
-from tidemark_streaming.cli.console import Json, emit, err, facts, out, step, warn
+from tidemark_streaming.cli.console import (
+    Json,
+    err,
+    facts_table,
+    out,
+    print_json,
+    print_warning,
+    step,
+)
 from tidemark_streaming.cli.context import SourceName, warehouse
-from tidemark_streaming.cli.maintain import in_the_way
+from tidemark_streaming.cli.maintain import find_blocker
 
 
 def register(app: typer.Typer) -> None:
@@ -54,11 +62,13 @@ def command(
         "warning": None if ahead is None else str(ahead),
     }
     if json:
-        emit(result)
+        print_json(result)
         return
-    out().print(facts("", {k.replace("_", " "): v for k, v in result.items() if k != "warning"}))
+    out().print(
+        facts_table("", {k.replace("_", " "): v for k, v in result.items() if k != "warning"})
+    )
     if ahead is not None:
-        warn(str(ahead))
+        print_warning(str(ahead))
 
 
 def _lower(settings: Settings, name: str) -> dict[str, object]:
@@ -74,7 +84,7 @@ def _lower(settings: Settings, name: str) -> dict[str, object]:
     known = domains.load(settings.domains).transforms.values()
     own = [d for d in known if d.source.name == name]
     for each in own:
-        if (told := in_the_way(settings, each.name)) is not None:
+        if (told := find_blocker(settings, each.name)) is not None:
             raise DataError(told)
     store = warehouse(settings, meanwhile=gx.prepare)
     with step(f"lower the watermark of {name}") as work:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tidemark.base.instants import instant
-from tidemark_streaming.cli.console import complain, out
+from tidemark_streaming.cli.console import out, print_error
 
 if TYPE_CHECKING:
     from tidemark.define.definition import Definition
@@ -16,7 +16,7 @@ SHOWN = 5
 """Windows that are listed."""
 
 
-def account_for(store: "Warehouse", transform: "Definition") -> list[int]:
+def report_quarantine(store: "Warehouse", transform: "Definition") -> list[int]:
     """Say which windows of an asset are withheld and why; the start of each, in microseconds.
 
     Raises:
@@ -44,7 +44,7 @@ def account_for(store: "Warehouse", transform: "Definition") -> list[int]:
     if wrong:
         row, expectation = wrong[0]
         why = VERDICT if expectation in OWN else "which its values meet"
-        complain(
+        print_error(
             f"The data do not explain {len(wrong):,} of the quarantined windows of "
             f"'{transform.name}'. The first, {_place(transform, row)}, failed {expectation}, "
             f"{why}: {remedy(transform)}"

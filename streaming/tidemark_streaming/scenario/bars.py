@@ -47,8 +47,8 @@ class Bar:
     def told(self) -> str:
         """The text in the bar."""
         if self.published is None:
-            return "(taken in by another)"
-        return self.published if self.final else "(merged into another)"
+            return "(merged into another)"
+        return self.published if self.final else f"{self.published} (not final)"
 
 
 def bars(

@@ -91,7 +91,7 @@ def test_a_stream_catches_up_and_says_so_in_lines(here: Settings) -> None:
 def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
     here: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch, runs, entries = stream.watch, list[str](), list[int]()
+    watch, runs, entries = stream.follow_query, list[str](), list[int]()
 
     def interrupted(view: View, done: Callable[[Look], bool]) -> None:
         runs.append(queries.running(here, [ASSET])[ASSET].run)
@@ -102,7 +102,7 @@ def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
             )
         watch(view, done)
 
-    monkeypatch.setattr(stream, "watch", interrupted)
+    monkeypatch.setattr(stream, "follow_query", interrupted)
     result = call("stream", ASSET, "--until-caught-up")
     assert result.exit_code == 0, result.stderr
     assert "The engine is gone. Waiting until it is back." in result.stderr

@@ -11,7 +11,7 @@ from commands import call
 from support import READINGS, ingest, some_arrivals
 from tidemark.base.settings import Settings
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.cli.stream import unfed
+from tidemark_streaming.cli.stream import explain_missing_ingest
 from tidemark_streaming.files import FileFeed
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.ingest import follow
@@ -58,11 +58,13 @@ def test_a_stream_is_not_ended_by_mistake(store: Warehouse, here: Settings) -> N
     assert "Nothing has arrived for 'readings' yet" in said("end", "readings", code=2)
     ingest(store, READINGS, ARRIVALS, ends=False)
     assert "pass --yes" in said("end", "readings", code=2)
-    assert "Nothing on this machine ingests 'readings'" in (unfed(here, "readings") or "")
+    assert "Nothing on this machine ingests 'readings'" in (
+        explain_missing_ingest(here, "readings") or ""
+    )
     with sole(store, READINGS):
-        assert unfed(here, "readings") is None
+        assert explain_missing_ingest(here, "readings") is None
         assert "is being ingested already, by process" in said("end", "readings", "--yes", code=2)
-    assert unfed(here, "readings") is not None
+    assert explain_missing_ingest(here, "readings") is not None
     assert Glance(here).newest_arrival("readings") == 2
 
 

@@ -63,7 +63,7 @@ def test_a_stream_that_is_watched_ends(
         until = time.monotonic() + 8
         signal.setitimer(signal.ITIMER_REAL, after)
         with pytest.raises(KeyboardInterrupt) as interrupt:
-            stream.watch(view, done)
+            stream.follow_query(view, done)
         frames = traceback.walk_tb(interrupt.value.__traceback__)
         where = [frame.f_globals["__name__"] for frame, _ in frames]
         assert not [name for name in where if name.startswith(("grpc.", "deltalake."))], where

@@ -15,7 +15,7 @@ from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import foreground, wishes
-from tidemark_streaming.cli.maintain import in_the_way
+from tidemark_streaming.cli.maintain import find_blocker
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.judged import results_since
 
@@ -102,7 +102,7 @@ def test_what_works_on_other_assets_or_has_ended_is_nothing_to_wait_for(here: Se
         foreground.running(here, foreground.INGEST, "gated"),
         foreground.running(here, foreground.LANE, "gated"),
     ):
-        assert in_the_way(here, "gated") is None
+        assert find_blocker(here, "gated") is None
     assert foreground.forget(here, foreground.STREAM, "gated")
 
 

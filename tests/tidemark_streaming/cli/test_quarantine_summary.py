@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from tidemark_streaming.cli.console import out
-from tidemark_streaming.cli.quarantine import summary
+from tidemark_streaming.cli.quarantine import summary_table
 
 
 def test_it_counts_windows_and_events_by_expectation() -> None:
@@ -24,7 +24,7 @@ def test_it_counts_windows_and_events_by_expectation() -> None:
         )
     ]
     with (console := out()).capture() as captured:
-        console.print(summary(rows))
+        console.print(summary_table(rows))
     cells = [" ".join(line.replace("│", " ").split()) for line in captured.get().splitlines()]
     assert "low 3 9 2026-01-02 00:00:00 2026-01-04 00:00:00" in cells
     assert "[b]odd 2 4 2026-01-01 00:00:00 2026-01-03 00:00:00" in cells

@@ -17,7 +17,7 @@ from tidemark.base.settings import Settings
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.record import TABLE
-from tidemark_streaming.cli.withheld import account_for
+from tidemark_streaming.cli.withheld import report_quarantine
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +51,7 @@ def test_parity_tells_what_is_withheld_and_leaves_it_on_record(store: Warehouse)
 def test_the_demo_goes_on_where_the_data_explain_what_is_withheld(
     store: Warehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert account_for(store, gated) == [T0 + DAY]
+    assert report_quarantine(store, gated) == [T0 + DAY]
     said = capsys.readouterr().out
     assert "1 window of 'gated' in quarantine, as their values explain:" in said
     assert "2023-11-15 22:14, a: between(most, most=5): 9" in said
@@ -64,7 +64,7 @@ def test_the_demo_ends_where_tidemark_withholds_what_is_in_order(
     ingest(store, READINGS, [])
     assert incremental(store, gated) is not None
     with pytest.raises(typer.Exit) as ended:
-        account_for(store, gated)
+        report_quarantine(store, gated)
     assert ended.value.exit_code == 1
     complaint = capsys.readouterr().err
     assert "of the quarantined windows of 'gated'" in complaint
@@ -75,5 +75,5 @@ def test_the_demo_ends_where_tidemark_withholds_what_is_in_order(
     # What it is told to do puts it right.
     monkeypatch.undo()
     assert call("backfill", "gated").exit_code == 0
-    assert account_for(store, gated) == [T0 + DAY]
+    assert report_quarantine(store, gated) == [T0 + DAY]
     assert "fault of Tidemark" not in call("status").stdout
