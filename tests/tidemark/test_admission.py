@@ -52,6 +52,8 @@ def test_a_limit_is_one_or_more() -> None:
     assert Admission(rows=4).admit(waiting(5)) == (waiting(5), None), "nothing is left"
 
 
+# A run for each arrival.
+@pytest.mark.slow
 def test_what_a_limit_leaves_waits_and_is_told(logged: Warehouse, engine: Settings) -> None:
     asset = renamed(PER_MINUTE, "admitted")
     glance = Glance(engine.model_copy(update={"database": logged.database}))

@@ -60,6 +60,8 @@ def rows(frame: DataFrame) -> Counter[str]:
     return Counter(str(sorted(r.items())) for r in found)
 
 
+# Every kind of cluster, in the engine and in memory.
+@pytest.mark.slow
 @pytest.mark.parametrize("trigger", LATE, ids=str)
 @pytest.mark.parametrize("arrival", [5, ARRIVALS])
 def test_clusters_merged_by_the_engine_are_those_of_the_replay(

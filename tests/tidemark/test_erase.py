@@ -60,6 +60,8 @@ def killed_at(point: str) -> Callable[[str], None]:
     return reach
 
 
+# Every file of a home is searched.
+@pytest.mark.slow
 def test_nothing_of_the_events_is_left_in_any_file(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS)
     for asset in EVERY:

@@ -204,6 +204,8 @@ def test_lost_validation_results_leave_the_asset_as_it_is(
     assert checked(home) == []
 
 
+# Every pair of tables.
+@pytest.mark.slow
 @pytest.mark.parametrize("tables", [*itertools.combinations(TABLES, 2)], ids="-".join)
 def test_two_tables_that_lack_a_commit(home: Path, tables: tuple[str, str]) -> None:
     for table in tables:

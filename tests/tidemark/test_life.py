@@ -21,6 +21,9 @@ from tidemark.store import ledger
 from tidemark.store.dropping import drop
 from tidemark.store.warehouse import Warehouse
 
+# Assets that are dropped and computed again, several times.
+pytestmark = pytest.mark.slow
+
 ARRIVALS = some_arrivals()
 FIVE = Tumbling("5 minutes")
 SMALL = replace(PER_MINUTE, aggregates={"n": agg.count(), "most": agg.max("value")})

@@ -29,7 +29,7 @@ def of(source: Source, transform: WindowedTransform = PER_MINUTE) -> WindowedTra
     return replace(transform, source=source)
 
 
-@pytest.mark.parametrize("committer", ["direct", "engine"])
+@pytest.mark.parametrize("committer", ["direct", pytest.param("engine", marks=pytest.mark.slow)])
 def test_a_log_is_widened_and_its_earlier_rows_are_null(
     warehouse: Warehouse, committer: str
 ) -> None:

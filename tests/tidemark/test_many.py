@@ -41,6 +41,8 @@ def _files(warehouse: Warehouse, table: str) -> Sequence[str]:
     return [row["f"] for row in found]
 
 
+# A run for each arrival, in the engine.
+@pytest.mark.slow
 @pytest.mark.usefixtures("many")
 @pytest.mark.parametrize(
     ("many", "asset"),

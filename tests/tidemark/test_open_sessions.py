@@ -19,6 +19,9 @@ from tidemark.store.ranges import Ranges
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 
+# Many runs, each of which reads what is open and nothing else.
+pytestmark = pytest.mark.slow
+
 SECOND = 1_000_000
 GAP = 20 * SECOND
 ARRIVALS = 8

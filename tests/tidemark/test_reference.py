@@ -99,6 +99,8 @@ def test_any_cut_into_runs_joins_the_same_versions(logged: Warehouse, limit: int
     assert published(logged, asset) == WANT
 
 
+# Backfills and runs in several cuts.
+@pytest.mark.slow
 def test_backfills_and_replays_join_what_the_stream_joined(logged: Warehouse) -> None:
     asset = renamed(ASSET, "filled")
     incremental(logged, asset, limit=3)
@@ -125,6 +127,8 @@ def test_a_function_that_takes_no_reference_needs_none(logged: Warehouse) -> Non
     assert published(logged, asset) == reference(ARRIVALS)
 
 
+# Backfills and runs in several cuts.
+@pytest.mark.slow
 def test_duplicates_are_told_before_anything_is_joined(logged: Warehouse) -> None:
     once = Unique(("sensor", "value"), within="0 seconds")
     asset = renamed(replace(ASSET, unique=once), "once")

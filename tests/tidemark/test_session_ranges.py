@@ -24,6 +24,9 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import parity
 
+# Many backfills of parts of a range, each against a computation of the whole.
+pytestmark = pytest.mark.slow
+
 REGISTERED = False
 SECOND = 1_000_000
 GAP = 20 * SECOND

@@ -189,6 +189,8 @@ def test_an_asset_that_a_stream_keeps_is_left_to_it(
     assert ticks.skipped() == "All windows are up to date with the event log."
 
 
+# Fifty assets with a long ledger.
+@pytest.mark.slow
 def test_a_tick_over_fifty_assets_and_a_long_ledger_is_fast(
     instance: dg.DagsterInstance, settings: Settings
 ) -> None:

@@ -45,7 +45,12 @@ def brought(warehouse: Warehouse, skew: str | None) -> WindowedTransform:
 
 
 @pytest.mark.parametrize(
-    "window", [Tumbling("1 minute"), Sliding("2 minutes", "1 minute"), Session("10 seconds")]
+    "window",
+    [
+        Tumbling("1 minute"),
+        pytest.param(Sliding("2 minutes", "1 minute"), marks=pytest.mark.slow),
+        pytest.param(Session("10 seconds"), marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_dated_too_far_ahead_is_in_the_late_table_alone(
     warehouse: Warehouse, window: Window

@@ -42,6 +42,8 @@ def wait_for(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -
         time.sleep(0.3)
 
 
+# A stream that is started several times.
+@pytest.mark.slow
 def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
     """And where it is not reached, a run takes what several commits brought."""
     for limit, through in ((Admission(rows=1_000_000), 2), (Admission(arrivals=2), 5)):
@@ -58,6 +60,8 @@ def test_a_limit_divides_what_waits_and_is_told(warehouse: Warehouse) -> None:
     ]
 
 
+# A stream that is started several times.
+@pytest.mark.slow
 def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     query = continuous.start(warehouse, PER_MINUTE, admission=Admission(1))

@@ -108,6 +108,8 @@ def test_rows_of_other_arrivals_are_read_from_the_log() -> None:
     assert NOTHING.within(-1, 0) is None
 
 
+# A run for each arrival.
+@pytest.mark.slow
 def test_two_transforms_share_a_read_and_equal_a_backfill(
     warehouse: Warehouse, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,8 @@ def test_what_fell_out_is_made_up_for(warehouse: Warehouse, topics: Topics) -> N
     assert incremental(warehouse, PER_MINUTE, recent=commit.recent) is None
 
 
+# A run for each arrival.
+@pytest.mark.slow
 def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     warehouse: Warehouse, topics: Topics
 ) -> None:

@@ -42,7 +42,9 @@ def brought(warehouse: Warehouse) -> None:
     end(warehouse, READINGS)
 
 
-@pytest.mark.parametrize("window", [Tumbling("1 day"), Session("10 seconds")])
+@pytest.mark.parametrize(
+    "window", [Tumbling("1 day"), pytest.param(Session("10 seconds"), marks=pytest.mark.slow)]
+)
 def test_what_can_t_be_is_in_the_late_table_alone(warehouse: Warehouse, window: Window) -> None:
     brought(warehouse)
     # Two that are impossible at once are no duplicates of each other, in whatever runs they are.

@@ -49,6 +49,8 @@ def withheld(warehouse: Warehouse) -> list[tuple[Any, ...]]:
     return rows(warehouse, "per_minute_quarantine", "n", "most", "status")
 
 
+# A dozen runs.
+@pytest.mark.slow
 def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse) -> None:
     """Window 0 of b is bad at first; a correction by a late event does not help, b's window 1 is
     good at first, and gets bad by a late event; then the stream ends.
@@ -103,6 +105,8 @@ def test_a_withheld_window_is_judged_again_when_it_changes(warehouse: Warehouse)
     assert withheld(warehouse) == []
 
 
+# A dozen runs.
+@pytest.mark.slow
 def test_a_backfill_keeps_the_last_good_row_and_a_decision_holds(warehouse: Warehouse) -> None:
     events = [[reading(0.2, "a", 9), reading(0.4, "b", 1), reading(1, "a", 7)]]
     ingest(warehouse, READINGS, events)
@@ -165,6 +169,8 @@ def test_a_warning_publishes_and_a_set_of_rows_fails_as_one(
     assert [r[-1] for r in published(warehouse)] == ["warned", "passed"]
 
 
+# A dozen runs.
+@pytest.mark.slow
 def test_a_run_that_dies_in_the_gate_is_completed_by_the_next(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +245,8 @@ KINDS = [
 ]
 
 
+# A dozen runs of each kind of window.
+@pytest.mark.slow
 @pytest.mark.parametrize("asset", KINDS, ids=["tumbling", "sliding, early", "session"])
 def test_nothing_sound_is_withheld(warehouse: Warehouse, asset: WindowedTransform) -> None:
     """Late and too-late events, early firings, merging sessions, both answers: all is complete."""

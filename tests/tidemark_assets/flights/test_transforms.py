@@ -39,6 +39,8 @@ def records(days: Warehouse) -> pd.DataFrame:
     return rows
 
 
+# A run for each arrival of days of flights.
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", OTHER_WINDOWS, ids=lambda t: t.name)
 def test_runs_one_after_the_other_publish_what_one_pass_computes(
     days: Warehouse, transform: WindowedTransform

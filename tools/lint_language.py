@@ -1,0 +1,147 @@
+"""Check that the repository's prose and names follow its language rules (docs/contributing.md).
+
+Usage: `lint_language.py [--count]`. Without `--count` it prints each hit as `file:line: rule: text`
+and exits with 1 if there is one. `--count` prints the hits of each rule.
+
+Exceptions are in `lint_language.toml`, each with a reason.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+CODE = ("platform", "streaming", "assets")
+PROSE = ("docs", "README.md", "CHANGELOG.md")
+
+WORDS = {
+    r"\banew\b": "use 'again', or a verb with re-",
+    r"\b(amid|beside)\b": "use 'next to' or 'in parallel'",
+    r"\bmeanwhile\b": "use 'in the meantime'",
+    r"\b(tells?|told|telling)\b": "use 'report', 'show', 'determine' or 'specify'",
+    r"\bmend(s|ed|ing)?\b": "use 'fix'",
+    r"\b(somebody|nobody|whoever)\b": "name who acts",
+    r"\bfor good\b": "use 'permanently'",
+    r"\bhow many-?th\b": "use 'number'",
+}
+"""Expressions that texts must not have, with what to write instead."""
+
+OPENINGS = re.compile(r"(?:Of|By|To|What|Who|Whether|Where) ")
+"""How no sentence of the documentation starts, unless it is a question."""
+
+NOT_VERBS = frozenset(
+    "a all an and any as at both by each every for from how if in it its no not nothing of on one "
+    "only or some such that the their these they this those to two what when where whether which "
+    "who whose with".split()
+)
+"""Words with which the docstring of a function can't start."""
+
+PARTICIPLES = re.compile(r"_?(?:\w+ed|told|gone|held|kept|made|seen|taken|given|begun|shown|written)")
+NO_PARTICIPLES = frozenset({"embed", "feed", "need", "proceed", "seed", "speed", "succeed"})
+ENDINGS = re.compile(r"(?:s|es|ed|er|ers|est|ing|al)?")
+
+
+class Hit(NamedTuple):
+    """A place that breaks a rule."""
+
+    file: Path
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.rule}: {self.text.strip()[:100]}"
+
+
+def main(arguments: list[str]) -> int:
+    """Print the hits. Return the exit code."""
+    exceptions = tomllib.loads((Path(__file__).with_suffix(".toml")).read_text())["exception"]
+    hits = [hit for hit in sorted(_hits()) if not any(_is_excepted(hit, e) for e in exceptions)]
+    if "--count" in arguments:
+        for rule, count in Counter(hit.rule for hit in hits).most_common():
+            print(f"{count:6} {rule}")  # noqa: T201
+        return 0
+    for hit in hits:
+        print(hit)  # noqa: T201
+    return 1 if hits else 0
+
+
+def _is_excepted(hit: Hit, exception: dict[str, str]) -> bool:
+    return hit.file.match(exception["file"]) and re.search(exception["text"], hit.text) is not None
+
+
+def _hits() -> Iterator[Hit]:
+    for folder in CODE:
+        files = sorted((ROOT / folder).rglob("*.py"))
+        for file in files:
+            yield from _in_code(file)
+        yield from _alike(files)
+    for place in PROSE:
+        path = ROOT / place
+        for file in sorted(path.rglob("*.md")) if path.is_dir() else [path]:
+            yield from _in_prose(file)
+
+
+def _in_prose(file: Path) -> Iterator[Hit]:
+    is_code = False
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        if is_code:
+            continue
+        text = re.sub(r"`[^`]*`", "`", line)
+        yield from _words(file, number, text)
+        for sentence in re.findall(r"(?:^|[.:;] |\| |[-*] )([A-Z][^.?|]*\??)", text):
+            if OPENINGS.match(sentence) and not sentence.endswith("?"):
+                yield Hit(file.relative_to(ROOT), number, "opening of a sentence", sentence)
+
+
+def _in_code(file: Path) -> Iterator[Hit]:
+    source = file.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        kind = tokenize.tok_name[token.type]
+        if kind in ("COMMENT", "STRING", "FSTRING_MIDDLE"):
+            for number, line in enumerate(token.string.splitlines(), token.start[0]):
+                yield from _words(file, number, re.sub(r"`[^`]*`", "`", line))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _in_function(file, node)
+
+
+def _in_function(file: Path, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Hit]:
+    where = file.relative_to(ROOT), node.lineno
+    is_property = any("property" in ast.unparse(d) for d in node.decorator_list)
+    text = ast.get_docstring(node) or ""
+    if text and not is_property and text.split()[0].lower() in NOT_VERBS:
+        yield Hit(*where, "docstring without a verb", text.partition("\n")[0])
+    name = node.name
+    if not is_property and PARTICIPLES.fullmatch(name) and name.strip("_") not in NO_PARTICIPLES:
+        yield Hit(*where, "function named by a participle", f"def {name}")
+
+
+def _words(file: Path, number: int, text: str) -> Iterator[Hit]:
+    for expression, instead in WORDS.items():
+        for found in re.finditer(expression, text, re.IGNORECASE):
+            yield Hit(file.relative_to(ROOT), number, f"'{found[0]}': {instead}", text)
+
+
+def _alike(files: list[Path]) -> Iterator[Hit]:
+    """Yield modules of one folder whose names differ by an ending."""
+    for one, other in combinations(files, 2):
+        short, long = sorted((one.stem, other.stem), key=len)
+        if one.parent == other.parent and len(short) > 3 and long.startswith(short.rstrip("e")):
+            if ENDINGS.fullmatch(long[len(short.rstrip("e")) :]):
+                file = (one if one.stem == long else other).relative_to(ROOT)
+                yield Hit(file, 1, "module named like another", f"{short}.py and {long}.py")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
