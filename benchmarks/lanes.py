@@ -36,7 +36,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic, broker
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane import Lane, home
 from tidemark_streaming.lane.query import Trigger, start
@@ -108,7 +108,7 @@ def _settings() -> Iterator[Settings]:
     finally:
         for name in TRIGGERS:
             home.stop(settings, _name(name))
-        broker.process(settings).stop()
+        broker.broker_process(settings).stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -161,7 +161,7 @@ def _name(trigger: Trigger) -> str:
 def _send(settings: Settings, lane: Lane, rate: int, seconds: float, first: int) -> int:
     """Send events at the rate, each with its number; how many."""
     usual = {"linger.ms": 0, "acks": 1}
-    producer = Producer({**configured(settings.kafka_servers, {}), **usual})
+    producer = Producer({**client_properties(settings.kafka_servers, {}), **usual})
     begun, sent = time.perf_counter(), 0
     while (passed := time.perf_counter() - begun) < seconds:
         due = int(passed * rate)
@@ -196,7 +196,7 @@ def _measured(settings: Settings, lane: Lane, first: int, events: int) -> Figure
 def _times(settings: Settings, topics: list[str], count: int) -> dict[int, int]:
     """By number, the timestamps of records, in milliseconds; of the first of each number."""
     usual = {"group.id": uuid4().hex, "auto.offset.reset": "earliest"}
-    consumer = Consumer({**configured(settings.kafka_servers, {}), **usual})
+    consumer = Consumer({**client_properties(settings.kafka_servers, {}), **usual})
     found, heard = dict[int, int](), time.monotonic()
     consumer.subscribe(topics)
     try:

@@ -71,7 +71,7 @@ def main() -> int:
             found = _contenders(settings, given.contenders)
             _measure(settings, found, given)
         finally:
-            broker.process(settings).stop()
+            broker.broker_process(settings).stop()
     figures = [c.figures for c in found]
     if given.rates:
         console.print(latencies(figures, given.rates))

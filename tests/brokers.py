@@ -42,7 +42,7 @@ class OwnBroker:
         self._process().resume()
 
     def _process(self) -> psutil.Process:
-        record = broker.process(self.settings).running()
+        record = broker.broker_process(self.settings).running()
         assert record is not None
         return psutil.Process(record.pid)
 
@@ -55,4 +55,4 @@ def own_broker(home: Path, port: int, advertised: int) -> Iterator[OwnBroker]:
     try:
         yield own
     finally:
-        broker.process(own.settings).stop(deadline=5)
+        broker.broker_process(own.settings).stop(deadline=5)

@@ -18,7 +18,7 @@ from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka import broker
-from tidemark_streaming.testing.small_engine import INTERPRETING, kept_or_new
+from tidemark_streaming.testing.small_engine import INTERPRETING, start_or_reuse
 from topics import Topics
 
 TESTS = Path(__file__).parent
@@ -81,7 +81,7 @@ def engine() -> Settings:
     With `TIDEMARK_TEST_HOME` it is the engine of that home (and of `TIDEMARK_ENGINE_PORT`), started
     where it does not run and kept afterwards: for who runs a few tests again and again.
     """
-    settings, kept = kept_or_new(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
+    settings, kept = start_or_reuse(Path(tempfile.mkdtemp(dir=os.environ[HOMES])), memory="2g")
     with pytest.MonkeyPatch.context() as patch:
         if kept:
             patch.delenv(HOMES)
@@ -124,7 +124,7 @@ def topics() -> Iterator[Topics]:
         broker.start(settings)
     yield Topics(broker.address(settings), settings.home / "kafka" / "data")
     if not kept:
-        broker.process(settings).stop(deadline=5)
+        broker.broker_process(settings).stop(deadline=5)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
 
 Window = tuple[Any, ...]
@@ -30,7 +30,7 @@ def records(servers: str, topic: str, *, committed: bool = True) -> list[tuple[i
     there = Cluster(servers, isolation).topics([topic])[topic].offsets
     found: dict[int, list[tuple[int, Any, Any]]] = {p: [] for p in there}
     reading = {p for p, (first, end) in there.items() if first < end}
-    consumer = Consumer({**configured(servers, {}), **own, **isolation})
+    consumer = Consumer({**client_properties(servers, {}), **own, **isolation})
     consumer.assign([TopicPartition(topic, p, there[p][0]) for p in reading])
     deadline = time.monotonic() + 60
     while reading:

@@ -117,7 +117,7 @@ def secured(home: Path) -> Iterator[Secured]:
     }
 
     def restart(after: float) -> None:
-        broker.process(settings).stop(deadline=0)
+        broker.broker_process(settings).stop(deadline=0)
         time.sleep(after)
         broker.start(settings, properties=told)
 
@@ -127,4 +127,4 @@ def secured(home: Path) -> Iterator[Secured]:
         scram, certified = f"127.0.0.1:{port}", f"127.0.0.1:{mutual}"
         yield Secured(scram, certified, admin, authority, restart)
     finally:
-        broker.process(settings).stop(deadline=5)
+        broker.broker_process(settings).stop(deadline=5)

@@ -21,8 +21,8 @@ from tidemark.define.fingerprint import fingerprint
 from tidemark.define.rollup import RollUp
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming import domains, starter
-from tidemark_streaming.kafka.decode import decoded
-from tidemark_streaming.kafka.protected import protected
+from tidemark_streaming.kafka.decode import decode_records
+from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.payloads import Json
 
@@ -130,8 +130,8 @@ def test_the_columns_shown_are_protected_as_the_table_says(monkeypatch: pytest.M
     source = made["customers"]
     value = {"email": "ann@example.com", "card": "4111111111111111", "ssn": "x", "other": "y"}
     record = {"key": b"ann", "value": json.dumps(value).encode(), "headers": [], "chunk": 0}
-    records = protected(pa.Table.from_pylist([record], SCHEMA), source, None)
-    (told,) = decoded(records, source, Json(), None).to_pylist()
+    records = protect_records(pa.Table.from_pylist([record], SCHEMA), source, None)
+    (told,) = decode_records(records, source, Json(), None).to_pylist()
     assert (told["card"], told["ssn"]) == ("***1111", None)
     assert "other" not in told
     (key,) = records["key"].to_pylist()

@@ -88,7 +88,7 @@ def broker_port(engine: Settings) -> Iterator[int]:
     """Where the broker of the pages that start one listens; it is stopped after the last."""
     settings = engine.model_copy(update={"kafka_port": free_port()})
     yield settings.kafka_port
-    broker.process(settings).stop()
+    broker.broker_process(settings).stop()
 
 
 @pytest.fixture

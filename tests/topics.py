@@ -17,7 +17,7 @@ from tidemark.base.instants import iso
 from tidemark.define.source import Source
 from tidemark.define.watermarks import PerPartition
 from tidemark_streaming.kafka import RECORD, KafkaFeed
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.cluster import Cluster
 
 T0 = 1_700_000_000
@@ -42,7 +42,7 @@ class Topics:
 
     @cached_property
     def admin(self) -> AdminClient:
-        return AdminClient(configured(self.servers, {}))
+        return AdminClient(client_properties(self.servers, {}))
 
     def create(self, partitions: int = 1, name: str = "", **config: str) -> str:
         """A new topic that keeps old records too; its name."""
@@ -85,7 +85,7 @@ class Topics:
 
     def producer(self, **config: str) -> Producer:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        return Producer(configured(self.servers, settings))
+        return Producer(client_properties(self.servers, settings))
 
     def send(
         self,

@@ -46,7 +46,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         assert isinstance(feed, KafkaFeed)
         try:
             timeline = reversed(tidemark.glance().timeline(name))
-            stands = next((a.position for a in timeline if position.read(a.position)), None)
+            stands = next((a.position for a in timeline if position.parse(a.position)), None)
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         found = _observe(feed, stands)
@@ -78,5 +78,5 @@ def _observe(feed: KafkaFeed, stands: str | None) -> dict[str, str | int]:
         **{f"{t}-{n} lag": count for (t, n), count in sorted(lag.waiting.items())},
     }
     if lag.lost:
-        found[LOST] = losses.sentence(feed.source.name, lag.lost)
+        found[LOST] = losses.error_message(feed.source.name, lag.lost)
     return found

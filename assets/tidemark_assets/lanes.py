@@ -22,7 +22,7 @@ from tidemark_assets.source_assets import feed_asset, reference_assets
 from tidemark_streaming.domains import Domains
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.definition import OTHERS
-from tidemark_streaming.lane.standing import Standing, standing
+from tidemark_streaming.lane.status import LaneStatus, lane_status
 
 RUNS = "lane_runs"
 
@@ -59,15 +59,15 @@ def lanes(domain: str, found: Mapping[str, Lane], names: Names = PLAIN) -> dg.De
         memory, now = json.loads(context.cursor or "{}"), time.time()
         said, events = list[str](), list[dg.AssetObservation | dg.AssetCheckEvaluation]()
         for name, lane in found.items():
-            stands = standing(tidemark.settings, lane)
-            said.append(stands.said)
+            stands = lane_status(tidemark.settings, lane)
+            said.append(stands.message)
             at, before = memory.get(name, (0, None))
-            if before == stands.said and not over(REPORT_EVERY, at, now):
+            if before == stands.message and not over(REPORT_EVERY, at, now):
                 continue
             for key in topic_keys(lane, names):
                 seen = dg.AssetObservation(key, metadata={"runs": stands.runs, "lane": name})
                 events += [seen, _check_result(key, stands)]
-            memory[name] = (now, stands.said)
+            memory[name] = (now, stands.message)
         return dg.SensorResult(
             skip_reason=" ".join(said), cursor=json.dumps(memory), asset_events=events
         )
@@ -105,7 +105,7 @@ def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
     )
     def check(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         tidemark = names.tidemark(context)
-        stands = standing(tidemark.settings, lane)
+        stands = lane_status(tidemark.settings, lane)
         for key in sorted(context.selected_asset_check_keys):
             found = _check_result(key.asset_key, stands)
             yield dg.AssetCheckResult(
@@ -119,13 +119,13 @@ def _check(lane: Lane, names: Names) -> dg.AssetChecksDefinition:
     return check
 
 
-def _check_result(key: dg.AssetKey, stands: Standing) -> dg.AssetCheckEvaluation:
+def _check_result(key: dg.AssetKey, stands: LaneStatus) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=key,
         check_name=RUNS,
         passed=stands.runs or not stands.started,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=stands.said,
+        description=stands.message,
     )
 
 

@@ -21,7 +21,7 @@ from tidemark_assets.names import PLAIN, Names
 from tidemark_assets.resources import TidemarkResource
 from tidemark_assets.run_metadata import as_timestamp
 from tidemark_assets.tables import literal
-from tidemark_streaming.outbox.standing import Standing, standing
+from tidemark_streaming.outbox.status import SinkStatus, sink_status
 
 KEEPS_UP = "topic_keeps_up"
 
@@ -78,7 +78,7 @@ def check_progress(
     error if the problem is not transient.
     """
     try:
-        stands = standing(tidemark.tables, transform)
+        stands = sink_status(tidemark.tables, transform)
     except TidemarkError as error:
         return _evaluation(names, transform, literal(str(error)), passing=error.passing)
     facts: dict[str, dg.MetadataValue | str | int] = {
@@ -99,7 +99,7 @@ def _versions(count: int) -> str:
     return "1 version" if count == 1 else f"{count:,} versions"
 
 
-def _describe_delay(transform: Definition, stands: Standing) -> str:
+def _describe_delay(transform: Definition, stands: SinkStatus) -> str:
     are = "is" if stands.behind == 1 else "are"
     return (
         f"{_versions(stands.behind)} of the table {are} not published to the topic yet, the oldest "

@@ -42,9 +42,9 @@ def check(source: str, facts: Mapping[int, Facts]) -> None:
         if found.rows == 0 and found.dead_letters >= MANY and MISFIT.fullmatch(misfit):
             raise ColumnChanged(
                 f"All {found.dead_letters:,} rows of the next arrival of source '{source}' fail on "
-                f"one column: {misfit.removesuffix('.')}. Its producers seem to have changed it, "
-                "so the source stops here: nothing of that arrival is in, and it waits where it "
-                "is. Have it come as before, or declare what comes now; or "
-                f"say `tidemark ingest {source} --accept-change`, and such rows are dead letters.",
+                f"one column: {misfit.removesuffix('.')}. The producers have probably changed this "
+                "column, so the source stops: the arrival is not ingested, and remains pending. "
+                "Restore the old type, or declare the new one. To write these rows to the dead "
+                f"letters instead, run `tidemark ingest {source} --accept-change`.",
                 place,
             )

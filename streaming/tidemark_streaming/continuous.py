@@ -39,7 +39,7 @@ from tidemark.store.refusals import unwritable
 from tidemark.store.state import State
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming import resuming
-from tidemark_streaming.outbox.follow import attend
+from tidemark_streaming.outbox.follow import follow_in_background
 from tidemark_streaming.watcher import abandoned, watching
 
 _STARTS = 4
@@ -78,7 +78,7 @@ def start(
     if find(warehouse, transform) is not None:
         if not abandoned(warehouse.spark):
             raise EngineError(
-                f"The stream of '{transform.name}' is running already: stop it first."
+                f"The stream of '{transform.name}' is already running: stop it first."
             )
         stop(warehouse, transform)
     table = _followed(warehouse, transform)
@@ -178,8 +178,8 @@ def _started(writer: DataStreamWriter) -> StreamingQuery:
             if "worker failed to connect back" not in str(error):
                 raise
     raise EngineError(
-        f"The stream's Python worker did not come up in ten seconds, {_STARTS} times: the machine "
-        "is too busy, or short of memory.",
+        f"The stream's Python worker failed to start within ten seconds, {_STARTS} times: the "
+        "machine is overloaded, or short of memory.",
         passing=True,
     )
 
@@ -192,8 +192,8 @@ def _followed(warehouse: Warehouse, transform: Definition) -> str:
     """Return the table whose commits trigger runs of the asset."""
     if not warehouse.exists(transform.source.timeline_table):
         raise DataError(
-            f"Source '{transform.source.name}' was never ingested: run `tidemark ingest "
-            f"{transform.source.name}` first."
+            f"Source '{transform.source.name}' was never ingested: first run `tidemark ingest "
+            f"{transform.source.name}`."
         )
     if transform.follows is None:
         return transform.source.timeline_table
@@ -218,7 +218,7 @@ def _batch(
         whole = len(told) == told[-1].arrival - told[0].arrival + 1
         recent = Recent(told) if whole else NOTHING
         warehouse, through = Warehouse(batch.sparkSession, *place), told[-1].arrival
-        attend(place, transform, lambda: Warehouse(batch.sparkSession, *place))
+        follow_in_background(place, transform, lambda: Warehouse(batch.sparkSession, *place))
         more = True
         while more:
             done = incremental(

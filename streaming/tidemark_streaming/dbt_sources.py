@@ -25,36 +25,38 @@ WINDOWS, KEPT = "windows", "kept"
 _Node = dict[str, Any]
 
 _HEAD = (
-    "# Written by `tidemark dbt-sources`: run it again when a definition has changed.\n"
-    "# Descriptions and types of columns, tests and configurations that you add here stay.\n"
+    "# Written by `tidemark dbt-sources`: run it again after a definition has changed.\n"
+    "# It keeps descriptions, column types, tests and configurations that you add here.\n"
 )
 _SCHEMA = "{{ env_var('TIDEMARK_DATABASE') }}"
 _ABOUT = {
     WINDOWS: (
-        "Windows that Tidemark publishes: a row for each window and its keys, changed when late "
-        "events fire it again."
+        "Windows that Tidemark publishes: one row per window and keys, updated when late events "
+        "fire the window again."
     ),
     KEPT: (
-        "What Tidemark keeps beside the published windows. Such a table is there from the first "
-        "row that it holds; until then there is nothing of its kind."
+        "Tables that Tidemark keeps in addition to the published windows. Such a table exists once "
+        "it has a first row."
     ),
 }
 _BESIDE = {
     "late": (
-        "Events too late for their window, or without an event time: each with the window it "
-        "missed.",
-        {"reason": ("string", "Why it does not count")},
+        (
+            "Events that are too late for their window or have no event time, each with the window "
+            "that it missed."
+        ),
+        {"reason": ("string", "Why the event is not counted")},
     ),
     "late_loss": (
         "Windows that lack too-late events.",
         {"lost": ("bigint", "Events that came too late for the window")},
     ),
     "quarantine": (
-        "Windows withheld because they failed an expectation.",
+        "Windows in quarantine, because they failed an expectation.",
         {"status": ("string", "held or discarded")},
     ),
 }
-_KEY = "What the window is of"
+_KEY = "Key of the window"
 _SENTENCES = {
     *(_KEY, *WINDOW_MEANINGS.values()),
     *(about for _, columns in _BESIDE.values() for _, about in columns.values()),
@@ -130,11 +132,13 @@ def _read(text: str) -> _Node:
     try:
         found = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise DefinitionError(f"{PLACE} is no YAML: {' '.join(str(error).split())}.") from None
+        raise DefinitionError(
+            f"{PLACE} is not valid YAML: {' '.join(str(error).split())}."
+        ) from None
     if not isinstance(found, dict) or not isinstance(found.get("sources") or [], list):
         raise DefinitionError(
-            f"{PLACE} has no list 'sources': remove the file, and `tidemark dbt-sources` writes "
-            "it anew."
+            f"{PLACE} has no list 'sources': delete the file, and run `tidemark dbt-sources` to "
+            "write it again."
         )
     return found
 
@@ -155,7 +159,7 @@ def _named(owner: _Node, key: str) -> list[_Node]:
     whose = f" of '{owner['name']}'" if "name" in owner else ""
     raise DefinitionError(
         f"{PLACE}: '{key}'{whose} must be a list of mappings, each with a name. Correct it, or "
-        "remove the file, and `tidemark dbt-sources` writes it anew."
+        "delete the file and run `tidemark dbt-sources` to write it again."
     )
 
 

@@ -121,7 +121,7 @@ def replay(warehouse: Warehouse, feed: Feed, letters: pa.Table) -> Outcome:
     if not letters.num_rows:
         return Outcome((), 0, {})
     if not isinstance(feed, Decoder):
-        raise DataError(f"The feed of source '{feed.source.name}' decodes no dead letters.")
+        raise DataError(f"The connector of source '{feed.source.name}' can't decode dead letters.")
     number = pa.array(range(letters.num_rows), pa.int64())
     numbered = letters.set_column(letters.column_names.index("position"), "position", number)
     numbered = numbered.append_column(CHUNK, pa.array([0] * letters.num_rows, pa.int64()))

@@ -22,7 +22,7 @@ from tidemark.store.arrival import Recent
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import queries
-from tidemark_streaming.outbox.follow import attend
+from tidemark_streaming.outbox.follow import follow_in_background
 
 
 def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> None:
@@ -38,19 +38,19 @@ def check(settings: Settings, source: str, transforms: Sequence[Definition]) -> 
         base = transform.follows
         if transform.source.name != source:
             raise DefinitionError(
-                f"'{transform.name}' is computed from source '{transform.source.name}': the "
-                f"ingest of '{source}' can't run it."
+                f"'{transform.name}' is computed from source '{transform.source.name}', so the "
+                f"ingest of '{source}' can't run it: leave it out."
             )
         if base is not None and base not in there:
             raise DefinitionError(
-                f"'{transform.name}' is a roll-up of '{base}', which this ingest is not to run: "
-                f"name that too (`--run {base}`), or leave the roll-up to its own stream."
+                f"'{transform.name}' is a roll-up of '{base}', which this ingest does not run: add "
+                f"`--run {base}`, or leave the roll-up to its own stream."
             )
     if streams := queries.running(settings, [t.name for t in transforms]):
         name = next(iter(streams))
         raise EngineError(
-            f"The stream of '{name}' is running: stop it (`tidemark stream {name} --stop`), or "
-            "leave the asset to it."
+            f"The stream of '{name}' runs: stop it (`tidemark stream {name} --stop`), or leave the "
+            "asset to it."
         )
 
 
@@ -90,7 +90,7 @@ class Direct:
         rows = sum(a.rows for a in recent.arrivals)
         with warehouse.planning(Planning.again(rows) if recent.arrivals else Planning.MANY):
             for transform in self._transforms:
-                attend(warehouse.place, transform, self._opened)
+                follow_in_background(warehouse.place, transform, self._opened)
                 self._run(warehouse, transform, recent)
 
     def _run(self, warehouse: Warehouse, transform: Definition, recent: Recent) -> None:

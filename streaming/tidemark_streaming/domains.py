@@ -125,14 +125,14 @@ def locations(domains: Iterable[str]) -> dict[str, str]:
         name, module = domain.rpartition(".")[2], f"{domain}.definitions"
         if not _has(domain, "definitions"):
             raise DefinitionError(
-                f"Domain '{domain}' does not say how it appears in Dagster: give it a module "
-                "`definitions` with a `presentation` and "
-                f'`definitions = domain_definitions("{domain}")`, as `tidemark new` makes one.'
+                f"Domain '{domain}' does not specify how it appears in Dagster: add a module "
+                "`definitions` with a `presentation` and `definitions = "
+                f'domain_definitions("{domain}")`, as `tidemark new` does.'
             )
         if name in found:
             raise DefinitionError(
                 f"The modules {found[name]} and {module} would both be the code location '{name}': "
-                "rename one's package."
+                "rename the package of one."
             )
         found[name] = module
     return found
@@ -183,8 +183,7 @@ def _collect(
         other = objects.setdefault(name(value), value)
         if other is not value:
             raise DefinitionError(
-                f"The name '{name(value)}' is given to two objects of kind {kind.__name__}: "
-                "rename one."
+                f"Two {kind.__name__} objects have the name '{name(value)}': rename one."
             )
     return objects
 
@@ -193,6 +192,6 @@ def _find(settings: Settings, what: str, name: str, objects: Mapping[str, T]) ->
     if name not in objects:
         # The case of a user who works outside the project's folder.
         beside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
-        said = f" There is no {FILE} in this folder: a project's commands work in its own."
+        said = f" There is no {FILE} in this folder: run the commands of a project in its folder."
         raise DefinitionError(unknown(what, name, objects) + (said if beside else ""))
     return objects[name]

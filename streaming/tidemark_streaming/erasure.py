@@ -93,7 +93,7 @@ def erase(
         for each in own:
             record.silence(warehouse, each.name)
         if names:
-            tell(f"build {', '.join(names)} anew")
+            tell(f"rebuild {', '.join(names)}")
             found = marts.Marts(settings).build(address, names, full_refresh=True)
             marts.refuse(marts.failed(found))
 
@@ -119,7 +119,7 @@ def erase(
             return report
         if not wanted.vacuum:
             return replace(report, readable_until=_until(done))
-        tell("remove old files")
+        tell("delete old files")
         gone = [
             *purge(warehouse, tables, done.at),
             *purge(_of_marts(warehouse), names, done.at),
@@ -134,8 +134,8 @@ def _check_streams(settings: Settings, own: Sequence[Definition]) -> None:
     for each in own:
         if each.name in asked:
             raise DataError(
-                f"The stream of '{each.name}' is to run, and reads files that --vacuum removes: "
-                f"stop it first by `tidemark stream {each.name} --stop`, or leave --vacuum."
+                f"The stream of '{each.name}' should run, and reads files that --vacuum deletes: "
+                f"first stop it with `tidemark stream {each.name} --stop`, or omit --vacuum."
             )
 
 
@@ -165,27 +165,29 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) ->
         told.append(_outside(settings, known, wanted.source))
     if wanted.source.references:
         told.append(
-            f"The tables with which events of '{wanted.source.name}' are joined "
-            f"({', '.join(wanted.source.references)}) stay as they are: delete there yourself what "
-            "is of the same person."
+            f"The lookup tables of '{wanted.source.name}' ({', '.join(wanted.source.references)}) "
+            "are unchanged: delete the same person's rows there yourself."
         )
     if done.unsearched > 0:
         told.append(
             f"{done.unsearched:,} dead letters of '{wanted.source.name}' keep their bytes: they "
-            "have no columns to ask by, and none of --letters-with was found in them."
+            "have no columns to search, and contain none of the texts of --letters-with."
         )
     for each in done.sent:
         told.append(
-            f"{each.outlet} has records of {each.total:,} windows of '{each.asset}' that had one "
-            "of the events: what is sent can't be taken back; the windows as they are now go out "
-            f"by `tidemark emit {each.asset}`, and the topic's retention removes the others."
+            f"{each.outlet} has records of {each.total:,} windows of '{each.asset}' that contained "
+            f"an erased event. Published records can't be recalled: `tidemark emit {each.asset}` "
+            "publishes the corrected windows, and the topic's retention deletes the others."
         )
     for lane in known.lanes.values():
         if lane.feed.source.name == wanted.source.name:
-            told.append(f"The topics of the lane '{lane.name}' have the events that passed by it.")
+            told.append(
+                f"The topics of the lane '{lane.name}' still have the events that the lane wrote "
+                "there."
+            )
     told.append(
-        "Dagster's own records of runs and checks, Spark's event log, and what readers have copied "
-        "from the tables, are not searched."
+        "Not searched: Dagster's records of runs and checks, Spark's event log, and copies of the "
+        "tables that readers made."
     )
     return told
 
@@ -193,14 +195,14 @@ def _beyond(settings: Settings, known: Domains, wanted: Wanted, done: Erased) ->
 def _outside(settings: Settings, known: Domains, source: Source) -> str:
     feed = known.inlets[source.name].feed(settings.landing / source.name)
     if isinstance(feed, KafkaFeed):
-        where = f"The records in the topics {', '.join(feed.topics)} at {feed.at} stay"
+        where = f"The records in the topics {', '.join(feed.topics)} at {feed.at} are unchanged"
     elif isinstance(feed, FileFeed):
-        where = f"The files in '{feed.path}' stay"
+        where = f"The files in '{feed.path}' are unchanged"
     elif isinstance(feed, DeltaFeed):
-        where = f"The table '{feed.path}' stays as it is"
+        where = f"The table '{feed.path}' is unchanged"
     else:
-        where = f"What the feed of '{source.name}' reads stays as it is"
-    return f"{where}: Tidemark does not write there, and does not bring the same arrivals again."
+        where = f"The data that the connector of '{source.name}' reads are unchanged"
+    return f"{where}: Tidemark does not write there, and does not ingest the same arrivals again."
 
 
 def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
@@ -208,9 +210,12 @@ def _set_aside(warehouse: Warehouse, done: Erased) -> list[str]:
     if not done.unswept:
         return []
     return [
-        f"What runs have set aside in '{warehouse.path(SCRATCH)}' is still there "
-        f"({', '.join(done.unswept)}): who works in it removes it at its end, and `tidemark "
-        "maintain` a day after it was written; if it is there after that, delete it yourself."
+        (
+            f"Temporary files of runs in '{warehouse.path(SCRATCH)}' still exist "
+            f"({', '.join(done.unswept)}). The process that uses them deletes them at its end, or "
+            "`tidemark maintain` deletes them one day after they were written. If they exist after "
+            "that, delete them yourself."
+        )
     ]
 
 
@@ -220,7 +225,7 @@ def _unknown(warehouse: Warehouse, known: Domains) -> list[str]:
     odd = [t for t in own_tables(warehouse) if t.role is Role.STATE and t.owner not in own]
     if not odd:
         return []
-    return [f"No domain defines the assets of {', '.join(odd)}: look yourself what is in them."]
+    return [f"No domain defines the assets of {', '.join(odd)}: check their content yourself."]
 
 
 def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
@@ -232,6 +237,8 @@ def _made_by_nobody(settings: Settings, warehouse: Warehouse) -> list[str]:
     if not odd:
         return []
     return [
-        f"No model of dbt makes {', '.join(odd)} in '{place.database}': look yourself what is in "
-        f"{'it' if len(odd) == 1 else 'them'}."
+        (
+            f"No dbt model creates {', '.join(odd)} in '{place.database}': check "
+            f"{'its' if len(odd) == 1 else 'their'} content yourself."
+        )
     ]

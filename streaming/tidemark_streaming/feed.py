@@ -205,9 +205,9 @@ class Excerpt:
     def __post_init__(self) -> None:
         day, step = duration("1 day"), duration(self.span)
         if step <= 0 or (day % step and step % day):
-            raise DefinitionError(f"A span divides a day or is whole days, unlike '{self.span}'.")
+            raise DefinitionError(f"span must divide a day or be whole days (got '{self.span}').")
         if self.speed is not None and not 0 < self.speed < math.inf:
-            raise DefinitionError(f"A speed is more than zero, unlike {self.speed:g}.")
+            raise DefinitionError(f"speed must be greater than zero (got {self.speed:g}).")
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ def check(source: Source, what: str) -> None:
         kind = source.columns.get(name, "STRING").replace(" ", "").upper()
         if isinstance(way, Tokenise) and kind == HEADERS:
             raise DefinitionError(
-                f"{what} makes tokens of text and bytes, and '{name}' is declared as "
-                f"{source.columns[name]}: Drop() it."
+                f"{what} can tokenize only text and bytes, but '{name}' is declared as "
+                f"{source.columns[name]}: use Drop()."
             )
 
 

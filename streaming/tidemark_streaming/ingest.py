@@ -194,7 +194,7 @@ def furnish(warehouse: Warehouse, inlet: Inlet) -> None:
         # filled it. The transaction that filled the table is what counts.
         if warehouse.transaction(table, FURNISHED) < 0:
             rows = load(warehouse.spark)
-            if not warehouse.create(table, rows, f"What {inlet.source.name} are joined with."):
+            if not warehouse.create(table, rows, f"Lookup tables of {inlet.source.name}."):
                 warehouse.enter(table)
             warehouse.append(rows, table, FURNISHED, 0)
 
@@ -243,14 +243,14 @@ def _bring(log: Log, timeline: list[Arrival], feed: Feed, batch: int | None) -> 
     if log.source.protect and not getattr(feed, "protects", False):
         raise DefinitionError(
             f"Source '{log.source.name}' has protected columns, and {type(feed).__name__} does not "
-            "protect them: Tidemark's own feeds do."
+            "protect them: use a connector of Tidemark."
         )
     chunks = list(feed.pending(timeline))
     last = timeline[-1] if timeline else None
     if chunks and last is not None and last.ends:
         raise DataError(
-            f"The stream '{log.source.name}' has ended with arrival {last.arrival}: "
-            f"{len(chunks)} more arrivals are pending, which it can't take."
+            f"Source '{log.source.name}' ended with arrival {last.arrival}, so it can't accept the "
+            f"{len(chunks)} arrivals that are pending."
         )
     done, part = 0, _together(chunks, timeline, batch, _FIRST_BYTES)
     try:

@@ -32,7 +32,7 @@ def renew(file: Path, owner: str, lasts: float) -> None:
         if held["owner"] != owner and abs(now - held["at"]) < lasts:
             raise ConflictError(
                 f"Another supervisor looks after these streams, {held['owner']} (seen "
-                f"{max(now - held['at'], 0):.0f} seconds ago): this one, {owner}, does nothing."
+                f"{max(now - held['at'], 0):.0f} seconds ago): this one, {owner}, is idle."
             )
         atomic.write(file, json.dumps({"owner": owner, "at": now}))
 

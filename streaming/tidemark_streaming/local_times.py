@@ -27,8 +27,8 @@ def zone_of(name: str, what: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise DefinitionError(
-            f"{what} has the time zone '{name}', which does not exist: use a name of the IANA "
-            "database, such as 'UTC' or 'Europe/Berlin'."
+            f"{what} has an unknown time zone, '{name}': use a name of the IANA database, such as "
+            "'UTC' or 'Europe/Berlin'."
         ) from None
 
 

@@ -313,8 +313,8 @@ def lacking(missing: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
     for name in names:
         for table in missing.get(name, ()):
             return (
-                f"'{name}' reads the table '{table}', which is not there yet: materialize "
-                f"'{table}' first (`tidemark run {table}`, or in Dagster)."
+                f"'{name}' reads the table '{table}', which does not exist yet: first materialize "
+                f"'{table}' (`tidemark run {table}`, or in Dagster)."
             )
     return ""
 

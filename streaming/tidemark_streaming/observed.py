@@ -184,7 +184,8 @@ def _by_engine(
         _ = rows.schema
         reason = str(error).strip().splitlines()[0]
         raise DefinitionError(
-            f"Source '{source.name}' can't tell its watermark ({source.watermark}): {reason}"
+            f"The watermark of source '{source.name}' ({source.watermark}) can't be computed: "
+            f"{reason}"
         ) from None
     told = {
         row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], dated_ahead=row[10])

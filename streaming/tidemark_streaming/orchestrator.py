@@ -103,7 +103,8 @@ def workspace(settings: Settings) -> Path:
     if marts.present(settings) and not without_marts(settings):
         if MARTS in found:
             raise DefinitionError(
-                f"A domain can't be called '{MARTS}', as the marts are: rename its package."
+                f"A domain can't have the name '{MARTS}', which is the code location of the marts: "
+                "rename its package."
             )
         found[MARTS] = "tidemark_assets.marts"
     here = {"working_directory": str(Path.cwd())}

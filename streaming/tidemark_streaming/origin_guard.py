@@ -54,19 +54,19 @@ class OriginGuard:
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if _name(f"//{host}") not in self._hosts:
             return 421, (
-                f"The host {host!r} is not one of this page's ({', '.join(sorted(self._hosts))}): "
-                "if you reach the page by that name, add the name to the setting allowed_hosts "
+                f"The host {host!r} is not allowed ({', '.join(sorted(self._hosts))} are): if you "
+                "reach the page by that name, add it to the setting allowed_hosts "
                 "(TIDEMARK_ALLOWED_HOSTS)."
             )
         if origin is not None and not self._is_own(origin.lower(), host):
-            return 403, f"Pages of {origin!r} must not use this page."
+            return 403, f"Pages of the origin {origin!r} must not use this page."
         if scope["type"] == "websocket":
             return None
         if scope["method"] in _READS:
             return _refusal_of_query(scope)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            return 415, "A request that may change something must be JSON (application/json)."
+            return 415, "A request that may change data must be JSON (application/json)."
         return None
 
     def _is_own(self, origin: str, host: str) -> bool:
@@ -79,7 +79,7 @@ def _refusal_of_query(scope: Scope) -> tuple[int, str] | None:
     # The address of a picture could contain a GraphQL mutation.
     query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     if scope["path"].rstrip("/").endswith("/graphql") and "query" in query:
-        return 405, "GraphQL takes a POST of JSON (application/json) only."
+        return 405, "GraphQL requests must be a POST of JSON (application/json)."
     return None
 
 

@@ -80,6 +80,8 @@ class Outage:
         """Report that an outage is over, if there was one."""
         if self._begun is None:
             return
-        self._tell(f"It is back after {time.monotonic() - self._begun:.0f} seconds: going on.")
+        self._tell(
+            f"The engine is back after {time.monotonic() - self._begun:.0f} seconds: continuing."
+        )
         self._begun, self._wait = None, FIRST_WAIT
         self._said.clear()

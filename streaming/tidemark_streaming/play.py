@@ -55,9 +55,9 @@ def _check_way(warehouse: Warehouse, source: Source) -> None:
     ways = [(n, "file" in p) for n, p in came if "file" in p or any(map(_is_topic, p.values()))]
     if ways and not ways[-1][1]:
         raise DataError(
-            f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka: a recording that is "
-            "played as files would bring the same records again. Go on with `tidemark demo "
-            "--kafka`, or play into another home (TIDEMARK_HOME)."
+            f"Arrival {ways[-1][0]} of '{source.name}' came through Kafka, so playing the "
+            "recording as files would ingest the same records again. Continue with `tidemark demo "
+            "--kafka`, or use another home (TIDEMARK_HOME)."
         )
 
 

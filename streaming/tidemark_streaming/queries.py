@@ -59,8 +59,8 @@ def running(settings: Settings, assets: Iterable[str]) -> dict[str, Query]:
             found = list(pool.map(find, asked))
         except grpc.RpcError as error:
             raise EngineError(
-                f"The engine at {url.partition('/;')[0]} does not say which streams run; "
-                "`tidemark status` shows whether it still answers."
+                f"The engine at {url.partition('/;')[0]} does not report which streams run; "
+                "`tidemark status` shows whether it still responds."
             ) from error
     return {asset: query for asset, query in zip(asked, found, strict=True) if query is not None}
 

@@ -113,8 +113,8 @@ class Recording:
         other = next((p for p in files if not p.name.endswith(_suffix(step))), None)
         if other is not None:
             raise DataError(
-                f"Folder '{landing}' holds files of another span, such as '{other.name}': play "
-                "into an empty folder, or with the same span."
+                f"Folder '{landing}' has files of another span, such as '{other.name}': use an "
+                "empty folder, or the same span."
             )
 
 

@@ -62,14 +62,14 @@ def main() -> None:
         java = find_java()
         paths = jars.class_path(java, Settings().maven_repository)
         if archive.make(java, paths, _rehearse):
-            _say("made: engines that start from now on use it")
+            _say("built: engines that start from now on use it")
     except TidemarkError as error:
         sys.exit(f"archive: {error}")
 
 
 def _rehearse(java_options: str) -> None:
     """Start an engine with further Java options, run the typical first tasks, and stop it."""
-    _say(f"it takes a minute, and 270 MB in {archive.FOLDER}")
+    _say(f"this takes a minute, and 270 MB in {archive.FOLDER}")
     with tempfile.TemporaryDirectory(prefix="tidemark_rehearsal_") as folder:
         home = Path(folder)
         usual = Settings.model_fields["engine_java_options"].default

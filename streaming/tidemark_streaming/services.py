@@ -176,8 +176,8 @@ def _migrate(folder: Path, environment: Mapping[str, str]) -> None:
     if done.returncode:
         said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         raise EngineError(
-            f"The databases of Dagster {current} in {folder} could not be made: "
-            f"{said[-1] if said else f'exit code {done.returncode}'}"
+            f"Dagster's databases {current} in {folder} could not be created: "
+            f"{(said[-1] if said else f'exit code {done.returncode}')}"
         )
     made.write_text(current)
 

@@ -180,7 +180,7 @@ def _next(
         anew = replace(stream, failures=0, error=ending.sentence, renewed=True)
         return _into(anew, WAITING if starting else STARTING, now)
     if stream.state in (RUNNING, STARTING):
-        elsewhere = "It was stopped elsewhere."
+        elsewhere = "Another process stopped it."
         unstarted = "The run that should start it failed."
         reason = Ending(elsewhere if stream.state == RUNNING else unstarted)
         why = ending or reason

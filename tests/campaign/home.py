@@ -30,7 +30,7 @@ from tidemark_streaming import services, wishes
 from tidemark_streaming.glance import Glance
 from tidemark_streaming.kafka import broker
 from tidemark_streaming.noted import noted
-from tidemark_streaming.outbox.outbox import channel
+from tidemark_streaming.outbox.outbox import open_channel
 from tidemark_streaming.supervisor import RUNNING
 from topics import Topics
 
@@ -88,7 +88,7 @@ class Home:
         self.ingest = self._following()
         self.glance = Glance(settings)
         self._tables = TidemarkResource(settings).tables
-        self._topic = channel(numbers_counted, self._tables)
+        self._topic = open_channel(numbers_counted, self._tables)
         await_("The first arrival", lambda: self.glance.newest_arrival(numbers.name) >= 0)
         self.stream = Kept(
             *("stream", numbers_counted.name),
@@ -198,7 +198,7 @@ class Home:
 
     def _down(self) -> None:
         engine.stop(self.settings)
-        broker.process(self.settings).stop()
+        broker.broker_process(self.settings).stop()
 
 
 def await_(what: str, done: Callable[[], bool], patience: float = PATIENCE) -> None:

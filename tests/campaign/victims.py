@@ -62,7 +62,7 @@ class Victims:
         self._home, self._chance = home, chance
         self._engine = managed_of(home.settings)
         self._daemon = services.service(home.settings, "daemon")
-        self._broker = broker.process(home.settings)
+        self._broker = broker.broker_process(home.settings)
 
     def kill(self, kind: str) -> Callable[[], bool] | None:
         """Kill one, and wait until it is gone.

@@ -291,7 +291,7 @@ def test_who_is_erased_is_in_no_table_and_the_report_tells_of_the_topic(
     (sentence,) = (each for each in told["beyond"] if PANES in each)
     assert f"has records of {windows} windows of '{name}'" in sentence
     assert any(each.startswith(f"The records in the topics {TOPIC}") for each in told["beyond"])
-    assert any("No model of dbt makes orders_weekly in '" in each for each in told["beyond"])
+    assert any("No dbt model creates orders_weekly in '" in each for each in told["beyond"])
     for place in (played.tables, played.marts):
         assert found(place, published, withheld) == []
     assert orders_of_marts(played) == orders_of_windows(played) > 0

@@ -186,7 +186,7 @@ def _closure(asked: Iterable[str], extra: str, python: str) -> list[str]:
 def _repository(root: Path) -> Path:
     """A Maven repository of the jars that engine and broker need."""
     java = find_java()
-    for place, some in ((jars.FOLDER, jars.JARS), (broker.FOLDER, broker.pinned())):
+    for place, some in ((jars.FOLDER, jars.JARS), (broker.FOLDER, broker.pinned_jars())):
         for jar, path in zip(some, jars.ensure(java, place, some), strict=True):
             folder = root / jar.group.replace(".", "/") / jar.artifact / jar.version
             folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ from tidemark_assets import arrivals, ingest_attempts
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming import polls, wishes
 from tidemark_streaming.feed import Inlet
-from tidemark_streaming.files.folder import files
+from tidemark_streaming.files.folder import list_files
 from tidemark_streaming.standstill import kept
 from tidemark_streaming.watch.services import Look
 from topics import CLICKS, Topics, clicks
@@ -218,7 +218,7 @@ def test_a_file_that_lands_launches_an_ingest(
     assert isinstance(request, dg.RunRequest)
     assert "2.csv" in (request.run_key or "")
 
-    known = [json.dumps(file.position) for file in files(folder)]
+    known = [json.dumps(file.position) for file in list_files(folder)]
     arrive(settings, "sensors", 0, 1, positions=known)
     assert ticks.skipped() == "No new data is pending for 'sensors'."
 
@@ -318,7 +318,7 @@ def test_a_source_that_stands_goes_on_by_itself_once_its_cause_may_be_gone(
     (folder / "1.csv").unlink()
     tried_once()
     # The one before those that are refused went in: that is no cause that has gone.
-    (tried,) = (json.dumps(f.position) for f in files(folder) if f.name == "2.csv")
+    (tried,) = (json.dumps(f.position) for f in list_files(folder) if f.name == "2.csv")
     land(folder, "3.csv", "at,sensor,value\n", 6)
     arrive(settings, "sensors", 0, 0, positions=[tried])
     assert "is blocked" in ticks.skipped()

@@ -21,7 +21,7 @@ from tidemark_assets import describe, outboxes
 from tidemark_assets.names import PLAIN
 from tidemark_assets.resources import TidemarkResource
 from tidemark_streaming.kafka import KafkaTopic
-from tidemark_streaming.outbox.outbox import channel
+from tidemark_streaming.outbox.outbox import open_channel
 from tidemark_streaming.outbox.position import Position
 from topics import Topics, until
 
@@ -44,7 +44,7 @@ def publish(settings: Settings, times: int = 1) -> None:
 
 def bring_out(settings: Settings, asset: WindowedTransform, version: int) -> None:
     """Commit the position after a version, as a transaction of its panes does; it can be read."""
-    way = channel(asset, TidemarkResource(settings).tables)
+    way = open_channel(asset, TidemarkResource(settings).tables)
     life = str(DeltaTable(table(settings)).metadata().id)
     way.open()
     at, there = time.time_ns() // 1000, way.there()

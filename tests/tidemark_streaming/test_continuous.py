@@ -68,7 +68,7 @@ def test_a_stream_that_is_stopped_and_loses_its_checkpoint(warehouse: Warehouse)
     found = continuous.find(warehouse, PER_MINUTE)
     assert found is not None
     assert found.id == query.id
-    with pytest.raises(EngineError, match="stream of 'per_minute' is running already"):
+    with pytest.raises(EngineError, match="stream of 'per_minute' is already running"):
         continuous.start(warehouse, PER_MINUTE)
     ingest(warehouse, READINGS, ARRIVALS[2:4], ends=False)
     wait_for(warehouse, PER_MINUTE, 3)
@@ -189,7 +189,7 @@ def test_the_stream_of_a_roll_up_ends_where_another_definition_runs_its_base(
 
 
 def test_a_stream_over_a_source_that_was_never_ingested(warehouse: Warehouse) -> None:
-    with pytest.raises(DataError, match="was never ingested: run `tidemark ingest readings` first"):
+    with pytest.raises(DataError, match="was never ingested: first run `tidemark ingest readings`"):
         continuous.start(warehouse, PER_MINUTE)
 
 

@@ -413,7 +413,7 @@ def test_a_table_made_anew_amid_a_read_is_told(
     for minute in range(3):
         write(path, orders([minute]))
     feed = DeltaFeed(ORDERS, str(path))
-    chunks, look = feed.pending([]), delta_feed.commit
+    chunks, look = feed.pending([]), delta_feed.read_commit
     if not few:
         monkeypatch.setattr(delta_feed, "FEW", 0)
 
@@ -423,7 +423,7 @@ def test_a_table_made_anew_amid_a_read_is_told(
             (tmp_path / "new").rename(path)
         return look(*given)
 
-    monkeypatch.setattr(delta_feed, "commit", replaced)
+    monkeypatch.setattr(delta_feed, "read_commit", replaced)
     for count in (3, 1):
         for minute in range(count):
             write(tmp_path / "new", orders([minute + 5]))

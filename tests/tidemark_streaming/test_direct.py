@@ -277,7 +277,7 @@ def test_a_roll_up_runs_with_its_base_and_after_it(
 ) -> None:
     base = replace(PER_MINUTE, trigger=Trigger())
     whole = rollup(of=base, name="whole", window=Tumbling("5 minutes"))
-    with pytest.raises(DefinitionError, match=r"name that too \(`--run clicks_per_minute`"):
+    with pytest.raises(DefinitionError, match=r"add `--run clicks_per_minute`"):
         check(engine, CLICKS.name, [whole])
     check(engine, CLICKS.name, [whole, base])
     made: list[RunFacts] = []

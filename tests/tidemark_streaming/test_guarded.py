@@ -158,5 +158,5 @@ def test_what_would_tell_values_or_make_no_tokens_is_refused(tmp_path: Path) -> 
     columns = {**PEOPLE.columns, "of": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
     source = replace(PEOPLE, columns=columns, protect={"of": Tokenise()})
     for feed in (DeltaFeed, lambda source, path: FileFeed(source, Path(path))):
-        with pytest.raises(DefinitionError, match=r"'of' is declared as ARRAY.*: Drop\(\) it"):
+        with pytest.raises(DefinitionError, match=r"'of' is declared as ARRAY.*: use Drop\(\)"):
             feed(source, str(tmp_path))

@@ -277,7 +277,7 @@ def test_a_watermark_that_cannot_be_told_is_one_sentence(
     warehouse: Warehouse, tmp_path: Path, expression: str, reason: str
 ) -> None:
     land(tmp_path / "in", "0.csv", HEADER + f"{clock(5)},a,1\n", 0)
-    told = rf"Source 'other' can't tell its watermark \(maximum of {re.escape(expression)}\): "
+    told = rf"The watermark of source 'other' \(maximum of {re.escape(expression)}\) .*: "
     with pytest.raises(DefinitionError, match=f"^{told}{reason}$"):
         list(ingest(warehouse, by(Punctuated(expression), tmp_path / "in")))
     assert Log(warehouse, by(Manual(), tmp_path).source).timeline() == []

@@ -25,7 +25,7 @@ from tidemark.define.protection import Drop, Mask
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.payloads import Avro, Payload, Protobuf, payload
-from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself
+from tidemark_streaming.payloads.nested import MAX_DEPTH, refers_to_itself
 from tidemark_streaming.payloads.payload import UndecodableError, decode_protected
 from tidemark_streaming.payloads.registry import Registry
 
@@ -204,7 +204,7 @@ def test_bytes_of_chance_are_dead_letters_and_nothing_else() -> None:
     for n in range(5_000):
         begin = good[: chance.randrange(len(good))] if n % 2 else b""
         try:
-            payload._bare(begin + chance.randbytes(chance.randrange(30)))
+            payload._decode_by_schema(begin + chance.randbytes(chance.randrange(30)))
         except UndecodableError:
             refused += 1
     assert refused > 4_900
@@ -231,15 +231,15 @@ def test_what_is_nested_without_end_is_a_dead_letter(around: int) -> None:
     def links(count: int) -> bytes:
         return b"\x02" * (count - 1) + b"\x00" + b"\x0e" * count
 
-    most = payload._bare(links(DEEPEST - around))
-    for _ in range(DEEPEST - 1):
+    most = payload._decode_by_schema(links(MAX_DEPTH - around))
+    for _ in range(MAX_DEPTH - 1):
         most = most["in"] if "in" in most else most["next"]
     assert most == {"next": None, "n": 7}
-    for count in (DEEPEST - around + 1, 1_000, 50_000):
+    for count in (MAX_DEPTH - around + 1, 1_000, 50_000):
         with pytest.raises(UndecodableError, match="more than 100 nested records, arrays and maps"):
-            payload._bare(links(count))
+            payload._decode_by_schema(links(count))
     with pytest.raises(UndecodableError, match="it ends too early"):
-        payload._bare(links(20)[:-1])
+        payload._decode_by_schema(links(20)[:-1])
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ def test_databases_that_cannot_be_made_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "dagster").mkdir()
     (tmp_path / "dagster" / "dagster.yaml").write_text("nonsense: true\n")
     settings = Settings(home=tmp_path, webserver_port=free_port())
-    with pytest.raises(EngineError, match=r"databases of Dagster .* could not be made: .*nonsense"):
+    with pytest.raises(
+        EngineError, match=r"Dagster's databases .* could not be created: .*nonsense"
+    ):
         services.start(settings, tmp_path / "workspace.yaml")
     assert services.service(settings, "webserver").running() is None

@@ -24,7 +24,7 @@ from tidemark_streaming.cli.context import Asset, warehouse
 from tidemark_streaming.cli.interrupt import until_terminated
 
 if TYPE_CHECKING:
-    from tidemark_streaming.outbox import Emitted
+    from tidemark_streaming.outbox import PublishResult
 
 
 def register(app: typer.Typer) -> None:
@@ -53,7 +53,7 @@ def command(
     Example: `tidemark emit clicks_by_minute`
     """
     from tidemark_streaming import domains, foreground
-    from tidemark_streaming.outbox import Emitted, Outbox
+    from tidemark_streaming.outbox import Outbox, PublishResult
     from tidemark_streaming.outbox.follow import follow
     from tidemark_streaming.outbox.outbox import topic_of
 
@@ -65,12 +65,12 @@ def command(
     transform = domains.transform(settings, asset)
     topic = topic_of(transform)
     store, began = warehouse(settings), time.monotonic()
-    done, said = Emitted(0, 0, None), ""
+    done, said = PublishResult(0, 0, None), ""
     with step(f"emit {asset}") as work:
         if following:
             until_terminated()
 
-            def on_publish(more: "Emitted") -> None:
+            def on_publish(more: "PublishResult") -> None:
                 nonlocal done, said
                 done, said = done.and_then(more), ""
                 entry.goes_on()

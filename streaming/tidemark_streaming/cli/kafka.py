@@ -40,7 +40,7 @@ def down() -> None:
     """
     from tidemark_streaming.kafka import broker
 
-    process = broker.process(Settings())
+    process = broker.broker_process(Settings())
     if process.running() is None:
         err().print("No broker is running.")
         return

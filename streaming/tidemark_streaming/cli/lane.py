@@ -120,7 +120,7 @@ def _attend(
     from tidemark_streaming.lane import home
     from tidemark_streaming.outage import ERRORS, Outage
 
-    outage, log = Outage(print_warning), _CheckpointLog(lane, home.place(settings, lane.name))
+    outage, log = Outage(print_warning), _CheckpointLog(lane, home.lane_folder(settings, lane.name))
     while True:
         try:
             if fault := queries.fault():
@@ -167,7 +167,7 @@ def _list(settings: Settings, *, json: bool) -> None:
     from tidemark_streaming.lane import home
 
     lanes = domains.load(settings.domains).lanes.values()
-    running = {lane.name: home.runs(settings, lane.name) for lane in lanes}
+    running = {lane.name: home.is_running(settings, lane.name) for lane in lanes}
     came = {lane.name: list(lane.feed.topics) for lane in lanes}
     went = {lane.name: [topic.name for topic in lane.topics] for lane in lanes}
     if json:

@@ -76,7 +76,7 @@ def command(
     Example: `tidemark new shop --like orders.csv --time ordered_at --key city --value amount`
     """
     from tidemark_streaming.starter import choices as chosen
-    from tidemark_streaming.starter.sample import look
+    from tidemark_streaming.starter.sample import read_sample
     from tidemark_streaming.starter.write import write
 
     if like is not None and kafka:
@@ -92,7 +92,7 @@ def command(
 
     name = say(name, "Name of the project", chosen.TEMPLATE["domain"], chosen.check_domain)
     chosen.check_domain(name)
-    sample = None if like is None else look(like)
+    sample = None if like is None else read_sample(like)
     if kafka is None and like is None:
         kafka = (
             say(None, "Read events from 'files' or from 'kafka'", "files", _check_kind) == "kafka"

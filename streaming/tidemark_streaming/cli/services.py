@@ -96,7 +96,7 @@ def down() -> None:
     for process in running:
         with step(f"stop {NAMES[process.name]}"):
             process.stop()
-    lanes = home.running(settings)
+    lanes = home.running_lanes(settings)
     for name in lanes:
         with step(f"stop lane {name}"):
             home.stop(settings, name)
@@ -225,7 +225,7 @@ def _processes(settings: Settings) -> list[dict[str, Any]]:
                 "log": str(process.log),
             }
         )
-    for name in home.running(settings):
+    for name in home.running_lanes(settings):
         lane = engine.status(home.settings_of(settings, name))
         rows.append(
             {

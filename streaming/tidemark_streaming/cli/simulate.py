@@ -103,15 +103,14 @@ def _simulate(
 
 
 def _right(scenario: "Scenario", found: list[dict[str, Any]]) -> bool:
-    from tidemark_streaming.scenario.compare import differences, disagreement, explain
+    from tidemark_streaming.scenario.compare import compare_results, explain, find_differences
 
-    differing = disagreement(found[0], found[-1], scenario.slack)
+    differing = compare_results(found[0], found[-1], scenario.slack)
     if differing:
         title = f"{scenario.name}: batch and stream differ"
         err().print(explain(differing, title=title, sides=("batch", "stream")))
-    missed = (
-        [] if scenario.expect is None else differences(scenario.expect, found[0], scenario.slack)
-    )
+    expected = scenario.expect
+    missed = [] if expected is None else find_differences(expected, found[0], scenario.slack)
     if missed:
         err().print(explain(missed, title=f"{scenario.name}: not as expected"))
     return not differing and not missed

@@ -26,13 +26,13 @@ from tidemark_streaming.delta.versions import (
     COMMITTED_AT,
     POSITION,
     VERSION,
+    ChunkFile,
     Commit,
-    Of,
-    Piece,
-    commit,
+    VersionPart,
     drop_unchanged,
-    frame_of,
-    rows_of,
+    read_commit,
+    read_frame,
+    read_rows,
 )
 from tidemark_streaming.feed import CHUNK, Chunk, processing_time
 from tidemark_streaming.guarded import check, kept
@@ -49,7 +49,7 @@ it needs.
 `_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
 """
 
-FEW_BYTES = 4 << 20
+SMALL_BATCH_BYTES = 4 << 20
 """The size of files up to which this process reads their rows; the engine reads larger ones."""
 
 _LOCAL = "timestamp_ntz"
@@ -129,7 +129,9 @@ class DeltaFeed:
         whole = first if at is None and first > 0 else None
         commits = {v: self._commit(v, whole=v == whole) for v in range(first, head + 1)}
         gone = [version for version, done in commits.items() if done is None]
-        refused = self._acceptance.refused([*lost, *(_which([version]) for version in gone)])
+        refused = self._acceptance.refused(
+            [*lost, *(_name_versions([version]) for version in gone)]
+        )
         if lost and lost[0] in refused:
             raise DataError(
                 f"{self._what} is not the table that was read before: {lost[0]}. To read the new "
@@ -143,7 +145,7 @@ class DeltaFeed:
         chunks: list[Chunk] = []
         passed: list[int] = []
         for version, done in commits.items():
-            if done is None and _which([version]) in refused:
+            if done is None and _name_versions([version]) in refused:
                 if chunks:
                     # The versions before the lost one are ingested first.
                     return chunks
@@ -161,7 +163,7 @@ class DeltaFeed:
             position: dict[str, Any] = {"table": identity, "version": version}
             position |= {"whole": True} if version == whole else {}
             size, rows = sum(f.size for f in done.files), sum(f.rows for f in done.files)
-            lost += [f"{_which(passed)} (deleted)"] if passed else []
+            lost += [f"{_name_versions(passed)} (deleted)"] if passed else []
             chunks.append(Chunk(recorded(json.dumps(position), lost), clock, size, rows))
             lost, passed = [], []
         return chunks
@@ -172,16 +174,16 @@ class DeltaFeed:
         except Exception:
             # If the table was replaced in the meantime, raise that error instead: its versions are
             # other ones.
-            self._demand(chunks)
+            self._check_not_recreated(chunks)
             raise
         # One check after the read is enough, because a replaced table does not come back.
-        self._demand(chunks)
+        self._check_not_recreated(chunks)
         return rows
 
     def _read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
-        many = sum(c.rows for c in chunks) > FEW or sum(c.bytes for c in chunks) > FEW_BYTES
+        many = sum(c.rows for c in chunks) > FEW or sum(c.bytes for c in chunks) > SMALL_BATCH_BYTES
         if many and not self.change_feed and not self.source.protect:
-            return self._by_engine(spark, chunks)
+            return self._read_by_engine(spark, chunks)
         table, found = self._open(), list[pa.Table]()
         for number, chunk in enumerate(chunks):
             told = json.loads(chunk.position)
@@ -194,7 +196,7 @@ class DeltaFeed:
             found.append(
                 rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
                 .append_column("position", pa.array(range(len(rows)), pa.int64()))
-                .append_column("read_from", _places(version, len(rows)))
+                .append_column("read_from", _row_ids(version, len(rows)))
             )
         read = pa.concat_tables(found)
         return read if self.source.protect else frame(spark, read)
@@ -212,15 +214,15 @@ class DeltaFeed:
             "same path. If VACUUM has just deleted the file, the next ingest reports its version."
         )
 
-    def _by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+    def _read_by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         """Return the rows of many files through the engine, without any of them in this process."""
-        table, pieces = self._open(), list[Piece]()
+        table, pieces = self._open(), list[ChunkFile]()
         for number, chunk in enumerate(chunks):
             told = json.loads(chunk.position)
             whole, version = "whole" in told, told["version"]
-            done = self._brought(table, version, whole=whole)
-            pieces += [Piece(file, number, version, done.at) for file in done.files]
-        rows = frame_of(spark, table, pieces, self.source.fields)
+            done = self._contributed_commit(table, version, whole=whole)
+            pieces += [ChunkFile(file, number, version, done.at) for file in done.files]
+        rows = read_frame(spark, table, pieces, self.source.fields)
         own = {
             "_change_type": F.lit("insert"),
             "_commit_version": F.col(VERSION),
@@ -241,16 +243,16 @@ class DeltaFeed:
 
     def _added(self, table: DeltaTable, version: int, *, whole: bool) -> pa.Table:
         """Return the rows that a version added, or all rows of the table as of that version."""
-        done = self._brought(table, version, whole=whole)
-        rows = rows_of(table, done.files, self.source.fields)
+        done = self._contributed_commit(table, version, whole=whole)
+        rows = read_rows(table, done.files, self.source.fields)
         told = {
             "_change_type": pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
-            "_commit_timestamp": _moment(done),
+            "_commit_timestamp": _commit_time(done),
         }
-        return self._own(rows, told)
+        return self._source_columns(rows, told)
 
-    def _brought(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
+    def _contributed_commit(self, table: DeltaTable, version: int, *, whole: bool) -> Commit:
         """Return a version's commit, with the files whose rows it contributes."""
         done = self._commit(version, whole=whole)
         if done is None:
@@ -274,13 +276,13 @@ class DeltaFeed:
             ) from None
         if done.changes and not done.recorded:
             rows = drop_unchanged(rows, "_change_type")
-        rows = self._own(rows, {"_commit_timestamp": _moment(done)})
+        rows = self._source_columns(rows, {"_commit_timestamp": _commit_time(done)})
         # Sorted, so that every read has the same order; after the protection, so that the order
         # does not reveal protected values.
         plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
         return rows.sort_by([(name, "ascending") for name in plain])
 
-    def _own(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
+    def _source_columns(self, rows: pa.Table, told: dict[str, pa.Scalar]) -> pa.Table:
         """Return the source's columns of these rows, protected."""
         columns = {
             name: pa.repeat(told[name], len(rows)) if name in told else rows[field]
@@ -299,8 +301,8 @@ class DeltaFeed:
         return pa.table(kept(found, self.source)) if self.source.protect else found
 
     def _commit(self, version: int, *, whole: bool) -> Commit | None:
-        changed = Of.CHANGES if self.change_feed else Of.ADDED
-        return commit(self.path, version, Of.WHOLE if whole else changed)
+        changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
+        return read_commit(self.path, version, VersionPart.WHOLE if whole else changed)
 
     def _open(self) -> DeltaTable:
         try:
@@ -317,7 +319,7 @@ class DeltaFeed:
                 "has an unsupported feature, read a copy without it (CREATE TABLE … AS SELECT)."
             ) from error
 
-    def _demand(self, chunks: Sequence[Chunk]) -> None:
+    def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
         """Raise if chunks come from another table than the current one.
 
         Raises:
@@ -399,8 +401,8 @@ class DeltaFeed:
         later = next((v for v in range(last + 1, head + 1) if self._commit(v, whole=True)), None)
         begin = "" if later is None else f", or start again with start={later}"
         return DataError(
-            f"{self._what} no longer has {_which(versions)}: VACUUM or its retention deleted the "
-            f"files. To continue without these rows, pass --accept-loss{begin}."
+            f"{self._what} no longer has {_name_versions(versions)}: VACUUM or its retention "
+            f"deleted the files. To continue without these rows, pass --accept-loss{begin}."
         )
 
     @cached_property
@@ -412,12 +414,12 @@ class DeltaFeed:
         return f"Delta table '{self.path}' of source '{self.source.name}'"
 
 
-def _which(versions: Sequence[int]) -> str:
+def _name_versions(versions: Sequence[int]) -> str:
     first, last = versions[0], versions[-1]
     return f"version {first}" if first == last else f"versions {first} to {last}"
 
 
-def _moment(done: Commit) -> pa.Scalar:
+def _commit_time(done: Commit) -> pa.Scalar:
     return pa.scalar(done.at, pa.int64()).cast(INSTANT)
 
 
@@ -429,5 +431,5 @@ def _is_instant(field: pa.Field) -> bool:
     return pa.types.is_timestamp(field.type) and field.type.tz is not None
 
 
-def _places(version: int, count: int) -> pa.Array:
+def _row_ids(version: int, count: int) -> pa.Array:
     return pa.array([f"{version}#{n}" for n in range(count)], pa.string())

@@ -41,7 +41,7 @@ _LISTED = f"{_PATH} STRING, {CHUNK} BIGINT, {_FIRST} BIGINT, {VERSION} BIGINT, {
 _PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
-class Of(Enum):
+class VersionPart(Enum):
     """The part of a version to read: the rows that it added, the table as of then, or its
     changes."""
 
@@ -60,7 +60,7 @@ class File(NamedTuple):
     rows: int
 
 
-class Piece(NamedTuple):
+class ChunkFile(NamedTuple):
     """A file of a version, which was committed at an instant in microseconds, for a chunk."""
 
     file: File
@@ -87,8 +87,8 @@ class Commit:
     recorded: bool
 
 
-def commit(path: str, version: int, of: Of) -> Commit | None:
-    """Return the effect of a version. Return None if its log entry or files that `of` requires no
+def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
+    """Return the effect of a version. Return None if its log entry or files that `part` requires no
     longer exist."""
     system, root = file_system(path)
     file = f"{root}/_delta_log/{version:020}.json"
@@ -106,13 +106,13 @@ def commit(path: str, version: int, of: Of) -> Commit | None:
     changes = bool(removes) or any("deletionVector" in add for add in adds)
     files = [_file(add) for add in adds]
     needed = [file.path for file in files]
-    if of is Of.WHOLE:
+    if part is VersionPart.WHOLE:
         try:
             files = _files(DeltaTable(path, version))
         except DeltaError:
             return None
         needed = [file.path for file in files]
-    elif of is Of.CHANGES:
+    elif part is VersionPart.CHANGES:
         needed = [unquote(each["path"]) for each in feed or [*adds, *removes]]
     elif changes:
         needed = []
@@ -133,7 +133,7 @@ def _time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
     return file.mtime_ns // 1000 if in_commit is None else in_commit * 1000
 
 
-def rows_of(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
+def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
     """Return the rows of files, with those of these columns that the table has now."""
     schema = arrow_schema(_schema(table, columns))
     by = [name for name in table.metadata().partition_columns if name in columns]
@@ -143,7 +143,7 @@ def rows_of(table: DeltaTable, files: Sequence[File], columns: Collection[str]) 
     for file in files:
         read = ds.dataset(f"{root}/{file.path}", kept, _PARQUET, system).to_table()
         for name in by:
-            value = _typed(file.values[name], schema.field(name).type)
+            value = _partition_value(file.values[name], schema.field(name).type)
             read = read.append_column(name, pa.repeat(value, len(read)))
         rows.append(read.select(schema.names).cast(schema))
     return pa.concat_tables(rows)
@@ -178,8 +178,8 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
     return rows.filter(pa.array(stays, pa.bool_()))
 
 
-def frame_of(
-    spark: SparkSession, table: DeltaTable, pieces: Sequence[Piece], columns: Collection[str]
+def read_frame(
+    spark: SparkSession, table: DeltaTable, pieces: Sequence[ChunkFile], columns: Collection[str]
 ) -> DataFrame:
     """Return the rows of files as a DataFrame, with those of these columns that the table has now.
 
@@ -200,7 +200,7 @@ def frame_of(
         told.append((path, chunk, first, piece.version, piece.at, *values))
     names = [f"`{_VALUE}{name}` STRING" for name in by]
     listed = spark.createDataFrame(told, ", ".join([_LISTED, *names]))
-    paths = dict.fromkeys(_literal(f"{place}/{piece.file.path}") for piece in pieces)
+    paths = dict.fromkeys(_escape_wildcards(f"{place}/{piece.file.path}") for piece in pieces)
     kept = StructType([field for field in schema if field.name not in by])
     # The engine returns the path after its scheme, percent-encoded, in which a plus means a plus.
     rows = spark.read.schema(kept).parquet(*paths)
@@ -229,7 +229,7 @@ def _schema(table: DeltaTable, columns: Collection[str]) -> Schema:
     return Schema([field for field in table.schema().fields if field.name in columns])
 
 
-def _literal(path: str) -> str:
+def _escape_wildcards(path: str) -> str:
     """Return a path with its wildcards escaped for the engine."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
@@ -255,7 +255,7 @@ def _files(table: DeltaTable) -> list[File]:
     ]
 
 
-def _typed(value: str | None, kind: pa.DataType) -> pa.Scalar:
+def _partition_value(value: str | None, kind: pa.DataType) -> pa.Scalar:
     """Return a partition value, which the transaction log stores as text, as a scalar."""
     if value is not None and pa.types.is_timestamp(kind):
         plain = pa.array([value.replace("T", " ").removesuffix("Z")]).cast(pa.timestamp("us"))

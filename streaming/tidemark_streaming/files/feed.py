@@ -76,8 +76,8 @@ class FileFeed:
         done = {p["file"]: p for p in positions if "file" in p}
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
-        with self._explained():
-            for file in folder.files(self.path):
+        with self._explain_errors():
+            for file in folder.list_files(self.path):
                 # A file that is renamed or deleted at this moment is skipped.
                 with suppress(FileNotFoundError):
                     if file.name in done:
@@ -99,8 +99,8 @@ class FileFeed:
         # The engine removes `..` from paths, and rows are matched to files by their paths.
         root = self.path.resolve()
         files = [root / name for name in names]
-        rows = parquet.rows_of(spark, files, self.source, self.options)
-        rows = parquet.placed(rows, files, names)
+        rows = parquet.read_rows(spark, files, self.source, self.options)
+        rows = parquet.with_positions(rows, files, names)
         if self.source.protect:
             return guarded(rows, self.source)
         rows = rows.withColumn("position", F.col(ROW).cast("bigint"))
@@ -144,10 +144,10 @@ class FileFeed:
             reason = f"column {reason}"
         elif "NOT_FOUND" in condition or "NOT_EXIST" in condition:
             reason = "it does not exist, or the engine can't see it"
-        return reading.unreadable(Path(path), self.source, reason)
+        return reading.unreadable_error(Path(path), self.source, reason)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         """Convert errors of the file system into error messages of the source."""
         try:
             yield

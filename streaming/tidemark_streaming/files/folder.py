@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemark.base.errors import DataError
 
-_REMEMBERED = 1 << 16
+_CACHED_CHECKSUMS = 1 << 16
 _WILDCARDS = re.compile(r"[{}\[\]*?\\]")
 
 
@@ -61,7 +61,7 @@ class File:
         return self.modified != position["modified"] and self.checksum != position["sha256"]
 
 
-def files(folder: Path) -> list[File]:
+def list_files(folder: Path) -> list[File]:
     """List the files of a folder and its sub-folders, in the order in which they arrive.
 
     Files and sub-folders whose names begin with `.` or `_` are left out.
@@ -109,7 +109,7 @@ def _check_name(folder: Path, name: str) -> None:
     )
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHED_CHECKSUMS)
 def _checksum(path: Path, modified: int, size: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -29,7 +29,7 @@ _PLAIN = {
 of that file if the file's own name has a colon."""
 
 
-def rows_of(
+def read_rows(
     spark: SparkSession,
     files: Sequence[Path],
     source: Source,
@@ -44,9 +44,9 @@ def rows_of(
     spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
     kinds: dict[tuple[Times, Times], list[str]] = {}
     for file in files:
-        kinds.setdefault(_times(file, source), []).append(_literal(file))
+        kinds.setdefault(_times(file, source), []).append(_escape_wildcards(file))
     read = [
-        _of_times(spark, paths, nanos, local, source, options)
+        _read_with_times(spark, paths, nanos, local, source, options)
         for (nanos, local), paths in sorted(kinds.items(), key=repr)
     ]
     return reduce(DataFrame.unionByName, read)
@@ -72,7 +72,7 @@ def _times(path: Path, source: Source) -> tuple[Times, Times]:
     return nanos, Times(name for name, kind in times.items() if kind.tz is None)
 
 
-def _of_times(
+def _read_with_times(
     spark: SparkSession,
     paths: list[str],
     nanos: Times,
@@ -108,7 +108,7 @@ def _of_times(
     )
 
 
-def placed(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> DataFrame:
+def with_positions(rows: DataFrame, files: Sequence[Path], names: Sequence[str]) -> DataFrame:
     """Return the rows with `CHUNK`, the index of their file, and `FILE`, its name, instead of
     `PATH`."""
     told = [(n, str(p), name) for n, (p, name) in enumerate(zip(files, names, strict=True))]
@@ -125,6 +125,6 @@ def _path(place: Column) -> Column:
     return F.regexp_replace(path, "^file:/+", "/")
 
 
-def _literal(path: Path) -> str:
+def _escape_wildcards(path: Path) -> str:
     """Return a path with its wildcards escaped for the engine."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))

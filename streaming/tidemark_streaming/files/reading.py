@@ -16,7 +16,7 @@ from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.csv_records import Csv
 from tidemark_streaming.payloads.payload import Decoded, UndecodableError, decode_protected
 
-BLOCK = 8 << 20
+BLOCK_BYTES = 8 << 20
 """The approximate number of bytes of a file that are decoded at once."""
 
 _BOM = b"\xef\xbb\xbf"
@@ -44,7 +44,7 @@ def read_text(
     path, columns, place, begun = folder / name, dict(source.columns), 0, False
     for records in _records(path, source, form):
         if not begun and records and isinstance(form, Csv) and form.header:
-            columns = _headed(records.pop(0), path, source, form)
+            columns = _columns_of_header(records.pop(0), path, source, form)
         begun = begun or bool(records)
         yield _rows(records, columns, (chunk, place, name), source, form)
         place += len(records)
@@ -56,7 +56,7 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
     try:
         with pa.input_stream(str(path), compression="detect") as file:
             while True:
-                block = file.read(BLOCK)
+                block = file.read(BLOCK_BYTES)
                 if begins:
                     block, begins = block.removeprefix(_BOM), False
                 records, rest = form.split(rest + block, last=not block)
@@ -64,17 +64,17 @@ def _records(path: Path, source: Source, form: TextFormat) -> Iterator[list[byte
                 if not block:
                     return
     except FileNotFoundError:
-        raise unreadable(path, source, "it does not exist any more") from None
+        raise unreadable_error(path, source, "it does not exist any more") from None
     except (OSError, pa.ArrowException) as error:
         reason = (
             "it is damaged"
             if isinstance(error, pa.ArrowException) or not error.errno
             else (error.strerror or str(error)).lower()
         )
-        raise unreadable(path, source, reason) from None
+        raise unreadable_error(path, source, reason) from None
 
 
-def unreadable(path: Path, source: Source, reason: str) -> DataError:
+def unreadable_error(path: Path, source: Source, reason: str) -> DataError:
     """Create the error of a file that can't be read."""
     return DataError(
         f"File '{path}' of source '{source.name}' can't be read: {reason}. Correct the file, or "
@@ -82,7 +82,7 @@ def unreadable(path: Path, source: Source, reason: str) -> DataError:
     )
 
 
-def _headed(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
+def _columns_of_header(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, str]:
     """Return the columns of a file with this header. A file that was written before the source
     gained columns has a shorter header."""
     try:
@@ -93,7 +93,7 @@ def _headed(header: bytes, path: Path, source: Source, form: Csv) -> dict[str, s
     fields = [source.field_of(name).lower() for name, _ in columns]
     if told != fields or source.event_time not in dict(columns):
         wanted = ", ".join(source.fields)
-        raise unreadable(path, source, f"its header must name the columns {wanted}")
+        raise unreadable_error(path, source, f"its header must name the columns {wanted}")
     return dict(columns)
 
 
@@ -119,7 +119,7 @@ def _rows(
     rows[CHUNK] = pa.array(np.full(len(records), chunk))
     rows["position"] = pa.array(positions)
     rows["read_from"] = pa.array([f"{name}#{n}" for n in positions.tolist()], pa.string())
-    rows[DEAD] = letters_of(events, values, source)
+    rows[DEAD] = dead_letters_of_events(events, values, source)
     return pa.table(rows)
 
 
@@ -133,7 +133,9 @@ def _columns(events: Decoded, source: Source) -> dict[str, Any]:
     }
 
 
-def letters_of(events: Decoded, values: pa.ChunkedArray, source: Source) -> pa.ChunkedArray:
+def dead_letters_of_events(
+    events: Decoded, values: pa.ChunkedArray, source: Source
+) -> pa.ChunkedArray:
     """Return the dead letters among events, null for the others.
 
     They are without their bytes if the source protects columns, because the protected values in the
@@ -147,5 +149,5 @@ def decode_letters(letters: pa.Table, source: Source, form: Payload) -> pa.Table
     events = decode_protected(letters["bytes"], dict(source.columns), source, form)
     rows: dict[str, Any] = _columns(events, source)
     rows |= {n: letters[n] for n in (CHUNK, "position", "read_from", CORRELATION)}
-    rows[DEAD] = letters_of(events, letters["bytes"], source)
+    rows[DEAD] = dead_letters_of_events(events, letters["bytes"], source)
     return pa.table(rows)

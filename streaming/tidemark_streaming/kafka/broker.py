@@ -20,7 +20,7 @@ from tidemark.engine import Managed, cache, jars
 from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.process import Tell, silent
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 
 HERE = Path(__file__).parent
 FOLDER = cache.folder("kafka")
@@ -30,7 +30,7 @@ MEMORY = "512m"
 START_DEADLINE = 180.0
 
 
-def process(settings: Settings) -> Managed:
+def broker_process(settings: Settings) -> Managed:
     """Return the handle of the broker's process."""
     return Managed(settings.home, "kafka")
 
@@ -53,38 +53,38 @@ def start(
         EngineError: Java or the jars are missing, another program uses the port, or the broker
             exited at once.
     """
-    broker = process(settings)
+    broker = broker_process(settings)
     at = (settings.kafka_port, "broker", "kafka_port", "tidemark kafka down")
     if broker.running_at(*at) is None:
-        if _answers(settings, patience=0.5):
+        if _responds(settings, patience=0.5):
             raise EngineError(
                 f"Port {settings.kafka_port} on 127.0.0.1 is used by a Kafka broker of another "
                 "home: stop that broker, or set kafka_port (TIDEMARK_KAFKA_PORT) to a free port."
             )
         java = find_java()
         tell("fetching the broker's jars" if not FOLDER.exists() else "starting")
-        paths = jars.ensure(java, FOLDER, pinned(), settings.maven_repository)
+        paths = jars.ensure(java, FOLDER, pinned_jars(), settings.maven_repository)
         command = [
             *(java.command, f"-Xmx{MEMORY}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
             f"-Dlog4j2.configurationFile={HERE / 'broker.log4j2.properties'}",
             *("-cp", os.pathsep.join(map(str, paths))),
         ]
-        file = _configured(settings, properties or {})
+        file = _write_configuration(settings, properties or {})
         _format(command, settings.home / "kafka" / "data", file)
         tell("starting")
         served = [*command, "kafka.Kafka", str(file)]
         broker.start(served, settings.kafka_port, os.environ, settings.home)
-    broker.await_ready("broker", lambda: _answers(settings, patience=5.0), START_DEADLINE)
+    broker.await_ready("broker", lambda: _responds(settings, patience=5.0), START_DEADLINE)
 
 
-def pinned() -> list[jars.Jar]:
+def pinned_jars() -> list[jars.Jar]:
     """Return the broker's jars, which the lock file lists as lines of `group:artifact:version
     sha256`."""
     lines = (HERE / "broker.lock").read_text().splitlines()
     return [jars.Jar(*line.replace(" ", ":").split(":")) for line in lines]
 
 
-def _configured(settings: Settings, properties: Mapping[str, str]) -> Path:
+def _write_configuration(settings: Settings, properties: Mapping[str, str]) -> Path:
     folder = settings.home / "kafka"
     make_folder(folder)
     controller = free_port()
@@ -114,8 +114,8 @@ def _format(command: list[str], data: Path, properties: Path) -> None:
         )
 
 
-def _answers(settings: Settings, patience: float) -> bool:
-    client = AdminClient(configured(address(settings), {}))
+def _responds(settings: Settings, patience: float) -> bool:
+    client = AdminClient(client_properties(address(settings), {}))
     try:
         client.list_topics(timeout=patience)
     except KafkaException:

@@ -21,16 +21,16 @@ from tidemark_streaming.kafka.plaintext import speaks_kafka
 Properties = Mapping[str, str | Secret]
 """Properties of a client, with librdkafka's names."""
 
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 """Seconds after which brokers that do not answer are an error."""
 
-LENIENCE = 60.0
+RETRIABLE_REJECTION_SECONDS = 60.0
 """Seconds for which the rejection of a previously accepted client counts as retriable. Brokers that
 have just started may not know their users yet."""
 
 _SECRET = re.compile(r"password|passphrase|secret|key\.pem$|oauthbearer\.config$")
 _PRIVATE = ("ssl.key.location", "ssl.keystore.location")
-_UNVOUCHED = re.compile(r"alert (bad certificate|certificate required|unknown ca)")
+_UNTRUSTED_CLIENT = re.compile(r"alert (bad certificate|certificate required|unknown ca)")
 _COUNTS = re.compile(r" \(after .*?\)$")
 _WHERE = "in the `client` properties"
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def check_secrets(client: Properties, what: str) -> None:
             )
 
 
-def configured(servers: str, client: Properties) -> dict[str, Any]:
+def client_properties(servers: str, client: Properties) -> dict[str, Any]:
     """Return the properties of a client, with its secrets. The client logs nothing to stderr,
     because its errors are raised.
 
@@ -82,9 +82,9 @@ class Brokers:
     def __init__(self, servers: str, client: Properties) -> None:
         self.servers = servers
         self._client = client
-        self._complaints: list[KafkaError] = []
-        self._admitted = False
-        self._refused_at: float | None = None
+        self._errors: list[KafkaError] = []
+        self._was_accepted = False
+        self._rejected_at: float | None = None
 
     def connect(
         self, kind: Callable[[dict[str, Any]], T], usual: Properties | None = None, **fixed: object
@@ -98,7 +98,7 @@ class Brokers:
         Raises:
             DefinitionError: the client does not accept the properties.
         """
-        told = configured(self.servers, self._client) | {"error_cb": self.complain}
+        told = client_properties(self.servers, self._client) | {"error_cb": self.record_error}
         told |= {name.replace("_", "."): value for name, value in fixed.items()}
         try:
             return kind({**(usual or {}), **told})
@@ -110,46 +110,48 @@ class Brokers:
                 f"Can't create the Kafka client for {self.servers}: {reason}. Correct it {_WHERE}."
             ) from None
 
-    def listen(self) -> None:
+    def forget_errors(self) -> None:
         """Forget the errors received so far."""
-        self._complaints.clear()
+        self._errors.clear()
 
-    def complain(self, error: KafkaError) -> None:
+    def record_error(self, error: KafkaError) -> None:
         """Record an error that a client received."""
-        self._complaints.append(error)
+        self._errors.append(error)
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         """Record that the brokers accepted this client and answered its request."""
-        self._admitted, self._refused_at = True, None
+        self._was_accepted, self._rejected_at = True, None
 
-    def refusal(self) -> DataError | None:
+    def rejection(self) -> DataError | None:
         """Return why the brokers reject this client, or None if no received error explains it.
 
         The error is retriable if the brokers had accepted the client before and the rejection is
-        recent (`LENIENCE`).
+        recent (`RETRIABLE_REJECTION_SECONDS`).
         """
-        known = (self._refused(each.code(), each.str()) for each in self._complaints)
-        found = next((sentence for sentence in known if sentence), None) or self._mismatch()
-        return None if found is None else self._unread(found, passing=self._may_pass())
+        known = (self._known_rejection(each.code(), each.str()) for each in self._errors)
+        found = (
+            next((sentence for sentence in known if sentence), None) or self._protocol_mismatch()
+        )
+        return None if found is None else self._read_error(found, passing=self._is_retriable())
 
     def unreachable(self, error: Exception) -> DataError:
         """Return the error for a failed request: the rejection if there is one, else the last
         reason that a client received, else `error`."""
-        if refused := self.refusal():
+        if refused := self.rejection():
             return refused
-        plain = [c.str() for c in self._complaints if c.code() != KafkaError._ALL_BROKERS_DOWN]
-        return unreachable(self.servers, KafkaException(plain[-1]) if plain else error)
+        plain = [c.str() for c in self._errors if c.code() != KafkaError._ALL_BROKERS_DOWN]
+        return unreachable_error(self.servers, KafkaException(plain[-1]) if plain else error)
 
-    def forbidden(self, topic: str) -> DataError:
+    def forbidden_error(self, topic: str) -> DataError:
         """Return the error that this client may not read a topic. Brokers do not distinguish this
         from a topic that does not exist."""
-        return self._unread(
+        return self._read_error(
             f"topic '{topic}' does not exist, or {self.user} may not read it. Create the topic, "
             "allow that user READ on it (kafka-acls --add --operation Read --topic), or correct "
             "the connector's `topics`"
         )
 
-    def _refused(self, code: int, reason: str) -> str | None:
+    def _known_rejection(self, code: int, reason: str) -> str | None:
         told = re.sub(r"^.*?/\S+: ", "", _COUNTS.sub("", reason))
         if code == KafkaError._AUTHENTICATION and "invalid credentials" in reason:
             return (
@@ -164,7 +166,7 @@ class Brokers:
                 f"the broker's certificate is for another host, or {trusted} can't verify it. Set "
                 f"ssl.ca.location {_WHERE} to the certificate file of the authority that signed it"
             )
-        if _UNVOUCHED.search(reason):
+        if _UNTRUSTED_CLIENT.search(reason):
             return (
                 "the broker requires a client certificate, and this client has none that the "
                 f"broker trusts. Set ssl.certificate.location and ssl.key.location {_WHERE} to a "
@@ -184,9 +186,9 @@ class Brokers:
             return f"{told}. Correct the properties ssl.* {_WHERE}"
         return None
 
-    def _mismatch(self) -> str | None:
+    def _protocol_mismatch(self) -> str | None:
         """Explain why brokers close connections without an error: they speak another protocol."""
-        if {each.code() for each in self._complaints} != {KafkaError._ALL_BROKERS_DOWN}:
+        if {each.code() for each in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
         if not speaks_tls(*self._first):
             return None
@@ -218,18 +220,18 @@ class Brokers:
         name = self._client.get("sasl.username")
         return f"the user '{name}'" if isinstance(name, str) else "this client's user"
 
-    def _may_pass(self) -> bool:
+    def _is_retriable(self) -> bool:
         """Return whether the rejection may be temporary."""
         now = time.monotonic()
-        if self._refused_at is None:
-            self._refused_at = now
-        return self._admitted and now - self._refused_at < LENIENCE
+        if self._rejected_at is None:
+            self._rejected_at = now
+        return self._was_accepted and now - self._rejected_at < RETRIABLE_REJECTION_SECONDS
 
-    def _unread(self, sentence: str, *, passing: bool = False) -> DataError:
+    def _read_error(self, sentence: str, *, passing: bool = False) -> DataError:
         return DataError(f"Kafka at {self.servers} can't be read: {sentence}.", passing=passing)
 
 
-def unreachable(servers: str, error: Exception) -> DataError:
+def unreachable_error(servers: str, error: Exception) -> DataError:
     """Return the retriable error that these brokers can't be reached."""
     return DataError(
         f"Kafka at {servers} can't be read: {_reason(error)}. Start it (`tidemark kafka up` "

@@ -23,13 +23,13 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_streaming.kafka.client import PATIENCE, Brokers, Properties
+from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers, Properties
 from tidemark_streaming.kafka.position import Topic
 
 _STEP = 1.0
 """Seconds that one request may take before the errors of the brokers are checked."""
 
-_MOMENT = 0.05
+_POLL_SECONDS = 0.05
 """Seconds between two polls for a topic that was just created."""
 
 READ_COMMITTED = "read_committed"
@@ -48,7 +48,7 @@ class Cluster:
         patience: seconds that the brokers have to answer.
     """
 
-    def __init__(self, servers: str, client: Properties, patience: float = PATIENCE) -> None:
+    def __init__(self, servers: str, client: Properties, patience: float = TIMEOUT_SECONDS) -> None:
         self._patience = patience
         self._brokers = Brokers(servers, client)
         isolation = str(client.get("isolation.level", READ_COMMITTED)).upper()
@@ -135,7 +135,7 @@ class Cluster:
                 # A new topic's partitions have no leader for a moment.
                 if time.monotonic() - begun > self._patience:
                     raise
-                time.sleep(_MOMENT)
+                time.sleep(_POLL_SECONDS)
 
     def since(self, instant: int, topics: Mapping[str, Topic]) -> dict[tuple[str, int], int]:
         """Return the offset of each partition's first record at or after an instant in
@@ -155,13 +155,13 @@ class Cluster:
     def _offsets(
         self,
         partitions: Mapping[str, Iterable[int]],
-        of: int,
+        which: int,
         isolation: IsolationLevel | None = None,
     ) -> dict[tuple[str, int], int]:
         """Return the first offsets, the end offsets, or the offsets at an instant in
         milliseconds."""
         known = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
-        spec: Any = known.get(of) or OffsetSpec.for_timestamp(of)
+        spec: Any = known.get(which) or OffsetSpec.for_timestamp(which)
         asked = {TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers}
         begun = time.monotonic()
         while True:
@@ -173,7 +173,7 @@ class Cluster:
             waits = any(_code(self._failure(f)) in _LEADERLESS for f in told.values())
             if not waits or time.monotonic() - begun > self._patience:
                 break
-            time.sleep(_MOMENT)
+            time.sleep(_POLL_SECONDS)
         found = {(p.topic, p.partition): self._result(f, p.topic).offset for p, f in told.items()}
         if OFFSET_INVALID in found.values():
             # The client reports a timeout this way, without an error.
@@ -182,7 +182,7 @@ class Cluster:
 
     def _topics(self) -> Mapping[str, Any]:
         """Return all topics that this client may see."""
-        self._brokers.listen()
+        self._brokers.forget_errors()
         begun = time.monotonic()
         while True:
             try:
@@ -191,10 +191,10 @@ class Cluster:
                 # Runs the error callback, which records the errors of the brokers.
                 self._admin.poll(0)
                 late = time.monotonic() - begun > self._patience
-                if late or self._brokers.refusal() is not None:
+                if late or self._brokers.rejection() is not None:
                     raise self._brokers.unreachable(error) from None
             else:
-                self._brokers.answered()
+                self._brokers.record_response()
                 return found
 
     def _matching(self, name: str, there: Mapping[str, Any]) -> list[str]:
@@ -207,7 +207,7 @@ class Cluster:
         # topic itself reports the missing permission.
         asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._patience)
         if _code(self._failure(asked[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise self._brokers.forbidden(name)
+            raise self._brokers.forbidden_error(name)
         raise DataError(
             f"There is no topic '{name}' at {self._brokers.servers}. Available: "
             f"{', '.join(own) or 'none'}. Create it, or correct the connector's `topics`."
@@ -225,7 +225,7 @@ class Cluster:
             return future.result(self._patience + 1)
         except (KafkaException, TimeoutError) as error:
             if _code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise self._brokers.forbidden(topic) from None
+                raise self._brokers.forbidden_error(topic) from None
             raise self._brokers.unreachable(error) from None
 
 

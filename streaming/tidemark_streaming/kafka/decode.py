@@ -13,8 +13,13 @@ from tidemark.store.rows import compute as pc
 from tidemark_streaming.feed import BYTES, CHUNK
 from tidemark_streaming.payloads import Payload
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.payload import decode_protected, lost, misfit_reason, without
-from tidemark_streaming.payloads.text_values import texts_of
+from tidemark_streaming.payloads.payload import (
+    decode_protected,
+    misfit_reason,
+    null_rows,
+    undecoded_rows,
+)
+from tidemark_streaming.payloads.text_values import decode_utf8
 
 RECORD = {
     "kafka_topic": "STRING",
@@ -41,10 +46,18 @@ PLACES: Mapping[str, Callable[[str, int], str]] = {
 """The columns of `RECORD` that depend only on topic and partition, with functions that render their
 values as text."""
 
-KEPT = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "headers")
+DEAD_LETTER_FIELDS = (
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key",
+    "headers",
+)
 """The fields of a record that its dead letter keeps, in addition to the value."""
 
-_WRITTEN = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
+_WRITTEN_FIELDS = {"kafka_key": "key", "kafka_timestamp": "timestamp_type"}
 """Columns that can be null although the record has a value, each with the field that reveals this.
 Examples are a key that is not UTF-8 and a timestamp outside the years 1 to 9999."""
 
@@ -76,7 +89,7 @@ def check(source: Source, what: str) -> None:
             )
 
 
-def decoded(
+def decode_records(
     records: pa.Table, source: Source, payload: Payload, correlation: str | None
 ) -> pa.Table:
     """Decode records (`records.SCHEMA`) into the rows that a connector reads.
@@ -96,9 +109,9 @@ def decoded(
     own = {n: t for n, t in source.columns.items() if n not in RECORD}
     events = decode_protected(records["value"], own, source, payload)
     columns, reasons = {**events.columns, **_record(records, source)}, dict(events.reasons)
-    for name, written in _WRITTEN.items():
+    for name, written in _WRITTEN_FIELDS.items():
         if name in columns:
-            for row in lost(records[written], columns[name]):
+            for row in undecoded_rows(records[written], columns[name]):
                 reasons.setdefault(row, misfit_reason(name, source.columns[name]))
     place = _joined(records, "topic", "partition", "offset")
     told = _header(records, correlation)
@@ -107,7 +120,7 @@ def decoded(
         for name, kind in source.columns.items()
     }
     if reasons:
-        rows = {name: without(column, reasons) for name, column in rows.items()}
+        rows = {name: null_rows(column, reasons) for name, column in rows.items()}
     rows |= {CHUNK: records["chunk"], "position": records["position"]}
     rows["read_from"] = place
     rows[CORRELATION] = place if told is None else pc.coalesce(told, place)
@@ -128,7 +141,7 @@ def _record(records: pa.Table, source: Source) -> Mapping[str, Any]:
             continue
         found[name] = records[name.removeprefix("kafka_")]
         if name == "kafka_key" and _plain(source.columns[name]) == "STRING":
-            found[name] = texts_of(found[name])
+            found[name] = decode_utf8(found[name])
     return found
 
 
@@ -141,12 +154,14 @@ def _header(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any] | None
         next((h["value"] for h in headers or () if h["key"] == name), None)
         for headers in records["headers"].to_pylist()
     ]
-    return texts_of(pa.chunked_array([pa.array(values, pa.binary())]))
+    return decode_utf8(pa.chunked_array([pa.array(values, pa.binary())]))
 
 
 def _letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
     """Return the dead letters of the records, null for decoded ones."""
-    kept = [name for name in KEPT if not source.protect or name not in ("key", "headers")]
+    kept = [
+        name for name in DEAD_LETTER_FIELDS if not source.protect or name not in ("key", "headers")
+    ]
     told = {name: records[name] for name in kept}
     if not source.protect:
         told["bytes"] = records["value"]

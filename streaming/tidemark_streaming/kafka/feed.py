@@ -21,12 +21,12 @@ from tidemark.store.arrival import Arrival
 from tidemark_streaming.accepted import Acceptance, recorded
 from tidemark_streaming.feed import CHUNK, Chunk, processing_time
 from tidemark_streaming.kafka import losses, position
-from tidemark_streaming.kafka.ahead import Ahead
-from tidemark_streaming.kafka.client import Properties, check_secrets
-from tidemark_streaming.kafka.cluster import PATIENCE, Cluster, matches
+from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Properties, check_secrets
+from tidemark_streaming.kafka.cluster import Cluster, matches
 from tidemark_streaming.kafka.decode import PLACES, check
 from tidemark_streaming.kafka.intake import Intake
 from tidemark_streaming.kafka.position import Position, Topic
+from tidemark_streaming.kafka.prefetch import Prefetcher
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload
 from tidemark_streaming.payloads.undeclared import Fields
@@ -134,13 +134,13 @@ class KafkaFeed:
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         last = timeline[-1] if timeline else None
         # Positions without Kafka offsets come from a connector that the source used before.
-        told = (a.position for a in reversed(timeline) if position.looked(a.position))
-        at = next(map(position.read, told), None)
+        told = (a.position for a in reversed(timeline) if position.is_kafka_poll(a.position))
+        at = next(map(position.parse, told), None)
         there = self._cluster.topics(self.topics)
-        lost = self._lost(at, there)
+        lost = self._accepted_losses(at, there)
         ranges = self._ranges(at, there)
         clock = processing_time(time.time_ns() // 1000, last and last.arrived_at)
-        pieces = position.cut(ranges, self._most(timeline))
+        pieces = position.split(ranges, self._max_offsets(timeline))
         chunks = [self._chunk(piece, ranges, clock) for piece in pieces]
         chunks[0] = replace(chunks[0], position=recorded(chunks[0].position, lost))
         # A loss and the first poll are recorded even without records, so that records that expire
@@ -150,32 +150,32 @@ class KafkaFeed:
             # Topics that are created after this poll are new, so they are read from their first
             # record.
             notes, chunks = True, [replace(chunks[0], position=position.NO_TOPIC)]
-        moves = last is not None and self._moves(last, clock)
-        return chunks if position.count(ranges) or notes or moves else []
+        moves = last is not None and self._time_advances_watermark(last, clock)
+        return chunks if position.count_offsets(ranges) or notes or moves else []
 
     def ahead(self, chunks: Sequence[Chunk]) -> None:
         self._ahead.begin([c.position for c in chunks])
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
         rows, fields = self._ahead.take([c.position for c in chunks])
-        self._noticed.clear()
-        self._noticed.update(fields)
+        self._undeclared_fields.clear()
+        self._undeclared_fields.update(fields)
         return rows
 
     def undeclared(self) -> Mapping[int, tuple[str, ...]]:
-        return self._noticed
+        return self._undeclared_fields
 
-    def lag(self, stands: str | None, patience: float = PATIENCE) -> Lag:
+    def lag(self, latest: str | None, patience: float = TIMEOUT_SECONDS) -> Lag:
         """Return how far the event log is behind the topics.
 
         Args:
-            stands: the position of the newest arrival; None before the first.
+            latest: the position of the newest arrival; None before the first.
             patience: seconds that the brokers have to answer.
 
         Raises:
             DataError: a topic does not exist, or the brokers do not answer.
         """
-        at = None if stands is None else position.read(stands)
+        at = None if latest is None else position.parse(latest)
         there = Cluster(self.at, self.client, patience).topics(self.topics)
         ranges = self._ranges(at, there)
         waiting = {
@@ -184,29 +184,31 @@ class KafkaFeed:
             if name in there
             for partition, (start, end) in topic.offsets.items()
         }
-        return Lag(waiting, losses.between(self._asked(at), there))
+        return Lag(waiting, losses.find_losses(self._configured_topics(at), there))
 
-    def waiting(self, stands: str | None, patience: float = PATIENCE) -> dict[tuple[str, int], int]:
+    def waiting(
+        self, latest: str | None, patience: float = TIMEOUT_SECONDS
+    ) -> dict[tuple[str, int], int]:
         """Return `Lag.waiting`: the number of offsets not ingested yet, by topic and partition."""
-        return {**self.lag(stands, patience).waiting}
+        return {**self.lag(latest, patience).waiting}
 
     def decode(self, letters: pa.Table) -> pa.Table:
         names = {"value": "bytes", "chunk": CHUNK}
         values = {f.name: letters[names.get(f.name, f.name)] for f in SCHEMA}
         records = pa.table([values[f.name].cast(f.type) for f in SCHEMA], schema=SCHEMA)
-        return self._intake.decoded(records)
+        return self._intake.decode(records)
 
     def explain(self, error: PySparkException) -> DataError | None:
         """Return None: records that do not match the columns are dead letters, not errors."""
         return None
 
-    def _in_memory(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, Fields]:
+    def _in_memory(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Return the rows at these positions, and the fields that the source does not declare."""
-        found = self._intake.read(positions, enough)
-        self._demand([position.read(p) for p in positions])
+        found = self._intake.read(positions, cancel)
+        self._check_not_recreated([position.parse(p) for p in positions])
         return found
 
-    def _demand(self, pieces: Sequence[Position]) -> None:
+    def _check_not_recreated(self, pieces: Sequence[Position]) -> None:
         """Raise if a topic was recreated since the poll that found these records.
 
         One check after the read covers everything that was read, because a topic ID is never
@@ -215,7 +217,11 @@ class KafkaFeed:
         Raises:
             DataError: a topic was recreated.
         """
-        read = {name for name, _, ranges in position.spans(pieces) if ranges[0][0] < ranges[-1][1]}
+        read = {
+            name
+            for name, _, ranges in position.ranges_by_partition(pieces)
+            if ranges[0][0] < ranges[-1][1]
+        }
         there = self._cluster.ids(sorted(read)) if read else {}
         anew = [name for name, id_ in there.items() if id_ != pieces[0][name].id]
         if anew:
@@ -224,26 +230,26 @@ class KafkaFeed:
                 "read it. Start the ingest again: it reports which records are lost."
             )
 
-    def _lost(self, at: Position | None, there: Position) -> list[str]:
+    def _accepted_losses(self, at: Position | None, there: Position) -> list[str]:
         """Return descriptions of the losses that are accepted.
 
         Raises:
             DataError: there are losses that are not accepted.
         """
-        lost = losses.between(self._asked(at), there)
-        words = [loss.said for loss in lost]
+        lost = losses.find_losses(self._configured_topics(at), there)
+        words = [loss.message for loss in lost]
         if refused := self._acceptance.refused(words):
-            told = [loss for loss in lost if loss.said in refused]
-            raise DataError(losses.sentence(self.source.name, told))
+            told = [loss for loss in lost if loss.message in refused]
+            raise DataError(losses.error_message(self.source.name, told))
         return words
 
     def _ranges(self, at: Position | None, there: Position) -> Position:
         """Return the ranges to ingest: per partition the offsets after those in `at`."""
-        begun, asked = self._begin(there) if at is None else {}, self._asked(at)
+        begun, asked = self._start_offsets(there) if at is None else {}, self._configured_topics(at)
         # A topic that is no longer configured keeps its position, because it may be configured
         # again.
         left = {name: topic for name, topic in (at or {}).items() if name not in asked}
-        ranges = dict(position.standing(left))
+        ranges = dict(position.end_of(left))
         for name, topic in there.items():
             known = asked[name].offsets if name in asked and asked[name].id == topic.id else {}
             offsets = dict[int, position.Range]()
@@ -258,7 +264,7 @@ class KafkaFeed:
             ranges[name] = Topic(topic.id, offsets)
         return ranges
 
-    def _asked(self, at: Position | None) -> Position:
+    def _configured_topics(self, at: Position | None) -> Position:
         """Return the part of a position that concerns the configured topics."""
         known = (at or {}).items()
         return {n: topic for n, topic in known if any(matches(one, n) for one in self.topics)}
@@ -267,18 +273,20 @@ class KafkaFeed:
         # All pieces of one poll share its clock. That clock may make a partition look idle although
         # more of its records are waiting.
         place = PLACES.get(self.source.watermark.by or "")
-        waiting = dict.fromkeys(place(*of) for of in position.unfinished(piece, ranges) if place)
-        rows = position.count(piece)
-        return Chunk(position.written(piece), clock, rows=rows, waiting=tuple(waiting))
+        waiting = dict.fromkeys(
+            place(*of) for of in position.unfinished_partitions(piece, ranges) if place
+        )
+        rows = position.count_offsets(piece)
+        return Chunk(position.to_json(piece), clock, rows=rows, waiting=tuple(waiting))
 
-    def _most(self, timeline: Sequence[Arrival]) -> int:
+    def _max_offsets(self, timeline: Sequence[Arrival]) -> int:
         """Return the most offsets that an arrival may ingest, by the mean record size of the last
         arrival with rows."""
         told = next((a for a in reversed(timeline) if a.rows), None)
         size = 1 if told is None else max(told.bytes // told.rows, 1)
         return max(min(self.rows, BYTES // size), 1)
 
-    def _begin(self, there: Position) -> Mapping[tuple[str, int], int]:
+    def _start_offsets(self, there: Position) -> Mapping[tuple[str, int], int]:
         """Return the start offsets by topic and partition; none if all start at their first
         record."""
         if self.start == "earliest":
@@ -287,7 +295,7 @@ class KafkaFeed:
             return {(n, p): end for n, t in there.items() for p, (_, end) in t.offsets.items()}
         return self._cluster.since(instant(self.start), there)
 
-    def _moves(self, last: Arrival, clock: int) -> bool:
+    def _time_advances_watermark(self, last: Arrival, clock: int) -> bool:
         """Return whether time alone advances the watermark."""
         state, after = last.watermark_state, last.after
         return self.source.watermark.advance(state, after, None, clock)[0] != after
@@ -306,7 +314,7 @@ class KafkaFeed:
         return Cluster(self.at, self.client)
 
     @cached_property
-    def _noticed(self) -> dict[int, tuple[str, ...]]:
+    def _undeclared_fields(self) -> dict[int, tuple[str, ...]]:
         return {}
 
     @cached_property
@@ -314,8 +322,8 @@ class KafkaFeed:
         return Acceptance(given=self.accept_loss)
 
     @cached_property
-    def _ahead(self) -> Ahead[tuple[pa.Table, Fields]]:
-        return Ahead(self._in_memory)
+    def _ahead(self) -> Prefetcher[tuple[pa.Table, Fields]]:
+        return Prefetcher(self._in_memory)
 
     @cached_property
     def _intake(self) -> Intake:

@@ -15,9 +15,9 @@ import pyarrow as pa
 from tidemark.define.source import Source
 from tidemark.store.dead_letters import DEAD
 from tidemark_streaming.kafka import position
-from tidemark_streaming.kafka.decode import decoded
+from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.position import Position
-from tidemark_streaming.kafka.protected import protected
+from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json, Payload, undeclared
 from tidemark_streaming.payloads.undeclared import Fields
@@ -48,40 +48,40 @@ class Intake:
         costly = {told for name, told in _COSTLY.items() if name in source.columns}
         costly |= {"headers"} if correlation is not None else set()
         self._wanted = [n for n in SCHEMA.names if n not in _COSTLY.values() or n in costly]
-        self._little = True
+        self._few_fields = True
 
-    def read(self, positions: Sequence[str], enough: Event) -> tuple[pa.Table, Fields]:
+    def read(self, positions: Sequence[str], cancel: Event) -> tuple[pa.Table, Fields]:
         """Return the decoded rows at these positions, and by chunk the JSON fields that the source
         does not declare.
 
         Args:
-            enough: cancels the read once it is set.
+            cancel: cancels the read once it is set.
         """
-        pieces = [position.read(p) for p in positions]
-        if self._little and (found := self._rows(pieces, enough, self._wanted)) is not None:
+        pieces = [position.parse(p) for p in positions]
+        if self._few_fields and (found := self._rows(pieces, cancel, self._wanted)) is not None:
             return found
-        found = self._rows(pieces, enough, None)
+        found = self._rows(pieces, cancel, None)
         assert found is not None
-        self._little = DEAD not in found[0].column_names
+        self._few_fields = DEAD not in found[0].column_names
         return found
 
     def _rows(
-        self, pieces: Sequence[Position], enough: Event, wanted: Sequence[str] | None
+        self, pieces: Sequence[Position], cancel: Event, wanted: Sequence[str] | None
     ) -> tuple[pa.Table, Fields] | None:
         """Return the same as `read`; None if there are dead letters but `wanted` does not have all
         fields."""
         rows, fields = list[pa.Table](), list[Fields]()
         names = SCHEMA.names if wanted is None else wanted
-        for records in (SCHEMA.empty_table(), *self._reader.read(pieces, enough, names)):
+        for records in (SCHEMA.empty_table(), *self._reader.read(pieces, cancel, names)):
             if isinstance(self._payload, Json) and not self._source.protect:
-                fields.append(undeclared.fields(records, self._source.fields))
-            rows.append(self.decoded(records))
+                fields.append(undeclared.sample_fields(records, self._source.fields))
+            rows.append(self.decode(records))
             if len(names) < len(SCHEMA) and DEAD in rows[-1].column_names:
                 return None
-        return pa.concat_tables(rows, promote_options="default"), undeclared.merged(fields)
+        return pa.concat_tables(rows, promote_options="default"), undeclared.merge_samples(fields)
 
-    def decoded(self, records: pa.Table) -> pa.Table:
+    def decode(self, records: pa.Table) -> pa.Table:
         """Return records as decoded rows, protected as the source declares."""
         if self._source.protect:
-            records = protected(records, self._source, self._correlation)
-        return decoded(records, self._source, self._payload, self._correlation)
+            records = protect_records(records, self._source, self._correlation)
+        return decode_records(records, self._source, self._payload, self._correlation)

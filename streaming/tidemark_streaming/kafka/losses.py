@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tidemark_streaming.kafka.position import Position
 
-MANY = 5
+SHOWN_LOSSES = 5
 
 
 class Loss(NamedTuple):
@@ -16,11 +16,11 @@ class Loss(NamedTuple):
         offsets: the number of lost offsets; 0 if it can't be known.
     """
 
-    said: str
+    message: str
     offsets: int = 0
 
 
-def between(at: Position, there: Position) -> list[Loss]:
+def find_losses(at: Position, there: Position) -> list[Loss]:
     """Return the losses between the last arrival's position and the current state of the topics.
 
     Args:
@@ -59,10 +59,10 @@ def between(at: Position, there: Position) -> list[Loss]:
     return found
 
 
-def sentence(source: str, lost: Sequence[Loss]) -> str:
+def error_message(source: str, lost: Sequence[Loss]) -> str:
     """Return the error message that lists the losses and the command that accepts them."""
-    told = "; ".join(loss.said for loss in lost[:MANY])
-    more = f"; and {len(lost) - MANY:,} more losses" if len(lost) > MANY else ""
+    told = "; ".join(loss.message for loss in lost[:SHOWN_LOSSES])
+    more = f"; and {len(lost) - SHOWN_LOSSES:,} more losses" if len(lost) > SHOWN_LOSSES else ""
     return (
         f"Kafka deleted records of source '{source}' before they were ingested: {told}{more}. To "
         f"continue without them, run `tidemark ingest {source} --accept-loss`."

@@ -25,7 +25,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.feed import Chunk, Excerpt, Inlet, Span
 from tidemark_streaming.ingest import Ingested, furnish, ingest_each
 from tidemark_streaming.kafka import position
-from tidemark_streaming.kafka.client import PATIENCE, configured, unreachable
+from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, client_properties, unreachable_error
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.feed import KafkaFeed
 
@@ -33,7 +33,7 @@ PARTITIONS = 3
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedFeed:
     """A connector whose records arrive by the clock of a recording.
 
     Args:
@@ -51,8 +51,8 @@ class Played:
         return self.feed.source
 
     def pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        stands = position.standing(position.read(timeline[-1].position)) if timeline else {}
-        found = self.feed.pending(timeline) or [Chunk(position.written(stands), 0)]
+        stands = position.end_of(position.parse(timeline[-1].position)) if timeline else {}
+        found = self.feed.pending(timeline) or [Chunk(position.to_json(stands), 0)]
         return [replace(chunk, arrived_at=self.clock) for chunk in found]
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
@@ -101,12 +101,12 @@ def play(warehouse: Warehouse, inlet: Inlet, stage: Stage, excerpt: Excerpt) -> 
     # open. The poll below must come after it.
     sender = _Sender(stage)
     waiting = any(chunk.rows for chunk in feed.pending(log.timeline()))
-    sent = _sent(inlet.spans(excerpt), sender, waiting)
-    feeds = ((Played(feed, span.ends), span.number, span.total) for span in sent)
+    sent = _send_spans(inlet.spans(excerpt), sender, waiting)
+    feeds = ((PlayedFeed(feed, span.ends), span.number, span.total) for span in sent)
     yield from ingest_each(warehouse, inlet.source, feeds)
 
 
-def _sent(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iterator[Span]:
+def _send_spans(spans: Iterator[Span], sender: "_Sender", waiting: bool) -> Iterator[Span]:
     """Yield each span once it is in the topic. The first span may be there already."""
     for span in spans:
         if not waiting:
@@ -121,10 +121,10 @@ class _Sender:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         own = {"transactional.id": f"tidemark_play_{stage.topic}", "linger.ms": 5}
-        self._producer = Producer({**configured(stage.servers, {}), **own})
+        self._producer = Producer({**client_properties(stage.servers, {}), **own})
         self._cluster = Cluster(stage.servers, {})
         self._ends: dict[int, int] = {}
-        self._ask(lambda: self._producer.init_transactions(PATIENCE))
+        self._ask(lambda: self._producer.init_transactions(TIMEOUT_SECONDS))
 
     def send(self, span: Span) -> None:
         """Send the records of a span, and wait until a read_committed consumer can see them. Do
@@ -136,7 +136,7 @@ class _Sender:
         self._ask(self._producer.begin_transaction)
         for key, line in zip(keys, lines, strict=True):
             self._producer.produce(self._stage.topic, line, key, on_delivery=self._note)
-        self._ask(lambda: self._producer.commit_transaction(PATIENCE))
+        self._ask(lambda: self._producer.commit_transaction(TIMEOUT_SECONDS))
         # The commit returns once the coordinator has recorded it; the partitions follow a moment
         # later.
         while not self._visible():
@@ -155,16 +155,16 @@ class _Sender:
         try:
             question()
         except KafkaException as error:
-            raise unreachable(self._stage.servers, error) from None
+            raise unreachable_error(self._stage.servers, error) from None
 
 
 def _create(stage: Stage) -> None:
     """Create the topic if it does not exist. It keeps its records forever, because only the event
     log knows how far it was read."""
-    admin = AdminClient(configured(stage.servers, {}))
+    admin = AdminClient(client_properties(stage.servers, {}))
     made = NewTopic(stage.topic, PARTITIONS, 1, config={"retention.ms": "-1"})
     try:
-        if stage.topic not in admin.list_topics(timeout=PATIENCE).topics:
-            admin.create_topics([made])[stage.topic].result(PATIENCE + 1)
+        if stage.topic not in admin.list_topics(timeout=TIMEOUT_SECONDS).topics:
+            admin.create_topics([made])[stage.topic].result(TIMEOUT_SECONDS + 1)
     except (KafkaException, TimeoutError) as error:
-        raise unreachable(stage.servers, error) from None
+        raise unreachable_error(stage.servers, error) from None

@@ -32,7 +32,7 @@ NO_TOPIC = json.dumps({"no topic": True})
 """The JSON of a poll that found no topic. Its key can't be the name of a topic."""
 
 
-def written(position: Position) -> str:
+def to_json(position: Position) -> str:
     """Return a position as JSON."""
     plain = {
         name: {"id": topic.id, "offsets": {str(p): list(r) for p, r in topic.offsets.items()}}
@@ -41,7 +41,7 @@ def written(position: Position) -> str:
     return json.dumps(plain, separators=(",", ":"))
 
 
-def read(text: str) -> Position:
+def parse(text: str) -> Position:
     """Parse a position. Return one without topics if another kind of connector wrote it."""
     told = json.loads(text)
     return {
@@ -51,12 +51,12 @@ def read(text: str) -> Position:
     }
 
 
-def looked(text: str) -> bool:
+def is_kafka_poll(text: str) -> bool:
     """Return whether a position, as JSON, comes from a poll of Kafka."""
-    return bool(read(text)) or text == NO_TOPIC
+    return bool(parse(text)) or text == NO_TOPIC
 
 
-def standing(position: Position) -> Position:
+def end_of(position: Position) -> Position:
     """Return an empty position at the end of this one: the same topics, with ranges of length 0."""
     return {
         name: Topic(topic.id, {p: (end, end) for p, (_, end) in topic.offsets.items()})
@@ -64,20 +64,20 @@ def standing(position: Position) -> Position:
     }
 
 
-def count(position: Position) -> int:
+def count_offsets(position: Position) -> int:
     """Return how many offsets a position spans. It has at most that many records, because some
     offsets hold none."""
     return sum(end - start for topic in position.values() for start, end in topic.offsets.values())
 
 
-def cut(position: Position, rows: int) -> list[Position]:
+def split(position: Position, rows: int) -> list[Position]:
     """Split the ranges into successive pieces of at most about `rows` offsets.
 
     Each piece takes a proportional share of every partition, so that all partitions advance at the
     same pace. The first piece has offsets of every nonempty range, so that all partitions are known
     at once.
     """
-    pieces = max(-(-count(position) // rows), 1)
+    pieces = max(-(-count_offsets(position) // rows), 1)
     return [
         {
             name: Topic(topic.id, {p: _part(r, n, pieces) for p, r in topic.offsets.items()})
@@ -93,7 +93,7 @@ def _part(whole: Range, n: int, pieces: int) -> Range:
     return start - (-length * n // pieces), start - (-length * (n + 1) // pieces)
 
 
-def unfinished(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
+def unfinished_partitions(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
     """Yield topic and partition of the ranges that continue after a piece."""
     for name, topic in piece.items():
         for partition, (_, end) in topic.offsets.items():
@@ -101,7 +101,7 @@ def unfinished(piece: Position, whole: Position) -> Iterator[tuple[str, int]]:
                 yield name, partition
 
 
-def spans(pieces: Sequence[Position]) -> Iterator[tuple[str, int, list[Range]]]:
+def ranges_by_partition(pieces: Sequence[Position]) -> Iterator[tuple[str, int, list[Range]]]:
     """Yield topic and partition, with the partition's range in each piece."""
     for name, topic in pieces[0].items():
         for partition in topic.offsets:

@@ -25,7 +25,7 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT, compute
 from tidemark_streaming.kafka.client import Brokers, Properties
 from tidemark_streaming.kafka.cluster import READ_COMMITTED
-from tidemark_streaming.kafka.position import Position, Range, spans
+from tidemark_streaming.kafka.position import Position, Range, ranges_by_partition
 
 SCHEMA = pa.schema(
     {
@@ -42,8 +42,8 @@ SCHEMA = pa.schema(
     }
 )
 
-_AT_ONCE = 10_000
-_PATIENCE = 60.0
+_BATCH_RECORDS = 10_000
+_SILENCE_SECONDS = 60.0
 _TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 
 
@@ -89,7 +89,7 @@ class Reader:
         )
 
     def read(
-        self, pieces: Sequence[Position], enough: Event, wanted: Collection[str] = SCHEMA.names
+        self, pieces: Sequence[Position], cancel: Event, wanted: Collection[str] = SCHEMA.names
     ) -> Iterator[pa.Table]:
         """Yield the records of the pieces of a position in batches.
 
@@ -98,54 +98,54 @@ class Reader:
         skipped. `headers` is null if the name of a header is not UTF-8.
 
         Args:
-            enough: cancels the read once it is set.
+            cancel: cancels the read once it is set.
             wanted: the columns to fetch. Others are null if they are costly (timestamps, headers).
 
         Raises:
-            CancelledError: `enough` was set before all records were read.
+            CancelledError: `cancel` was set before all records were read.
             DataError: the brokers do not answer, or Kafka deleted the offsets in the meantime.
         """
-        asked = {(topic, partition): r for topic, partition, r in spans(pieces)}
+        asked = {(topic, partition): r for topic, partition, r in ranges_by_partition(pieces)}
         asked = {of: ranges for of, ranges in asked.items() if ranges[0][0] < ranges[-1][1]}
         places = {of: begins for of, begins in _places(pieces).items() if of in asked}
-        for batch in self._fetched(asked, enough):
+        for batch in self._fetch(asked, cancel):
             yield _table(batch, asked, places, wanted)
 
-    def _fetched(self, asked: Mapping[_Of, Sequence[Range]], enough: Event) -> Iterator["_Batch"]:
+    def _fetch(self, asked: Mapping[_Of, Sequence[Range]], cancel: Event) -> Iterator["_Batch"]:
         """Yield the records of these ranges."""
         of_partition = list(asked)
         ends = np.array([ranges[-1][1] for ranges in asked.values()], np.int64)
         open_ = dict(enumerate(ends.tolist()))
         self._consumer.assign([TopicPartition(*of, r[0][0]) for of, r in asked.items()])
-        self._brokers.listen()
+        self._brokers.forget_errors()
         heard = time.monotonic()
         try:
             while open_:
-                if enough.is_set():
+                if cancel.is_set():
                     raise CancelledError
                 first = self._consumer.poll(0.5)
                 if first is None:
-                    if refused := self._brokers.refusal():
+                    if refused := self._brokers.rejection():
                         raise refused
-                    if time.monotonic() - heard > _PATIENCE:
-                        silence = f"no record was received for {_PATIENCE:.0f} seconds"
+                    if time.monotonic() - heard > _SILENCE_SECONDS:
+                        silence = f"no record was received for {_SILENCE_SECONDS:.0f} seconds"
                         raise self._brokers.unreachable(TimeoutError(silence))
                     continue
                 heard = time.monotonic()
-                self._brokers.answered()
-                came: list[Any] = [first, *self._consumer.consume(_AT_ONCE, timeout=0)]
+                self._brokers.record_response()
+                came: list[Any] = [first, *self._consumer.consume(_BATCH_RECORDS, timeout=0)]
                 told = [message for message in came if message.error() is not None]
                 records = came if not told else [m for m in came if m.error() is None]
                 batch = _Batch.of(records, of_partition)
                 # Records beyond the ranges were not requested.
-                yield batch.where(batch.offsets < ends[batch.which])
+                yield batch.select(batch.offsets < ends[batch.which])
                 for message in told:
                     self._check(message)
                 # After a change of leader, a partition may briefly end before the range does. The
                 # missing records are still to come.
-                reached = batch.reached()
+                reached = batch.next_offsets()
                 for message in told:
-                    if (of := _of(message)) in asked:
+                    if (of := _partition_of(message)) in asked:
                         number = of_partition.index(of)
                         reached[number] = max(reached.get(number, 0), message.offset())
                 for number, after in reached.items():
@@ -160,7 +160,7 @@ class Reader:
         """Raise the error of a message that is not a record, unless it is harmless."""
         code = message.error().code()
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise self._brokers.forbidden(message.topic())
+            raise self._brokers.forbidden_error(message.topic())
         if code == KafkaError._AUTO_OFFSET_RESET:
             place = f"{message.topic()}-{message.partition()}"
             raise DataError(
@@ -191,16 +191,16 @@ class _Batch:
             which = np.zeros(len(records), np.int64)
         else:
             index = {of: n for n, of in enumerate(asked)}
-            which = _numbers(map(index.__getitem__, map(_of, records)))
+            which = _numbers(map(index.__getitem__, map(_partition_of, records)))
         return cls(records, which, _numbers(m.offset() for m in records))
 
-    def where(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "_Batch":
+    def select(self, mask: "np.ndarray[Any, np.dtype[np.bool_]]") -> "_Batch":
         if mask.all():
             return self
         records = [m for m, is_one in zip(self.records, mask, strict=True) if is_one]
         return _Batch(records, self.which[mask], self.offsets[mask])
 
-    def reached(self) -> dict[int, int]:
+    def next_offsets(self) -> dict[int, int]:
         """Return the offset after the last record of each partition."""
         every = np.unique(self.which).tolist()
         return {n: int(self.offsets[self.which == n][-1]) + 1 for n in every}
@@ -224,8 +224,8 @@ def _table(
     columns: dict[str, Any] = {
         "chunk": chunk,
         "position": place,
-        "topic": _taken([topic for topic, _ in asked], which, pa.string()),
-        "partition": _taken([number for _, number in asked], which, pa.int32()),
+        "topic": _per_record([topic for topic, _ in asked], which, pa.string()),
+        "partition": _per_record([number for _, number in asked], which, pa.int32()),
         "offset": offsets,
         "key": [m.key() for m in found],
         "value": [m.value() for m in found],
@@ -242,7 +242,7 @@ def _table(
     return pa.table(arrays, schema=SCHEMA)
 
 
-def _of(record: _Record) -> _Of:
+def _partition_of(record: _Record) -> _Of:
     return record.topic(), record.partition()
 
 
@@ -250,7 +250,7 @@ def _numbers(values: Iterable[int]) -> _Numbers:
     return np.fromiter(values, np.int64)
 
 
-def _taken(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "pa.Array[Any]":  # noqa: ANN401 (an array of numbers)
+def _per_record(values: Sequence[str | int], which: Any, kind: pa.DataType) -> "pa.Array[Any]":  # noqa: ANN401 (an array of numbers)
     """Return the value that each record's partition has."""
     return pa.array(values, kind).take(pa.array(which))
 
@@ -274,25 +274,25 @@ def _times(found: Sequence[_Record]) -> "dict[str, pa.Array[Any]]":
 
 
 def _headers(found: Sequence[_Record]) -> "list[Any]":
-    told = [_told(m) for m in found]
+    told = [_decoded_headers(m) for m in found]
     if not any(told):
         return told
     return [t if t is None else [{"key": k, "value": v} for k, v in t] for t in told]
 
 
-def _told(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":
+def _decoded_headers(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":
     """Return the headers of a record, or None if the name of a header is not UTF-8.
 
     Kafka does not require UTF-8 of producers. The client can't return such headers, and must not be
     asked for them twice.
     """
     try:
-        return _asked(record) or ()
+        return _get_headers(record) or ()
     except (SystemError, UnicodeDecodeError):
         return None
 
 
-_asked = methodcaller("headers")
+_get_headers = methodcaller("headers")
 """Calls `headers` on a record. If the client can't decode a name, it returns headers and sets an
 error at the same time. Python detects this in calls through functions such as this one, but not in
 specialized method calls. Those would return damaged headers and raise the error at some later

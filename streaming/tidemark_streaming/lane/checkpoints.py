@@ -37,7 +37,7 @@ class Checkpoint:
         return sum(end - known[place] for place, end in self.ends.items() if place in known)
 
 
-def made_anew(home: Path, there: Mapping[str, str]) -> list[str]:
+def recreated_topics(home: Path, there: Mapping[str, str]) -> list[str]:
     """Return the topics that were recreated since a lane's checkpoints. If there are none, store
     the IDs of new topics.
 

@@ -21,10 +21,10 @@ from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane.definition import Lane
 from tidemark_streaming.lane.options import secrets
 
-MEMORY = "1g"
+SPARK_MEMORY = "1g"
 
 
-def place(settings: Settings, name: str) -> Path:
+def lane_folder(settings: Settings, name: str) -> Path:
     """Return the folder of a lane."""
     return _folder(settings) / name
 
@@ -32,10 +32,10 @@ def place(settings: Settings, name: str) -> Path:
 def settings_of(settings: Settings, name: str) -> Settings:
     """Return the settings for a lane's Spark: those of the home, with its own folder, port and
     memory."""
-    home = place(settings, name)
+    home = lane_folder(settings, name)
     record = engine.Managed(home, "engine").running()
     port = free_port() if record is None else record.port
-    own = {"home": home, "engine_port": port, "engine_memory": MEMORY, "remote": None}
+    own = {"home": home, "engine_port": port, "engine_memory": SPARK_MEMORY, "remote": None}
     # Only one process can have the port of Spark's web UI: the home's engine.
     own |= {"engine_ui_port": None}
     return settings.model_copy(update=own)
@@ -59,21 +59,21 @@ def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
     return own
 
 
-def started(settings: Settings, name: str) -> bool:
+def is_started(settings: Settings, name: str) -> bool:
     """Return whether a lane's Spark was started and not stopped since, even if it does not run
     now."""
     return engine.Managed(_folder(settings) / name, "engine").recorded() is not None
 
 
-def runs(settings: Settings, name: str) -> bool:
+def is_running(settings: Settings, name: str) -> bool:
     """Return whether a lane's Spark runs."""
-    return engine.Managed(place(settings, name), "engine").running() is not None
+    return engine.Managed(lane_folder(settings, name), "engine").running() is not None
 
 
-def running(settings: Settings) -> list[str]:
+def running_lanes(settings: Settings) -> list[str]:
     """Return the names of the lanes whose Spark runs."""
     names = sorted(folder.name for folder in _folder(settings).glob("*"))
-    return [name for name in names if runs(settings, name)]
+    return [name for name in names if is_running(settings, name)]
 
 
 def stop(settings: Settings, name: str) -> bool:

@@ -26,7 +26,7 @@ _TIME = r"([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,6})?)?"
 _NO_NUMBER = r"^(NaN|[+-]?(Infinity|INF))$"
 
 
-def decoded(
+def decode_json(
     rows: DataFrame, text: Column, columns: Mapping[str, str], options: Mapping[str, str]
 ) -> DataFrame:
     """Return rows with `event`, a struct of the columns, and `reason`, why a text can't be decoded
@@ -46,7 +46,7 @@ def decoded(
     misfits = [
         F.when(
             plain[name].isNotNull()
-            & ~F.coalesce(_says(plain[name], name, kind, options), F.lit(False)),
+            & ~F.coalesce(_has_value(plain[name], name, kind, options), F.lit(False)),
             F.lit(misfit_reason(name, kind)),
         )
         for name, kind in columns.items()
@@ -59,7 +59,7 @@ def decoded(
     return rows.withColumn("reason", F.when(text.isNotNull(), reason))
 
 
-def _says(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Column:
+def _has_value(plain: Column, name: str, kind: str, options: Mapping[str, str]) -> Column:
     """Return whether a text provably has the column's value."""
     value, kind = F.col(f"event.`{name}`"), kind.replace(" ", "").upper()
     found = F.isnotnull(value)

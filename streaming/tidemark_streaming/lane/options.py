@@ -66,7 +66,8 @@ def options(servers: str, client: Properties) -> dict[str, str]:
         told[_VERIFYING] = str(client[_VERIFYING]).replace("none", "")
     if "sasl.mechanism" in told:
         user, password = (
-            _told(client.get(name, ""), _quoted) for name in ("sasl.username", "sasl.password")
+            _reference_or_value(client.get(name, ""), _escape_quotes)
+            for name in ("sasl.username", "sasl.password")
         )
         module = _MODULES[told["sasl.mechanism"]]
         told["sasl.jaas.config"] = f'{module} required username="{user}" password="{password}";'
@@ -87,10 +88,10 @@ def secrets(client: Properties) -> dict[str, str]:
         DefinitionError: a secret does not exist.
     """
     found = [value for value in client.values() if isinstance(value, Secret)]
-    return {_variable(value): _quoted(value.reveal()) for value in found}
+    return {_variable(value): _escape_quotes(value.reveal()) for value in found}
 
 
-def _told(value: str | Secret, plain: Callable[[str], str]) -> str:
+def _reference_or_value(value: str | Secret, plain: Callable[[str], str]) -> str:
     return f"${{env:{_variable(value)}}}" if isinstance(value, Secret) else plain(value)
 
 
@@ -99,6 +100,6 @@ def _variable(value: Secret) -> str:
     return f"TIDEMARK_LANE_SECRET_{digest.upper()}"
 
 
-def _quoted(value: str) -> str:
+def _escape_quotes(value: str) -> str:
     """Return a value escaped for the quotation marks of a login configuration."""
     return value.replace("\\", "\\\\").replace('"', '\\"')

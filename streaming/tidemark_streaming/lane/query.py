@@ -26,10 +26,10 @@ from tidemark.define.source import ARRIVAL_COLUMNS
 from tidemark.store import reference
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.lane.checkpoints import made_anew
+from tidemark_streaming.lane.checkpoints import recreated_topics
 from tidemark_streaming.lane.definition import Lane
 from tidemark_streaming.lane.options import isolation, options
-from tidemark_streaming.lane.records import dead_letters, decoded, written
+from tidemark_streaming.lane.records import dead_letters, decode_records, output_records
 
 Trigger = Literal["real-time", "micro-batch"]
 
@@ -38,7 +38,7 @@ RECORDS, LETTERS = _PARTS = ("records", "dead_letters")
 LETTERS_EVERY = "5 seconds"
 """The trigger interval of the query for dead letters."""
 
-_BEGINNING = 10.0
+_START_SECONDS = 10.0
 """Seconds within which a query that Spark refuses ends."""
 
 _REFUSED = re.compile(r"OPERATOR_OR_SINK_NOT_IN_ALLOWLIST.*?(?P<what>\w+)Exec", re.DOTALL)
@@ -46,7 +46,7 @@ _PASSING = re.compile(
     r"kafka\.common\.errors\.(Timeout|Network|Disconnect|BrokerNotAvailable|LeaderNotAvailable)"
 )
 """Errors of Kafka's client for brokers that do not answer."""
-_GONE = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost", re.IGNORECASE)
+_EXPIRED = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been lost", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ class Queries:
         if failure is None:
             return EngineError("Another process stopped the lane.")
         return EngineError(
-            f"The lane ended: {why(failure)}", passing=_PASSING.search(str(failure)) is not None
+            f"The lane ended: {failure_reason(failure)}",
+            passing=_PASSING.search(str(failure)) is not None,
         )
 
     def stop(self) -> None:
@@ -95,7 +96,7 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     """
     spark = warehouse.spark
     if find(spark, lane) is not None:
-        raise EngineError(f"{lane} already runs: stop it first.")
+        raise EngineError(f"{lane} is already running: stop it first.")
     for query in _active(spark, lane).values():
         # One query may have ended without the other.
         query.stop()
@@ -106,12 +107,14 @@ def start(warehouse: Warehouse, lane: Lane, home: Path, trigger: Trigger = "real
     Cluster(letters.at, letters.client).create(list(wanted.values()))
     _check_topics(lane, home)
     streamed = spark.readStream.format("kafka").options(**_source(lane)).load()
-    rows = decoded(streamed, lane)
+    rows = decode_records(streamed, lane)
     every = f"{duration(lane.checkpoint) // 1000} milliseconds"
     how = {"realTime": every} if trigger == "real-time" else {"processingTime": "0 seconds"}
     found = Queries(
-        _started(written(rows, lane, tables), lane, RECORDS, home, how),
-        _started(dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": LETTERS_EVERY}),
+        _start_query(output_records(rows, lane, tables), lane, RECORDS, home, how),
+        _start_query(
+            dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": LETTERS_EVERY}
+        ),
     )
     _await_begun(found)
     return found
@@ -137,7 +140,7 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
             kind = rows.select(F.expr(condition)).schema[0].dataType.simpleString()
         except PySparkException as error:
             raise DefinitionError(
-                f"{lane} can't evaluate the condition '{condition}': {why(error)}"
+                f"{lane} can't evaluate the condition '{condition}': {failure_reason(error)}"
             ) from None
         if kind != "boolean":
             raise DefinitionError(
@@ -153,7 +156,7 @@ def check(spark: SparkSession, lane: Lane, references: Mapping[str, DataFrame]) 
         )
 
 
-def why(failure: PySparkException) -> str:
+def failure_reason(failure: PySparkException) -> str:
     """Return the reason why a query ended or could not be planned, in one line."""
     told = str(failure)
     if refused := _REFUSED.search(told):
@@ -162,7 +165,7 @@ def why(failure: PySparkException) -> str:
             "it supports SQL functions, and joins only with references that fit in memory. Use the "
             "trigger micro-batch instead"
         )
-    if _GONE.search(told):
+    if _EXPIRED.search(told):
         return (
             "Kafka deleted records before the lane read them: the topic's retention expired, or "
             "the topic was recreated. To continue with the existing records, delete the lane's "
@@ -184,7 +187,7 @@ def _await_begun(queries: Queries) -> None:
         EngineError: a query has ended.
     """
     begun = time.monotonic()
-    while time.monotonic() - begun < _BEGINNING:
+    while time.monotonic() - begun < _START_SECONDS:
         if fault := queries.fault():
             queries.stop()
             raise fault
@@ -194,7 +197,7 @@ def _await_begun(queries: Queries) -> None:
         time.sleep(0.1)
 
 
-def _started(
+def _start_query(
     rows: DataFrame, lane: Lane, part: str, home: Path, trigger: Mapping[str, str]
 ) -> StreamingQuery:
     writer = rows.writeStream.format("kafka").queryName(_name(lane, part)).outputMode("update")
@@ -230,7 +233,7 @@ def _check_topics(lane: Lane, home: Path) -> None:
     """
     feed = lane.feed
     there = Cluster(feed.at, feed.client).topics(feed.topics)
-    if anew := made_anew(home, {name: topic.id for name, topic in there.items()}):
+    if anew := recreated_topics(home, {name: topic.id for name, topic in there.items()}):
         raise DataError(
             f"{lane} can't continue: topic '{anew[0]}' was deleted and recreated since its last "
             "checkpoint, so its offsets have other records. To start from the existing records, "

@@ -23,7 +23,7 @@ _TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
-def decoded(records: DataFrame, lane: Lane) -> DataFrame:
+def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     """Return records of Spark's connector with the protected columns of their source.
 
     The result also has `read_from`, `correlation_id` and `reason`. `reason` says why a record is a
@@ -37,7 +37,7 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
-    rows = json_columns.decoded(rows, F.col("value").cast("string"), fields, feed.options)
+    rows = json_columns.decode_json(rows, F.col("value").cast("string"), fields, feed.options)
     place = F.concat_ws("-", "topic", "partition", "offset")
     told = F.coalesce(header(feed.correlation), place)
     columns = {n: _protected(column(n, t, source), t, lane, n) for n, t in source.columns.items()}
@@ -59,7 +59,7 @@ def decoded(records: DataFrame, lane: Lane) -> DataFrame:
     return rows.withColumn(REASON, F.coalesce(REASON, *faults)) if faults else rows
 
 
-def written(rows: DataFrame, lane: Lane, references: Mapping[str, DataFrame]) -> DataFrame:
+def output_records(rows: DataFrame, lane: Lane, references: Mapping[str, DataFrame]) -> DataFrame:
     """Return the output of decoded records: `topic`, `key`, `value` and `headers`.
 
     Args:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _OLD = ("delete", "update_preimage")
 _NEW = ("insert", "update_postimage")
-_AT_ONCE = 2_000
+_BATCH_WINDOWS = 2_000
 """Windows whose rows are Python objects at the same time."""
 
 
@@ -36,13 +36,13 @@ class Change:
     anew: bool = False
 
 
-def versions(feed: pa.Table) -> Iterator[pa.Table]:
+def split_versions(feed: pa.Table) -> Iterator[pa.Table]:
     """Yield the rows of each version of a change data feed, in order."""
     for version in sorted(feed["_commit_version"].unique().to_pylist()):
         yield feed.filter(pc.field("_commit_version") == version)
 
 
-def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
+def derive_changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
     """Yield the changes of one version: deleted windows first, then new and changed ones.
 
     An instant beyond the year 9999, which Python can't represent, is text. A row that was replaced
@@ -68,14 +68,14 @@ def changes(rows: pa.Table, by: Sequence[str]) -> Iterator[Change]:
                 yield Change(before, after, anew)
 
 
-def present(rows: pa.Table) -> Iterator[Change]:
+def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
     """Yield all rows of a table as new windows."""
-    for batch in rows.to_batches(max_chunksize=_AT_ONCE):
+    for batch in rows.to_batches(max_chunksize=_BATCH_WINDOWS):
         yield from (Change(None, row) for row in told(pa.Table.from_batches([batch])))
 
 
 def _pieces(whole: list[T]) -> Iterator[list[T]]:
-    return (whole[n : n + _AT_ONCE] for n in range(0, len(whole), _AT_ONCE))
+    return (whole[n : n + _BATCH_WINDOWS] for n in range(0, len(whole), _BATCH_WINDOWS))
 
 
 def _taken(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:

@@ -29,11 +29,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidemark.base.errors import ConflictError, DataError, DefinitionError
 from tidemark.base.failpoint import FAIL_AT, reach
-from tidemark_streaming.kafka.client import PATIENCE, Brokers
+from tidemark_streaming.kafka.client import TIMEOUT_SECONDS, Brokers
 from tidemark_streaming.kafka.cluster import READ_COMMITTED, Cluster
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.kafka.topic import KafkaTopic
-from tidemark_streaming.outbox.position import Position, read
+from tidemark_streaming.outbox.position import Position, parse
 from tidemark_streaming.outbox.record import Record
 
 _FENCED = (
@@ -44,23 +44,23 @@ _FENCED = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_TXN_STATE,
 )
-_UNRIGHTED = (
+_UNAUTHORIZED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 
 _SILENT = logging.Logger("librdkafka", logging.CRITICAL + 1)
-_COMMIT = 60.0
+_COMMIT_SECONDS = 60.0
 """Seconds that the brokers have to finish a transaction."""
 
-SETTLING = 10.0
+OPEN_TRANSACTION_SECONDS = 10.0
 """Seconds to wait for open transactions of other assets in the topic of positions."""
 
-_MOMENT = 0.05
+_POLL_SECONDS = 0.05
 """Seconds between two polls for a change that is expected at once."""
 
-_LAST = 100
+_TAIL_RECORDS = 100
 """The number of records at the end of the topic of positions that are read first."""
 
 T = TypeVar("T")
@@ -107,23 +107,26 @@ class Channel:
             passing=True,
         )
 
-    def position(self, *, anyones: bool = False, settled: bool = False) -> Position | None:
+    def position(
+        self, *, any_database: bool = False, wait_for_transactions: bool = False
+    ) -> Position | None:
         """Return the position of the last committed transaction, or None if nothing was published.
 
         Args:
-            anyones: accept the position of an asset with the same name in another database.
-            settled: wait until open transactions of other assets in the topic of positions have
-                ended. Brokers hide records that were committed after such a transaction began.
+            any_database: accept the position of an asset with the same name in another database.
+            wait_for_transactions: wait until open transactions of other assets in the topic of
+                positions have ended. Brokers hide records that were committed after such a
+                transaction began.
 
         Raises:
             DataError: the brokers do not answer, or such a transaction does not end in time.
             DefinitionError: the position belongs to an asset in another database.
         """
-        self._brokers.listen()
-        if settled:
-            self._settle()
-        found = self._last()
-        if found is None or anyones or found.place in (None, self.place):
+        self._brokers.forget_errors()
+        if wait_for_transactions:
+            self._await_open_transactions()
+        found = self._last_position()
+        if found is None or any_database or found.place in (None, self.place):
             return found
         raise DefinitionError(
             f"{self.topic} already has '{self._asset}' of the database {found.place}. Its "
@@ -132,28 +135,28 @@ class Channel:
             f"{self._asset} --anew`."
         )
 
-    def _settle(self) -> None:
+    def _await_open_transactions(self) -> None:
         ends, begun = partial(self._cluster.end, self.topic.positions, 0), time.monotonic()
         end = ends(IsolationLevel.READ_UNCOMMITTED)
         while ends(IsolationLevel.READ_COMMITTED) < end:
-            if time.monotonic() - begun > SETTLING:
-                raise self._unwritable(
+            if time.monotonic() - begun > OPEN_TRANSACTION_SECONDS:
+                raise self._retriable_write_error(
                     "another asset's producer has an open transaction in it (its process died or "
                     "hangs); the broker aborts it within five minutes"
                 )
-            time.sleep(_MOMENT)
+            time.sleep(_POLL_SECONDS)
 
-    def _last(self) -> Position | None:
+    def _last_position(self) -> Position | None:
         cluster, name = self._cluster, self.topic.positions
         if not cluster.has(name):
             return None
         first, end = cluster.topics([name])[name].offsets[0]
-        back = _LAST
+        back = _TAIL_RECORDS
         while first < end:
             start = max(first, end - back)
-            found = self._newest(start, end)
+            found = self._last_value(start, end)
             if found is not None or start == first:
-                return read(found)
+                return parse(found)
             back *= 10
         return None
 
@@ -163,8 +166,8 @@ class Channel:
         Raises:
             DataError: the brokers do not answer, or refuse.
         """
-        self._brokers.listen()
-        self._prepare()
+        self._brokers.forget_errors()
+        self._create_topics()
         usual = {
             # A large backfill is one transaction, which the broker must not abort early.
             "transaction.timeout.ms": "300000",
@@ -176,11 +179,11 @@ class Channel:
             # Without a logger the client writes to stderr that it was refused, which is reported
             # here.
             producer = self._brokers.connect(Producer, usual, transactional_id=name, logger=_SILENT)
-            self._ask(lambda: producer.init_transactions(PATIENCE * 2))
-            self._brokers.answered()
+            self._ask(lambda: producer.init_transactions(TIMEOUT_SECONDS * 2))
+            self._brokers.record_response()
             return producer
 
-        last = self._last()
+        last = self._last_position()
         if last is not None and last.place is None:
             # The writer of such a position had a transactional ID with its database, and may still
             # run.
@@ -198,7 +201,7 @@ class Channel:
         """
         producer = self._producer
         assert producer is not None
-        self._brokers.listen()
+        self._brokers.forget_errors()
         count = 0
         try:
             reach("emit")
@@ -206,14 +209,14 @@ class Channel:
             for record in records:
                 self._produce(producer, self.topic.name, record)
                 count += 1
-            where = Record(self._asset.encode(), position().written(), 0)
+            where = Record(self._asset.encode(), position().to_json(), 0)
             self._produce(producer, self.topic.positions, where)
             if os.environ.get(FAIL_AT):
                 # The fail points are about records that have reached the brokers.
-                self._ask(lambda: producer.flush(_COMMIT))
+                self._ask(lambda: producer.flush(_COMMIT_SECONDS))
             reach("emitted")
-            self._ask(lambda: producer.commit_transaction(_COMMIT))
-            self._brokers.answered()
+            self._ask(lambda: producer.commit_transaction(_COMMIT_SECONDS))
+            self._brokers.record_response()
             reach("noted")
         except BaseException:
             # The next producer that opens ends this transaction.
@@ -247,7 +250,7 @@ class Channel:
                 self._ask(lambda: producer.poll(0))
                 return
 
-    def _prepare(self) -> None:
+    def _create_topics(self) -> None:
         cluster = self._cluster
         forever = {"retention.ms": "-1"}
         wanted = [
@@ -258,19 +261,19 @@ class Channel:
         if not missing:
             return
         admin = self._brokers.connect(AdminClient)
-        for name, made in admin.create_topics(missing, request_timeout=PATIENCE).items():
+        for name, made in admin.create_topics(missing, request_timeout=TIMEOUT_SECONDS).items():
             self._ask(
-                lambda made=made: made.result(PATIENCE + 1),
+                lambda made=made: made.result(TIMEOUT_SECONDS + 1),
                 KafkaError.TOPIC_ALREADY_EXISTS,
                 making=name,
             )
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not cluster.has(*(topic.topic for topic in missing)):
             if time.monotonic() > deadline:
                 raise self.missing()
-            time.sleep(_MOMENT)
+            time.sleep(_POLL_SECONDS)
 
-    def _newest(self, start: int, end: int) -> bytes | None:
+    def _last_value(self, start: int, end: int) -> bytes | None:
         """Return the asset's last position among the records [start, end)."""
         usual = {
             "group.id": self._name,
@@ -292,23 +295,23 @@ class Channel:
             while True:
                 message = consumer.poll(0.5)
                 if message is None:
-                    if time.monotonic() - heard > PATIENCE * 2:
-                        raise self._unwritable("the brokers do not return its positions")
+                    if time.monotonic() - heard > TIMEOUT_SECONDS * 2:
+                        raise self._retriable_write_error("the brokers do not return its positions")
                     continue
                 heard = time.monotonic()
                 error = message.error()
                 reached = message.offset() or 0
                 if error is None:
-                    self._brokers.answered()
+                    self._brokers.record_response()
                     own = message.key() == self._asset.encode()
                     found, reached = message.value() if own else found, reached + 1
                 elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     # The client looks up its consumer group although nothing here uses it.
                     continue
                 elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise self._forbidden("read from", "Read", self.topic.positions)
+                    raise self._forbidden_error("read from", "Read", self.topic.positions)
                 elif error.code() != KafkaError._PARTITION_EOF:
-                    raise self._unwritable(error.str())
+                    raise self._retriable_write_error(error.str())
                 # After a change of leader, a broker may briefly report an earlier end. The missing
                 # records are still to come.
                 if reached >= end:
@@ -325,10 +328,10 @@ class Channel:
             error: Any = failure.args[0]
             if error.code() in passed_over:
                 return None
-            if error.code() in _UNRIGHTED:
-                raise self._unrighted(error, making) from None
+            if error.code() in _UNAUTHORIZED:
+                raise self._permission_error(error, making) from None
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise self._refused(
+                raise self._write_error(
                     "a window's record is larger than the topic accepts. Remove aggregates that "
                     "make windows large (collect, a long top_k), or raise the limits: "
                     "message.max.bytes in the topic's `client`, and max.message.bytes of the topic "
@@ -338,38 +341,40 @@ class Channel:
                 raise ConflictError(
                     f"Another process now publishes '{self._asset}' to {self.topic}."
                 ) from None
-            raise self._unwritable(error.str()) from None
+            raise self._retriable_write_error(error.str()) from None
         except TimeoutError:
-            raise self._unwritable("no response") from None
+            raise self._retriable_write_error("no response") from None
 
-    def _unrighted(self, error: KafkaError, making: str | None) -> DataError:
+    def _permission_error(self, error: KafkaError, making: str | None) -> DataError:
         """Return the error for a missing permission."""
         user = self._brokers.user
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return self._forbidden("write with", "Write", self._name, "transactional-id")
+            return self._forbidden_error("write with", "Write", self._name, "transactional-id")
         if making is not None:
-            return self._refused(
+            return self._write_error(
                 f"topic '{making}' does not exist, or {user} may not see it; and that user may not "
                 "create it. Create the topic, or allow that user Create on it. Also allow Write if "
                 "it is missing (kafka-acls --add --operation Write --topic)"
             )
-        return self._refused(
+        return self._write_error(
             f"{user} may not write to '{self.topic.name}' or to '{self.topic.positions}'. Allow "
             "that user Write on both (kafka-acls --add --operation Write --topic)"
         )
 
-    def _forbidden(self, doing: str, operation: str, name: str, kind: str = "topic") -> DataError:
+    def _forbidden_error(
+        self, doing: str, operation: str, name: str, kind: str = "topic"
+    ) -> DataError:
         what = kind.replace("-", " ")
-        return self._refused(
+        return self._write_error(
             f"{self._brokers.user} may not {doing} the {what} '{name}'. Allow that user "
             f"{operation} on it (kafka-acls --add --operation {operation} --{kind} '{name}')"
         )
 
-    def _refused(self, sentence: str) -> DataError:
+    def _write_error(self, sentence: str) -> DataError:
         return DataError(f"{self.topic} at {self.topic.at} can't be written: {sentence}.")
 
-    def _unwritable(self, reason: str) -> DataError:
-        refused = self._brokers.refusal()
+    def _retriable_write_error(self, reason: str) -> DataError:
+        refused = self._brokers.rejection()
         return refused or DataError(
             f"{self.topic} at {self.topic.at} can't be written: {reason.rstrip('.')}. The tables "
             "are up to date; the missing changes are published when the brokers respond.",

@@ -14,65 +14,67 @@ from tidemark.base.errors import ConflictError, TidemarkError
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Place, Warehouse
 from tidemark_streaming.outage import engine_lost
-from tidemark_streaming.outbox.outbox import Emitted, Outbox
+from tidemark_streaming.outbox.outbox import Outbox, PublishResult
 
-EVERY = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two polls of the table, which take a millisecond."""
 
-LONGEST = 30.0
+MAX_WAIT_SECONDS = 30.0
 """The longest wait after a failure, in seconds. It is also the time between two checks of the topic
 while the table does not change, because the topic may be deleted or recreated."""
 
-ELSEWHERE = 10.0
+CONFLICT_WAIT_SECONDS = 10.0
 """Seconds to wait while another process publishes the asset."""
 
-_attended: dict[str, threading.Thread] = {}
+_followed: dict[str, threading.Thread] = {}
 
 
 def follow(
     warehouse: Warehouse,
     transform: Definition,
-    ended: threading.Event,
-    told: Callable[[Emitted], None],
-    failed: Callable[[TidemarkError], None],
+    stop: threading.Event,
+    on_published: Callable[[PublishResult], None],
+    on_failure: Callable[[TidemarkError], None],
 ) -> None:
-    """Publish the asset's changes until `ended` is set.
+    """Publish the asset's changes until `stop` is set.
 
     Args:
-        told: takes the result whenever something was published, and after the recovery from a
-            failure.
-        failed: takes the error whenever publishing failed.
+        on_published: takes the result whenever something was published, and after the recovery
+            from a failure.
+        on_failure: takes the error whenever publishing failed.
     """
-    outbox, wait, done, fails = Outbox(warehouse, transform), EVERY, None, False
+    outbox, wait, done, fails = Outbox(warehouse, transform), POLL_SECONDS, None, False
     looked = time.monotonic()
-    while not ended.is_set():
+    while not stop.is_set():
         try:
             head = warehouse.head(transform.table)
-            rests = head == done and time.monotonic() - looked < LONGEST
+            rests = head == done and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
                 emitted = outbox.emit()
                 if emitted.transactions or fails:
-                    told(emitted)
-                done, wait, fails, looked = head, EVERY, False, time.monotonic()
+                    on_published(emitted)
+                done, wait, fails, looked = head, POLL_SECONDS, False, time.monotonic()
         except ConflictError as error:
-            failed(error)
-            wait, fails = ELSEWHERE, True
+            on_failure(error)
+            wait, fails = CONFLICT_WAIT_SECONDS, True
         except TidemarkError as error:
-            failed(error)
-            wait, fails = min(wait * 2, LONGEST), True
-        ended.wait(wait)
+            on_failure(error)
+            wait, fails = min(wait * 2, MAX_WAIT_SECONDS), True
+        stop.wait(wait)
 
 
-def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehouse]) -> None:
+def follow_in_background(
+    warehouse: Place, transform: Definition, open_warehouse: Callable[[], Warehouse]
+) -> None:
     """Publish an asset in a background thread until this process ends. Do nothing if the process
     does so already.
 
     Args:
         warehouse: the location of the asset.
-        opened: opens the warehouse, called in the publishing thread.
+        open_warehouse: opens the warehouse, called in the publishing thread.
     """
     name = f"{warehouse.location}/{warehouse.database}/{transform.name}"
-    if transform.publishes_to is None or name in _attended:
+    if transform.publishes_to is None or name in _followed:
         return
     log = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehou
         while True:
             try:
                 # Each call opens another engine session, which lasts until the process ends.
-                tables = tables or opened()
+                tables = tables or open_warehouse()
                 follow(
                     tables,
                     transform,
@@ -93,7 +95,7 @@ def attend(warehouse: Place, transform: Definition, opened: Callable[[], Warehou
                 # The table may be dropped and recreated at any time, or the disk may be full.
                 log.exception("The sink of %s restarts", transform.name)
                 tables = None if engine_lost(error) else tables
-                time.sleep(LONGEST)
+                time.sleep(MAX_WAIT_SECONDS)
 
-    _attended[name] = threading.Thread(target=work, name=f"sink {name}", daemon=True)
-    _attended[name].start()
+    _followed[name] = threading.Thread(target=work, name=f"sink {name}", daemon=True)
+    _followed[name].start()

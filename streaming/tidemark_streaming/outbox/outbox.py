@@ -46,18 +46,23 @@ from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.kafka.topic import KafkaTopic
-from tidemark_streaming.outbox.changes import Change, changes, present, versions
+from tidemark_streaming.outbox.changes import (
+    Change,
+    derive_changes,
+    rows_as_changes,
+    split_versions,
+)
 from tidemark_streaming.outbox.channel import Channel
-from tidemark_streaming.outbox.panes import Fired, Pane, fired, panes
+from tidemark_streaming.outbox.panes import FiringsByWindow, Pane, derive_panes, index_firings
 from tidemark_streaming.outbox.position import Position
-from tidemark_streaming.outbox.record import Record, record, resets
+from tidemark_streaming.outbox.record import Record, render, reset_records
 
-VERSIONS = 50
+MAX_VERSIONS = 50
 """The most versions that one transaction publishes."""
 
 
 @dataclass(frozen=True)
-class Emitted:
+class PublishResult:
     """The result of publishing.
 
     Args:
@@ -69,10 +74,10 @@ class Emitted:
     transactions: int
     position: Position | None
 
-    def and_then(self, more: "Emitted") -> "Emitted":
+    def and_then(self, more: "PublishResult") -> "PublishResult":
         """Return the sum of two results, with the later position."""
         records, transactions = self.records + more.records, self.transactions + more.transactions
-        return Emitted(records, transactions, more.position)
+        return PublishResult(records, transactions, more.position)
 
 
 class Outbox:
@@ -86,11 +91,11 @@ class Outbox:
         self.topic = topic_of(transform)
         self._warehouse = warehouse
         self._transform = transform
-        self._channel = channel(transform, warehouse)
+        self._channel = open_channel(transform, warehouse)
         self._position: Position | None = None
         self._runs: dict[int, str | None] = {}
 
-    def emit(self, *, anew: bool = False) -> Emitted:
+    def emit(self, *, anew: bool = False) -> PublishResult:
         """Publish all changes that the topic does not have yet.
 
         Args:
@@ -104,26 +109,26 @@ class Outbox:
         """
         head = self._head()
         if head is None:
-            return Emitted(0, 0, None)
+            return PublishResult(0, 0, None)
         if not self._channel.is_open and not anew:
             # Reading the position is harmless; opening the producer would fence one that another
             # process uses.
             self._position = self._channel.position()
             there = self._channel.there()
             # Another process may have published newer versions since the table was read.
-            head = self._head() if self._ahead(head) else head
-            if head is None or self._stands(head, there):
-                return Emitted(0, 0, self._position)
+            head = self._head() if self._is_ahead(head) else head
+            if head is None or self._is_up_to_date(head, there):
+                return PublishResult(0, 0, self._position)
         records = transactions = 0
         while True:
             # A table may be dropped and recreated at any time. Each iteration therefore reads the
             # topic's state first and then the table's.
-            there = self._there(anyones=anew)
+            there = self._ready_topic(any_database=anew)
             head = self._head()
-            if head is None or (self._stands(head, there) and not anew):
+            if head is None or (self._is_up_to_date(head, there) and not anew):
                 break
             try:
-                records += self._step(there, head, anew=anew)
+                records += self._publish_changes(there, head, anew=anew)
                 transactions, anew = transactions + 1, False
             except TidemarkError:
                 raise
@@ -131,61 +136,63 @@ class Outbox:
                 now = self._head()
                 if now is not None and now.life == head.life:
                     raise
-        return Emitted(records, transactions, self._position)
+        return PublishResult(records, transactions, self._position)
 
     def _head(self) -> Head | None:
         return self._warehouse.head(self._transform.table)
 
-    def _there(self, *, anyones: bool) -> Topic:
+    def _ready_topic(self, *, any_database: bool) -> Topic:
         """Return the topic, recreated if it was deleted, with an open producer for it."""
         for _ in range(2):
             if not self._channel.is_open:
                 self._channel.open()
-                self._position = self._channel.position(anyones=anyones, settled=True)
+                self._position = self._channel.position(
+                    any_database=any_database, wait_for_transactions=True
+                )
             if (there := self._channel.there()) is not None:
                 return there
             self._channel.close()
         raise self._channel.missing()
 
-    def _ahead(self, head: Head) -> bool:
+    def _is_ahead(self, head: Head) -> bool:
         """Return whether the topic has versions of this table that the table does not have."""
         known = self._position
         return known is not None and known.table == head.life and known.version > head.version
 
-    def _stands(self, head: Head, there: Topic | None) -> bool:
+    def _is_up_to_date(self, head: Head, there: Topic | None) -> bool:
         """Return whether the existing topic is up to date with the table."""
         known = self._position
         return (
             known is not None
             and (known.table, known.version) == (head.life, head.version)
-            and fits(known, there)
+            and is_current(known, there)
         )
 
-    def _step(self, there: Topic, head: Head, *, anew: bool) -> int:
+    def _publish_changes(self, there: Topic, head: Head, *, anew: bool) -> int:
         """Publish one transaction. Return the number of records."""
         known = self._position
-        if known is None or anew or known.table != head.life or not fits(known, there):
-            return self._begin(there)
+        if known is None or anew or known.table != head.life or not is_current(known, there):
+            return self._begin_epoch(there)
         # The state is read before the commits that it numbered: a state that replaces it later has
         # another identity.
         state = self._state.life() or known.state
-        if self._ahead(head) or (known.state is not None and state != known.state):
-            return self._begin(there)
-        through = min(known.version + VERSIONS, head.version)
+        if self._is_ahead(head) or (known.state is not None and state != known.state):
+            return self._begin_epoch(there)
+        through = min(known.version + MAX_VERSIONS, head.version)
         try:
             feed = self._warehouse.changed(self._transform.table, known.version, through)
         except HistoryGone:
-            return self._begin(there)
+            return self._begin_epoch(there)
         now = self._head()
-        if now is None or now.life != head.life or self._learn(known.seq):
-            return self._begin(there)
+        if now is None or now.life != head.life or self._load_runs(known.seq):
+            return self._begin_epoch(there)
         self._check_columns(feed)
-        found = self._since(feed)
+        found = self._firings_since(feed)
         by = self._transform.by_window
-        told = (c for rows in versions(feed) for c in changes(rows, by))
+        told = (c for rows in split_versions(feed) for c in derive_changes(rows, by))
         return self._send(replace(known, version=through, state=state), told, found)
 
-    def _begin(self, there: Topic) -> int:
+    def _begin_epoch(self, there: Topic) -> int:
         """Begin a new epoch with the table as it is. Return the number of records."""
         # Before the rows that it numbered, as in `_step`.
         state = self._state.life() or ""
@@ -197,16 +204,19 @@ class Outbox:
             *(head.life, head.version, there.id, len(there.offsets), epoch, -1, None, now),
             state=state,
         )
-        self._learn(-1)
+        self._load_runs(-1)
         return self._send(
-            begun, present(rows), {}, resets(self._transform, epoch, begun.partitions)
+            begun,
+            rows_as_changes(rows),
+            {},
+            reset_records(self._transform, epoch, begun.partitions),
         )
 
     def _send(
         self,
         position: Position,
         told: Iterator[Change],
-        found: Fired,
+        found: FiringsByWindow,
         first: list[Record] | None = None,
     ) -> int:
         seq = position.seq
@@ -214,7 +224,9 @@ class Outbox:
         def records() -> Iterator[Record]:
             nonlocal seq
             yield from first or []
-            for pane in (p for change in told for p in panes(self._transform, change, found)):
+            for pane in (
+                p for change in told for p in derive_panes(self._transform, change, found)
+            ):
                 seq = max(seq, pane.row["seq"])
                 yield self._record(position, pane)
 
@@ -249,7 +261,7 @@ class Outbox:
 
     def _record(self, position: Position, pane: Pane) -> Record:
         run = self._run(pane.row["seq"])
-        return record(self._transform, position.epoch, pane, run, position.partitions)
+        return render(self._transform, position.epoch, pane, run, position.partitions)
 
     def _run(self, seq: int) -> str | None:
         """Return the ID of the run that made a commit. Return None if the state does not have it,
@@ -260,7 +272,7 @@ class Outbox:
             self._runs |= {seq: None, **{m.seq: m.run for m in self._state.since(seq - 1)}}
         return self._runs[seq]
 
-    def _learn(self, seq: int) -> bool:
+    def _load_runs(self, seq: int) -> bool:
         """Load the IDs of the runs that made the commits after `seq`. Return whether one of these
         runs replaced the table with that of another definition."""
         since = self._state.since(seq)
@@ -291,7 +303,7 @@ class Outbox:
                 "rebuild the table with this one."
             )
 
-    def _since(self, feed: pa.Table) -> Fired:
+    def _firings_since(self, feed: pa.Table) -> FiringsByWindow:
         """Return the firings of the commits in a feed; empty unless panes are discarding."""
         again = pc.field("_change_type") == "update_postimage"
         numbers = feed.filter(again)["seq"].unique().to_pylist()
@@ -301,10 +313,10 @@ class Outbox:
         if not self._warehouse.exists(table):
             return {}
         bound = Within("seq", tuple((n, n + 1) for n in numbers), instants=False)
-        return fired(self._transform, in_python(self._warehouse.take(table, bound)))
+        return index_firings(self._transform, in_python(self._warehouse.take(table, bound)))
 
 
-def channel(transform: Definition, warehouse: Warehouse) -> Channel:
+def open_channel(transform: Definition, warehouse: Warehouse) -> Channel:
     """Return the connection from an asset of a database to its topic."""
     place = f"{warehouse.location}/{warehouse.database}"
     return Channel(topic_of(transform), transform.name, place)
@@ -324,7 +336,7 @@ def topic_of(transform: Definition) -> KafkaTopic:
     )
 
 
-def fits(position: Position, there: Topic | None) -> bool:
+def is_current(position: Position, there: Topic | None) -> bool:
     """Return whether a position belongs to this topic, with the partitions that it has."""
     if there is None:
         return False

@@ -43,19 +43,19 @@ class Pane:
     retraction: bool = False
 
 
-Fired = Mapping[tuple[Any, ...], list[Row]]
+FiringsByWindow = Mapping[tuple[Any, ...], list[Row]]
 """The rows of a table of panes, by window, keys and commit."""
 
 
-def fired(transform: Definition, rows: Iterable[Row]) -> Fired:
-    """Return the rows of a table of panes, indexed for `panes`."""
+def index_firings(transform: Definition, rows: Iterable[Row]) -> FiringsByWindow:
+    """Return the rows of a table of panes, indexed for `derive_panes`."""
     found: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         found[_place(transform, row)].append(row)
     return found
 
 
-def panes(transform: Definition, change: Change, since: Fired) -> Iterator[Pane]:
+def derive_panes(transform: Definition, change: Change, since: FiringsByWindow) -> Iterator[Pane]:
     """Yield the panes of a change, in order.
 
     Args:
@@ -76,7 +76,9 @@ def panes(transform: Definition, change: Change, since: Fired) -> Iterator[Pane]
     yield _whole(transform, after)
 
 
-def _parts(transform: Definition, before: Row, after: Row, since: Fired) -> list[Pane] | None:
+def _parts(
+    transform: Definition, before: Row, after: Row, since: FiringsByWindow
+) -> list[Pane] | None:
     """Return the panes of a window that fired again, or None if the table of panes lacks one."""
     fired = sorted(since.get(_place(transform, after), []), key=lambda row: row["pane"])
     missing = list(range(before["revision"] + 1, after["revision"] + 1))

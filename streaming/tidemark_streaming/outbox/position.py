@@ -40,12 +40,12 @@ class Position:
     place: str | None = None
     state: str | None = None
 
-    def written(self) -> bytes:
+    def to_json(self) -> bytes:
         """Return the position as JSON."""
         return json.dumps(asdict(self)).encode()
 
 
-def read(text: bytes | None) -> Position | None:
+def parse(text: bytes | None) -> Position | None:
     """Parse a position; None if `text` is None."""
     if text is None:
         return None

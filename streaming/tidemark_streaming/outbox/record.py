@@ -17,7 +17,7 @@ from tidemark.base.instants import EPOCH, iso
 from tidemark.define.definition import Definition
 from tidemark_streaming.outbox.panes import Pane
 
-_AS_THEY_ARE = ("events", "late_events", "last_arrival", "as_of", "quality")
+_COPIED_COLUMNS = ("events", "late_events", "last_arrival", "as_of", "quality")
 """Columns of a published row that a record has under the same names."""
 
 
@@ -34,7 +34,7 @@ class Record(NamedTuple):
     partition: int
 
 
-def record(transform: Definition, epoch: int, pane: Pane, run: str | None, count: int) -> Record:
+def render(transform: Definition, epoch: int, pane: Pane, run: str | None, count: int) -> Record:
     """Return a pane as a record.
 
     Args:
@@ -58,22 +58,22 @@ def record(transform: Definition, epoch: int, pane: Pane, run: str | None, count
         "timing": pane.timing,
         "last": row["final"],
         "values": pane.values,
-        **{name: row[name] for name in _AS_THEY_ARE},
+        **{name: row[name] for name in _COPIED_COLUMNS},
         "run": run,
     }
     # By keys alone, so that windows with the same keys stay in order.
-    place = zlib.crc32(text(keys)) % count
-    return Record(text(key), text({**key, **facts}), place)
+    place = zlib.crc32(canonical_json(keys)) % count
+    return Record(canonical_json(key), canonical_json({**key, **facts}), place)
 
 
-def resets(transform: Definition, epoch: int, count: int) -> list[Record]:
+def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
     """Return one record per partition that retracts all earlier records of an asset: a new epoch
     begins."""
-    told = text({"asset": transform.name, "epoch": epoch, "reset": True})
+    told = canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
     return [Record(told, told, partition) for partition in range(count)]
 
 
-def text(value: object) -> bytes:
+def canonical_json(value: object) -> bytes:
     """Return a value as JSON in a canonical form."""
     return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
 

@@ -13,13 +13,19 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark_streaming.payloads.nested import DEEPEST, refers_to_itself, too_deep
-from tidemark_streaming.payloads.payload import Columns, Decoded, Event, UndecodableError, decoded
-from tidemark_streaming.payloads.registry import Registry, Schema, split
+from tidemark_streaming.payloads.nested import MAX_DEPTH, is_too_deep, refers_to_itself
+from tidemark_streaming.payloads.payload import (
+    Columns,
+    Decoded,
+    Event,
+    UndecodableError,
+    decode_each,
+)
+from tidemark_streaming.payloads.registry import Registry, Schema, split_id
 
 _MALFORMED = (EOFError, LookupError, ValueError, ArithmeticError, TypeError, SchemaResolutionError)
 _WRONG = (SchemaParseException, UnknownType, ValueError, TypeError, LookupError, RecursionError)
-_TOO_DEEP = f"The record has more than {DEEPEST} nested records, arrays and maps."
+_TOO_DEEP = f"The record has more than {MAX_DEPTH} nested records, arrays and maps."
 
 
 @checked_class
@@ -60,24 +66,26 @@ class Avro:
             raise DefinitionError("Avro with by_id=False needs a schema: set `schema`.")
         object.__setattr__(self, "_registry", Registry(self.registry))
         if self.schema is not None:
-            object.__setattr__(self, "_reader", _given(self.schema))
+            object.__setattr__(self, "_reader", _load_schema(self.schema))
             object.__setattr__(self, "_writer", _Writer.of(self._reader))
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decoded(values, columns, self.event)
+        return decode_each(values, columns, self.event)
 
     def event(self, value: bytes) -> Event:
         named = self.schema is None if self.by_id is None else self.by_id
-        return self._named(value) if named else self._bare(value)
+        return self._decode_by_id(value) if named else self._decode_by_schema(value)
 
-    def _bare(self, value: bytes) -> Event:
+    def _decode_by_schema(self, value: bytes) -> Event:
         assert self._writer is not None
         return self._writer.read(value, None, "the given schema")
 
-    def _named(self, value: bytes) -> Event:
-        number, content = split(value)
+    def _decode_by_id(self, value: bytes) -> Event:
+        number, content = split_id(value)
         if number not in self._writers:
-            self._writers[number] = _Writer.of(_parsed(number, self._registry.schema(number)))
+            self._writers[number] = _Writer.of(
+                _parse_registered(number, self._registry.schema(number))
+            )
         return self._writers[number].read(content, self._reader, f"schema {number}")
 
 
@@ -115,12 +123,12 @@ class _Writer:
             raise UndecodableError(f"The record is {left} bytes longer than {told} specifies.")
         if not isinstance(event, dict):
             raise UndecodableError(f"The value is not a record in {told}.")
-        if self.bounded and too_deep(event):
+        if self.bounded and is_too_deep(event):
             raise UndecodableError(_TOO_DEEP)
         return event
 
 
-def _parsed(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own)
+def _parse_registered(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own)
     """Return the parsed form of a registry's schema, including the schemas that it refers to.
 
     Raises:
@@ -130,21 +138,21 @@ def _parsed(number: int, schema: Schema) -> Any:  # noqa: ANN401 (fastavro's own
     if schema.kind != "AVRO":
         raise UndecodableError(f"The record's schema {number} has another format, {schema.kind}.")
     try:
-        return _resolved(schema, {})
+        return _parse_with_references(schema, {})
     except _WRONG as error:
         raise DataError(
-            f"Schema {number} of the registry is not valid Avro: {_first(error)}. No record is "
-            "lost: correct the schema in the registry, and ingest again."
+            f"Schema {number} of the registry is not valid Avro: {_first_line(error)}. No record "
+            "is lost: correct the schema in the registry, and ingest again."
         ) from None
 
 
-def _resolved(schema: Schema, known: dict[str, Any]) -> Any:  # noqa: ANN401 (fastavro's own)
+def _parse_with_references(schema: Schema, known: dict[str, Any]) -> Any:  # noqa: ANN401 (fastavro's own)
     for reference in schema.references:
-        _resolved(reference, known)
+        _parse_with_references(reference, known)
     return parse_schema(json.loads(schema.text), known)
 
 
-def _given(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
+def _load_schema(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
     """Return the parsed form of a user's schema, from a file or a text."""
     is_text = isinstance(schema, str) and schema.lstrip().startswith(("{", "["))
     try:
@@ -154,13 +162,13 @@ def _given(schema: str | Path) -> Any:  # noqa: ANN401 (fastavro's own)
         why = (error.strerror or str(error)).lower()
         raise DefinitionError(f"The Avro schema '{schema}' can't be read: {why}.") from None
     except _WRONG as error:
-        raise DefinitionError(f"The Avro schema is not valid: {_first(error)}.") from None
+        raise DefinitionError(f"The Avro schema is not valid: {_first_line(error)}.") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise DefinitionError("The Avro schema must be a record, whose fields are the columns.")
     return parsed
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     if isinstance(error, UnknownType):
         return f"unknown type {error}"
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

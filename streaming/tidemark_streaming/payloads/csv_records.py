@@ -18,12 +18,17 @@ from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.payload import (
     Columns,
     Decoded,
-    Findings,
+    Results,
     UndecodableError,
-    decoded_by_halves,
-    lost,
+    decode_by_halves,
+    undecoded_rows,
 )
-from tidemark_streaming.payloads.text_values import TIME_OPTIONS, TimeFormats, text_values, texts_of
+from tidemark_streaming.payloads.text_values import (
+    TIME_OPTIONS,
+    TimeFormats,
+    decode_utf8,
+    parse_texts,
+)
 
 LONGEST = 1 << 20
 """Bytes within which a quoted field must end; otherwise its first line counts as a record."""
@@ -91,7 +96,7 @@ class Csv:
         return self._splitter.split(content, last=last)
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decoded_by_halves(
+        return decode_by_halves(
             values,
             lambda some: self._regular(some, columns),
             lambda some: self._singly(some, columns),
@@ -110,7 +115,7 @@ class Csv:
 
     def _regular(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
         """Return the records as Arrow reads them; None if one of them is not regular."""
-        texts = texts_of(values)
+        texts = decode_utf8(values)
         regular = pc.match_substring_regex(texts, self._record)
         empty = pc.equal(pc.binary_length(texts), 0)
         if texts.null_count or not pc.all(regular).as_py() or pc.any(empty).as_py():
@@ -141,11 +146,11 @@ class Csv:
             return None
         if rows.num_rows != len(values):
             return None
-        return self._typed(Findings(len(values)), rows.columns, columns)
+        return self._typed(Results(len(values)), rows.columns, columns)
 
     def _singly(self, values: Sequence[bytes | None], columns: Columns) -> Decoded:
         """Return the records, each read in Python."""
-        found, rows = Findings(len(values)), list[list[str | None]]()
+        found, rows = Results(len(values)), list[list[str | None]]()
         for row, value in enumerate(values):
             fields: list[str | None] = [None] * len(columns)
             try:
@@ -160,9 +165,7 @@ class Csv:
         texts = texts or [pa.chunked_array([pa.array([], pa.string())]) for _ in columns]
         return self._typed(found, texts, columns)
 
-    def _typed(
-        self, found: Findings, texts: Sequence[pa.ChunkedArray], columns: Columns
-    ) -> Decoded:
+    def _typed(self, found: Results, texts: Sequence[pa.ChunkedArray], columns: Columns) -> Decoded:
         for (name, kind), column in zip(columns.items(), texts, strict=True):
             if kind is None:
                 continue
@@ -175,9 +178,9 @@ class Csv:
             if not pa.types.is_string(wanted):
                 empty = pc.equal(pc.binary_length(column), 0)
                 column = pc.if_else(empty, None, column) if pc.any(empty).as_py() else column
-            values = text_values(column, wanted, self.formats)
+            values = parse_texts(column, wanted, self.formats)
             found.add(name, values)
-            found.misfit(lost(column, values), name, kind)
+            found.misfit(undecoded_rows(column, values), name, kind)
         return found.decoded()
 
     def _split(self, record: bytes) -> Iterator[tuple[str, bool]]:

@@ -16,21 +16,21 @@ from tidemark.base.errors import DefinitionError
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.json_values import object_members, reader
-from tidemark_streaming.payloads.nested import DEEPEST
+from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import (
     Columns,
     Decoded,
-    Findings,
+    Results,
     UndecodableError,
-    decoded_by_halves,
-    lost,
-    read,
+    columns_to_read,
+    decode_by_halves,
+    undecoded_rows,
 )
 from tidemark_streaming.payloads.text_values import (
     TIME_OPTIONS,
     TimeFormats,
-    base64_values,
-    text_values,
+    decode_base64,
+    parse_texts,
 )
 
 _AT_ONCE = 1 << 28
@@ -68,8 +68,8 @@ class Json:
         object.__setattr__(self, "formats", TimeFormats.of(self.options))
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        wanted = read(columns)
-        return decoded_by_halves(
+        wanted = columns_to_read(columns)
+        return decode_by_halves(
             values,
             lambda some: self._regular(some, wanted),
             lambda some: self._singly(some, wanted),
@@ -112,14 +112,14 @@ class Json:
             return None
         if any(_has_odd_numbers(rows[name], values) for name in kinds):
             return None
-        found = Findings(len(values))
+        found = Results(len(values))
         for name, kind in kinds.items():
             if not _is_text(kind):
                 found.add(name, rows[name])
                 continue
             column = self._read(rows[name], kind)
             found.add(name, column)
-            found.misfit(lost(rows[name], column), name, columns[name])
+            found.misfit(undecoded_rows(rows[name], column), name, columns[name])
         return found.decoded()
 
     def _written(self, kind: pa.DataType) -> pa.DataType:
@@ -130,15 +130,15 @@ class Json:
 
     def _read(self, written: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         if pa.types.is_binary(kind):
-            return pa.chunked_array([base64_values(written)])
+            return pa.chunked_array([decode_base64(written)])
         if pa.types.is_integer(written.type):
             return self.formats.counted(written, kind)
-        return text_values(written, kind, self.formats)
+        return parse_texts(written, kind, self.formats)
 
     def _singly(self, values: Sequence[bytes | None], columns: Mapping[str, str]) -> Decoded:
         """Return the values, each read in Python."""
         readers = {name: reader(arrow_type(kind), self.formats) for name, kind in columns.items()}
-        found = Findings(len(values))
+        found = Results(len(values))
         for row, value in enumerate(values):
             told = dict[str, str]()
             try:
@@ -204,7 +204,7 @@ def _lines(values: pa.ChunkedArray) -> pa.Buffer | None:
     if pc.any(pc.match_substring_regex(values, _CONSTANT)).as_py():
         return None
     begins = pc.add(pc.count_substring(values, b"{"), pc.count_substring(values, b"["))
-    if pc.max(begins).as_py() > DEEPEST:
+    if pc.max(begins).as_py() > MAX_DEPTH:
         return None
     try:
         texts = pc.cast(values, pa.string())

@@ -13,9 +13,9 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from tidemark.store.rows import compute as pc
-from tidemark_streaming.payloads.nested import DEEPEST
+from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import UndecodableError
-from tidemark_streaming.payloads.text_values import TimeFormats, base64_values, text_values
+from tidemark_streaming.payloads.text_values import TimeFormats, decode_base64, parse_texts
 
 NOT_AN_OBJECT = "The record is not a JSON object."
 """Why a record is a dead letter if it is not one JSON object."""
@@ -40,7 +40,7 @@ def object_members(value: bytes, names: Collection[str]) -> dict[str, str]:
     except UnicodeDecodeError:
         raise UndecodableError("The record is not valid UTF-8.") from None
     if _is_too_deep(text):
-        raise UndecodableError(f"The record has more than {DEEPEST} nested objects and arrays.")
+        raise UndecodableError(f"The record has more than {MAX_DEPTH} nested objects and arrays.")
     found = dict[str, str]()
     try:
         start = _past(text, 0)
@@ -123,9 +123,9 @@ class _Leaf:
     def finish(self) -> "pa.Array[Any]":
         texts = pa.array(self._texts, pa.string())
         if pa.types.is_binary(self._kind):
-            found = base64_values(texts)
+            found = decode_base64(texts)
         else:
-            found = _whole(text_values(texts, self._kind, self._formats))
+            found = _whole(parse_texts(texts, self._kind, self._formats))
         odd = pc.and_(pc.is_valid(texts), pc.is_null(found))
         self.misfits |= {self._rows[n] for n in pc.indices_nonzero(odd).to_pylist()}
         return found
@@ -216,7 +216,7 @@ class _Map:
         kind = self._kind.key_type
         if pa.types.is_string(kind):
             return name if _is_unicode(name) else None
-        return text_values(pa.array([name], pa.string()), kind, TimeFormats())[0].as_py()
+        return parse_texts(pa.array([name], pa.string()), kind, TimeFormats())[0].as_py()
 
     def finish(self) -> "pa.Array[Any]":
         items = self._inner.finish()
@@ -301,11 +301,11 @@ def _past(text: str, at: int) -> int:
 
 def _is_too_deep(text: str) -> bool:
     """Return whether objects and arrays are nested more than `DEEPEST` levels deep."""
-    if text.count("{") + text.count("[") <= DEEPEST:
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
         return False
     depth = 0
     for sign in _NESTING.findall(text):
         depth += (sign in "[{") - (sign in "]}")
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             return True
     return False

@@ -8,7 +8,7 @@ it only reads the values of such schemas.
 from collections.abc import Mapping
 from typing import Any
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """The most levels of nested records, arrays and maps; Protobuf has the same limit for messages."""
 
 
@@ -20,15 +20,15 @@ def refers_to_itself(schema: Any) -> bool:  # noqa: ANN401 (fastavro's own)
         if isinstance(part, dict):
             known |= part.get("__named_schemas", {})
     try:
-        return _returns(schema, known, frozenset(), passed)
+        return _refers_back(schema, known, frozenset(), passed)
     except RecursionError:
         return True
 
 
-def too_deep(value: Any) -> bool:  # noqa: ANN401 (any)
-    """Return whether records, arrays and maps are nested more than `DEEPEST` levels deep."""
+def is_too_deep(value: Any) -> bool:  # noqa: ANN401 (any)
+    """Return whether records, arrays and maps are nested more than `MAX_DEPTH` levels deep."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         level = [inner for one in level for inner in _within(one) if isinstance(inner, dict | list)]
         if not level:
             return False
@@ -39,7 +39,7 @@ def _within(value: Any) -> Any:  # noqa: ANN401 (any)
     return value.values() if isinstance(value, dict) else value
 
 
-def _returns(
+def _refers_back(
     part: Any,  # noqa: ANN401 (fastavro's own)
     known: Mapping[str, Any],
     around: frozenset[str],
@@ -52,18 +52,18 @@ def _returns(
         passed: the names of records that are known not to do so.
     """
     if isinstance(part, list):
-        return any(_returns(one, known, around, passed) for one in part)
+        return any(_refers_back(one, known, around, passed) for one in part)
     if isinstance(part, str):
         if part in around:
             return True
-        return part in known and _returns(known[part], known, around, passed)
+        return part in known and _refers_back(known[part], known, around, passed)
     if "fields" not in part:
         inner = (part[name] for name in ("type", "items", "values") if name in part)
-        return any(_returns(one, known, around, passed) for one in inner)
+        return any(_refers_back(one, known, around, passed) for one in inner)
     name = part["name"]
     if name in passed:
         return False
-    if any(_returns(one["type"], known, around | {name}, passed) for one in part["fields"]):
+    if any(_refers_back(one["type"], known, around | {name}, passed) for one in part["fields"]):
         return True
     passed.add(name)
     return False

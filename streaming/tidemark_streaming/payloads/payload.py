@@ -55,11 +55,11 @@ class Decoded:
         return cls(columns, reasons, rows)
 
 
-_SINGLY = 64
+_SINGLE_ROWS = 64
 """Up to this many records, of which some are irregular, are each read in Python."""
 
 
-def decoded_by_halves(
+def decode_by_halves(
     values: pa.ChunkedArray,
     regular: Callable[[pa.ChunkedArray], Decoded | None],
     singly: Callable[[Sequence[bytes | None]], Decoded],
@@ -76,7 +76,7 @@ def decoded_by_halves(
             return
         if (found := regular(some)) is not None:
             yield found
-        elif len(some) <= _SINGLY:
+        elif len(some) <= _SINGLE_ROWS:
             yield singly(some.to_pylist())
         else:
             half = len(some) // 2
@@ -103,7 +103,7 @@ class Payload(Protocol):
         ...
 
 
-def read(columns: Columns) -> dict[str, str]:
+def columns_to_read(columns: Columns) -> dict[str, str]:
     """Return the columns whose values are read."""
     return {name: kind for name, kind in columns.items() if kind is not None}
 
@@ -125,7 +125,7 @@ MISFIT = re.compile(r"The field '.+' is not a valid .+\.")
 """Matches every `misfit_reason`."""
 
 
-class Findings:
+class Results:
     """Collects the columns and errors of some records."""
 
     def __init__(self, rows: int) -> None:
@@ -151,11 +151,11 @@ class Findings:
         """Return the events."""
         if not self._reasons:
             return Decoded(self._columns, {}, self._rows)
-        columns = {name: without(column, self._reasons) for name, column in self._columns.items()}
+        columns = {name: null_rows(column, self._reasons) for name, column in self._columns.items()}
         return Decoded(columns, dict(sorted(self._reasons.items())), self._rows)
 
 
-def without(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an array of any)
+def null_rows(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an array of any)
     """Return a column that is null in these rows."""
     if not len(column):
         return column
@@ -163,7 +163,7 @@ def without(column: Any, rows: Collection[int]) -> Any:  # noqa: ANN401 (an arra
     return column.take(pa.array(kept, mask=np.isin(kept, list(rows))))
 
 
-def lost(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]:
+def undecoded_rows(written: pa.ChunkedArray, read: pa.ChunkedArray) -> list[int]:
     """Return the rows that have a written value but no decoded one."""
     return pc.indices_nonzero(pc.and_(pc.is_valid(written), pc.is_null(read))).to_pylist()
 
@@ -197,7 +197,9 @@ def decode_protected(
     return Decoded(found, events.reasons, events.rows)
 
 
-def decoded(values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes], Event]) -> Decoded:
+def decode_each(
+    values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes], Event]
+) -> Decoded:
     """Decode records one by one.
 
     Args:
@@ -207,7 +209,7 @@ def decoded(values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes],
         DataError: something needed for decoding, such as a schema registry, is unavailable at the
             moment.
     """
-    found, events = Findings(len(values)), list[Event]()
+    found, events = Results(len(values)), list[Event]()
     for row, value in enumerate(values.to_pylist()):
         event = dict[str, Any]()
         if value is not None:
@@ -216,12 +218,12 @@ def decoded(values: pa.ChunkedArray, columns: Columns, decode: Callable[[bytes],
             except UndecodableError as error:
                 found.refuse(row, str(error))
         events.append(event)
-    for name, kind in read(columns).items():
+    for name, kind in columns_to_read(columns).items():
         _add(found, [event.get(name) for event in events], name, kind)
     return found.decoded()
 
 
-def _add(found: Findings, values: list[Any], name: str, kind: str) -> None:
+def _add(found: Results, values: list[Any], name: str, kind: str) -> None:
     """Add a column of these values. A value that does not fit is null and is recorded as a
     misfit."""
     wanted = arrow_type(kind)
@@ -256,14 +258,14 @@ def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401 (what formats 
     if value is None:
         return None
     if pa.types.is_map(kind):
-        pairs = _of(value, dict).items()
+        pairs = _require_type(value, dict).items()
         return [(_plain(k, kind.key_type), _plain(v, kind.item_type)) for k, v in pairs]
     if pa.types.is_struct(kind):
-        fields = _of(value, dict)
+        fields = _require_type(value, dict)
         return {f.name: _plain(fields.get(f.name), f.type) for f in kind}
     if pa.types.is_list(kind):
-        return [_plain(v, kind.value_type) for v in _of(value, list)]
-    if type(value) in _mistaken(kind) or _is_lost(value, kind):
+        return [_plain(v, kind.value_type) for v in _require_type(value, list)]
+    if type(value) in _misread_types(kind) or _is_lost(value, kind):
         raise TypeError
     return str(value) if type(value) is UUID else value
 
@@ -277,7 +279,7 @@ def _is_lost(value: Any, kind: pa.DataType) -> bool:  # noqa: ANN401 (as above)
     return bool(held == 0 or (np.isinf(held) and not math.isinf(value)))
 
 
-def _of(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
+def _require_type(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
     """Return the value if it has this type; Arrow would accept a text as a list of its characters.
 
     Raises:
@@ -289,7 +291,7 @@ def _of(value: Any, kind: type[T]) -> T:  # noqa: ANN401 (what formats give)
 
 
 @cache
-def _mistaken(kind: pa.DataType) -> tuple[type, ...]:
+def _misread_types(kind: pa.DataType) -> tuple[type, ...]:
     """Return types of values that Arrow would accept for this type although they do not fit."""
     if pa.types.is_integer(kind):
         return (float, Decimal)

@@ -13,8 +13,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tidemark.base.arguments import checked_class
 from tidemark.base.errors import DefinitionError
-from tidemark_streaming.payloads.payload import Columns, Decoded, Event, UndecodableError, decoded
-from tidemark_streaming.payloads.registry import split
+from tidemark_streaming.payloads.payload import (
+    Columns,
+    Decoded,
+    Event,
+    UndecodableError,
+    decode_each,
+)
+from tidemark_streaming.payloads.registry import split_id
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 
@@ -45,20 +51,20 @@ class Protobuf:
     _class: type[Message] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_class", _message(Path(self.descriptors), self.message))
+        object.__setattr__(self, "_class", _message_class(Path(self.descriptors), self.message))
 
     def decode(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
-        return decoded(values, columns, self.event)
+        return decode_each(values, columns, self.event)
 
     def event(self, value: bytes) -> Event:
-        content = _after_place(split(value)[1]) if self.by_id else value
+        content = _skip_message_index(split_id(value)[1]) if self.by_id else value
         try:
             return _fields(self._class.FromString(content))
         except (DecodeError, ValueError, OverflowError):
             raise UndecodableError(f"The record is not a message '{self.message}'.") from None
 
 
-def _message(path: Path, name: str) -> type[Message]:
+def _message_class(path: Path, name: str) -> type[Message]:
     pool = DescriptorPool()
     try:
         files = FileDescriptorSet.FromString(path.read_bytes())
@@ -77,22 +83,22 @@ def _message(path: Path, name: str) -> type[Message]:
         ) from None
 
 
-def _after_place(content: bytes) -> bytes:
+def _skip_message_index(content: bytes) -> bytes:
     """Return the bytes after the message's index in its schema. The index is a count and that many
     varints; a single 0 is the first message."""
-    count, at = _number(content, 0)
+    count, at = _read_varint(content, 0)
     for _ in range(count >> 1):
-        _, at = _number(content, at)
+        _, at = _read_varint(content, at)
     return content[at:]
 
 
-def _number(content: bytes, at: int) -> tuple[int, int]:
+def _read_varint(content: bytes, start: int) -> tuple[int, int]:
     """Return a varint, and the position after it."""
     value = 0
-    for n, byte in enumerate(content[at : at + 10]):
+    for n, byte in enumerate(content[start : start + 10]):
         value |= (byte & 0x7F) << (7 * n)
         if byte < 0x80:
-            return value, at + n + 1
+            return value, start + n + 1
     raise UndecodableError("The record does not specify which message of its schema it is.")
 
 
@@ -100,29 +106,29 @@ def _fields(message: Message) -> dict[str, Any]:
     return {one.name: _value(message, one) for one in message.DESCRIPTOR.fields}
 
 
-def _value(message: Message, of: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
-    value = getattr(message, of.name)
-    kind = of.message_type
+def _value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)
+    value = getattr(message, field.name)
+    kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         inner = kind.fields_by_name["value"]
-        return {k: _one(value[k], inner) for k in value}
-    if of.is_repeated:
-        return [_one(v, of) for v in value]
-    if of.has_presence and not message.HasField(of.name):
+        return {k: _single_value(value[k], inner) for k in value}
+    if field.is_repeated:
+        return [_single_value(v, field) for v in value]
+    if field.has_presence and not message.HasField(field.name):
         return None
-    return _one(value, of)
+    return _single_value(value, field)
 
 
-def _one(value: Any, of: Any) -> Any:  # noqa: ANN401 (as above)
-    if of.enum_type is not None:
-        known = of.enum_type.values_by_number.get(value)
+def _single_value(value: Any, field: Any) -> Any:  # noqa: ANN401 (as above)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
         return str(value) if known is None else known.name
-    if of.message_type is None:
+    if field.message_type is None:
         return value
-    if of.message_type.full_name == _TIMESTAMP:
+    if field.message_type.full_name == _TIMESTAMP:
         if value.nanos % 1000:
             raise UndecodableError(
-                f"The field '{of.name}' has a time with more precision than microseconds."
+                f"The field '{field.name}' has a time with more precision than microseconds."
             )
         return Timestamp(seconds=value.seconds, nanos=value.nanos).ToDatetime()
     return _fields(value)

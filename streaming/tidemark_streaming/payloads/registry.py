@@ -18,11 +18,11 @@ from tidemark.base.settings import Settings
 from tidemark_streaming.payloads.payload import UndecodableError
 
 _HEAD = struct.Struct(">bI")
-_AGAIN = 30.0
+_RETRY_SECONDS = 30.0
 """Seconds after which a missing schema is requested again."""
 
 
-def split(value: bytes) -> tuple[int, bytes]:
+def split_id(value: bytes) -> tuple[int, bytes]:
     """Return the ID of a record's schema, and the bytes after it.
 
     Raises:
@@ -72,7 +72,7 @@ class Registry:
             UndecodableError: the registry does not have the schema.
         """
         if number not in self._known:
-            if self._missing.get(number, -math.inf) < time.monotonic() - _AGAIN:
+            if self._missing.get(number, -math.inf) < time.monotonic() - _RETRY_SECONDS:
                 self._source = self._source or _source(self._place)
                 found = self._source(number)
                 if found is None:

@@ -12,10 +12,10 @@ from urllib3.util import Retry
 from tidemark.base.errors import DataError
 from tidemark_streaming.payloads.registry import Schema
 
-_TIMEOUT = (5, 10)
-_PASSING = (429, 500, 502, 503, 504)
+_TIMEOUT_SECONDS = (5, 10)
+_RETRIABLE = (429, 500, 502, 503, 504)
 """Status codes of temporary failures."""
-_NONE = range(40401, 40500)
+_NOT_FOUND = range(40401, 40500)
 """Error codes of a registry: the subject, version or schema does not exist."""
 _TRUSTED = "REQUESTS_CA_BUNDLE"
 """The environment variable with the file of certificates that the client trusts."""
@@ -38,7 +38,7 @@ class Server:
         passing = Retry(
             4,
             backoff_factor=0.2,
-            status_forcelist=_PASSING,
+            status_forcelist=_RETRIABLE,
             raise_on_status=False,
             # The server's Retry-After may be hours.
             respect_retry_after_header=False,
@@ -76,8 +76,8 @@ class Server:
     def _get(self, path: str) -> dict[str, Any] | None:
         """Return the registry's answer; None if it does not have this item."""
         try:
-            answer = self._session.get(self._url + path, timeout=_TIMEOUT)
-            if answer.status_code == requests.codes.not_found and _has_none(answer):
+            answer = self._session.get(self._url + path, timeout=_TIMEOUT_SECONDS)
+            if answer.status_code == requests.codes.not_found and _is_not_found(answer):
                 return None
             if answer.status_code in (requests.codes.unauthorized, requests.codes.forbidden):
                 raise self._failed(
@@ -86,7 +86,7 @@ class Server:
                     "(TIDEMARK_SCHEMA_REGISTRY_AUTH) to where its user and password are stored",
                 )
             if not answer.ok:
-                passing = answer.status_code in _PASSING
+                passing = answer.status_code in _RETRIABLE
                 raise self._failed(path, f"it answers HTTP {answer.status_code}", passing=passing)
             told = answer.json()
             if not isinstance(told, dict) or not isinstance(told.get("schema"), str):
@@ -129,7 +129,7 @@ class Server:
         )
 
 
-def _has_none(answer: requests.Response) -> bool:
+def _is_not_found(answer: requests.Response) -> bool:
     """Return whether a registry reports that it does not have this item.
 
     A server that is not a registry, or has it at another path, also answers 404.
@@ -138,4 +138,4 @@ def _has_none(answer: requests.Response) -> bool:
         told = answer.json()
     except ValueError:
         return False
-    return isinstance(told, dict) and told.get("error_code") in _NONE
+    return isinstance(told, dict) and told.get("error_code") in _NOT_FOUND

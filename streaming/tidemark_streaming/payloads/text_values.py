@@ -44,7 +44,7 @@ _INFINITE = r"^(?i:[+-]?inf(?:inity)?)$"
 _ZERO = r"^[+-]?[0.]+(?:[eE].*)?$"
 
 
-def text_values(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
+def parse_texts(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.ChunkedArray[Any]":
     """Return the values of these texts; null if a text is not a value of this type.
 
     Args:
@@ -73,7 +73,7 @@ def text_values(texts: Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa.
     return _times(formats.as_iso(texts, kind), kind, zone_of(formats.zone, "The option 'timeZone'"))
 
 
-def texts_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the texts that these bytes are in UTF-8; null if they are not UTF-8."""
     try:
         return pc.cast(values, pa.string())
@@ -81,7 +81,7 @@ def texts_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array(map(_text, values.to_pylist()), pa.string())])
 
 
-def base64_values(texts: Texts) -> "pa.Array[Any]":
+def decode_base64(texts: Texts) -> "pa.Array[Any]":
     """Return the bytes that these texts encode; null if a text is not base64."""
     return pa.array([_bytes(text) for text in texts.to_pylist()], pa.binary())
 
@@ -183,7 +183,7 @@ class _Pattern:
         while at < len(pattern):
             part = _LETTERS.match(pattern, at)
             if part is None:
-                raise _refused(pattern)
+                raise _pattern_error(pattern)
             at = part.end()
             if part[1] is not None or part[3] is not None:
                 text = part[3] if part[1] is None else part[1].replace("''", "'") or "'"
@@ -192,10 +192,10 @@ class _Pattern:
             letters = part[0]
             is_fraction = set(letters) == {"S"} and len(letters) <= 9
             if letters not in _PARTS and not is_fraction:
-                raise _refused(pattern)
+                raise _pattern_error(pattern)
             name = "X" if letters[0] in "XZ" else letters[0]
             if name in groups:
-                raise _refused(pattern)
+                raise _pattern_error(pattern)
             groups[name] = len(groups) + 1
             if not is_fraction:
                 expression += f"({_PARTS[letters]})"
@@ -204,7 +204,7 @@ class _Pattern:
             else:
                 expression += rf"(\d{{{_MICROS}}})\d{{{len(letters) - _MICROS}}}"
         if not {"y", "M", "d"} <= groups.keys():
-            raise _refused(pattern)
+            raise _pattern_error(pattern)
         parts = [("", "y"), ("-", "M"), ("-", "d")]
         if groups.keys() - {"y", "M", "d"}:
             parts += [("T", "H"), (":", "m"), (":", "s")]
@@ -225,7 +225,7 @@ class _Pattern:
         return iso
 
 
-def _refused(pattern: str) -> DefinitionError:
+def _pattern_error(pattern: str) -> DefinitionError:
     return DefinitionError(
         f"The timestamp pattern '{pattern}' is not supported: it needs yyyy, MM and dd, and may "
         "have HH, mm, ss, S to SSSSSSSSS, XXX or XX, each once, and text in single quotes."

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-LOOKED_AT = 50
+SAMPLED_VALUES = 50
 """The sample size of an arrival, in values."""
 
-NAMED = 20
+MAX_NAMES = 20
 """The most fields of an arrival that are named: objects whose names are data have any number."""
 
 
@@ -22,25 +22,25 @@ Fields = Mapping[int, tuple[str, ...]]
 """Undeclared fields, by `chunk`."""
 
 
-def merged(found: Iterable[Fields]) -> Fields:
+def merge_samples(found: Iterable[Fields]) -> Fields:
     """Return the fields of several samples together."""
     names = dict[int, set[str]]()
     for each in found:
         for chunk, some in each.items():
             names.setdefault(chunk, set()).update(some)
-    return {chunk: tuple(sorted(some)[:NAMED]) for chunk, some in names.items()}
+    return {chunk: tuple(sorted(some)[:MAX_NAMES]) for chunk, some in names.items()}
 
 
-def fields(records: pa.Table, declared: Iterable[str]) -> Fields:
+def sample_fields(records: pa.Table, declared: Iterable[str]) -> Fields:
     """Return by `chunk` the undeclared fields of the objects in `value`."""
     known, found = frozenset(declared), dict[int, tuple[str, ...]]()
     numbers = records["chunk"].to_numpy()
     for chunk in np.unique(numbers).tolist():
         mine = np.flatnonzero(numbers == chunk)
-        some = mine[:: -(-len(mine) // LOOKED_AT)]
+        some = mine[:: -(-len(mine) // SAMPLED_VALUES)]
         values = records["value"].take(pa.array(some)).to_pylist()
         if names := {name for value in values for name in _fields(value)} - known:
-            found[chunk] = tuple(sorted(names)[:NAMED])
+            found[chunk] = tuple(sorted(names)[:MAX_NAMES])
     return found
 
 

@@ -35,7 +35,7 @@ def aggregates(node: Node, types: Mapping[str, Kind]) -> dict[str, tuple[Aggrega
     types."""
     given = node.entries("'aggregates'")
     if not given:
-        raise node.wrong("a transform needs at least one aggregate, as in {n: count}.")
+        raise node.error("a transform needs at least one aggregate, as in {n: count}.")
     return {key.raw.value: _aggregate(value, types) for key, value in given}
 
 
@@ -44,7 +44,7 @@ def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
         return agg.count(), BIGINT
     name, given = node.choice("an aggregate", _FUNCTIONS)
     if name == "count":
-        raise node.wrong("'count' counts events and has no column: write count alone.")
+        raise node.error("'count' counts events and has no column: write count alone.")
     make: Callable[..., Aggregate] = getattr(agg, _FUNCTIONS[name])
     others: tuple[object, ...] = ()
     if name == "quantile":
@@ -54,16 +54,16 @@ def _aggregate(node: Node, types: Mapping[str, Kind]) -> tuple[Aggregate, Kind]:
         fields = given.fields("a top_k", ("of", "k"))
         given, others = fields["of"], (fields["k"].integer("'k'", least=1),)
     column = _column(given, name, types)
-    with node.blamed():
+    with node.locate_errors():
         return make(f"`{column}`", *others), _gives(name, types[column])
 
 
 def _column(node: Node, function: str, types: Mapping[str, Kind]) -> str:
     name = node.text("a column")
     if name not in types:
-        raise node.wrong(f"{node} is not a column of the source; there are {', '.join(types)}.")
-    if function in _NUMERIC and not types[name].number:
-        raise node.wrong(f"'{function}' needs a numeric column, but {node} is a {types[name].ddl}.")
+        raise node.error(f"{node} is not a column of the source; there are {', '.join(types)}.")
+    if function in _NUMERIC and not types[name].is_numeric:
+        raise node.error(f"'{function}' needs a numeric column, but {node} is a {types[name].ddl}.")
     return name
 
 

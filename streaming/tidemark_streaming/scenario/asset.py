@@ -7,11 +7,11 @@ from importlib import import_module
 from tidemark.base.errors import DefinitionError
 from tidemark.define.source import reference_name
 from tidemark.define.transform import WindowedTransform
-from tidemark_streaming.scenario.columns import Kind, simple, written
+from tidemark_streaming.scenario.columns import Kind, any_value, simple_kind
 from tidemark_streaming.scenario.reader import Node
 
 
-def imported(node: Node) -> object:
+def import_asset(node: Node) -> object:
     """Return the object named by `MODULE:NAME`, such as `shop.transforms:orders_per_hour`.
 
     Raises:
@@ -19,24 +19,24 @@ def imported(node: Node) -> object:
     """
     module, _, name = node.text("an asset").partition(":")
     if not module or not name:
-        raise node.wrong(f"{node} is not an asset: write shop.transforms:orders_per_hour.")
-    with node.blamed():
+        raise node.error(f"{node} is not an asset: write shop.transforms:orders_per_hour.")
+    with node.locate_errors():
         try:
             found = import_module(module)
         except ImportError as error:
-            raise node.wrong(
+            raise node.error(
                 f"the module '{module}' can't be imported: {error}. Run from a folder with a "
                 "tidemark.toml, or add the module's folder to PYTHONPATH."
             ) from None
     if not hasattr(found, name):
         there = [n for n, value in vars(found).items() if isinstance(value, WindowedTransform)]
-        raise node.wrong(
+        raise node.error(
             f"'{module}' has no '{name}'; its transforms are {', '.join(there) or 'none'}."
         )
     return getattr(found, name)
 
 
-def check(found: object) -> WindowedTransform:
+def prepare_asset(found: object) -> WindowedTransform:
     """Return the transform as a scenario runs it: without a sink, and with lookup tables in its own
     database.
 
@@ -51,15 +51,17 @@ def check(found: object) -> WindowedTransform:
     return replace(found, source=replace(found.source, references=near), publishes_to=None)
 
 
-def types(transform: WindowedTransform) -> dict[str, Kind]:
+def column_types(transform: WindowedTransform) -> dict[str, Kind]:
     """Return the types of the columns of a transform's source."""
-    return {name: simple(ddl) or _unwritable(ddl) for name, ddl in transform.source.columns.items()}
+    return {
+        name: simple_kind(ddl) or _unwritable(ddl) for name, ddl in transform.source.columns.items()
+    }
 
 
-def results(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
+def result_types(transform: WindowedTransform, columns: Mapping[str, Kind]) -> dict[str, Kind]:
     """Return the types of its keys and aggregates, as far as they are known before it runs."""
-    keys = {key: columns.get(key, written()) for key in transform.keys}
-    return keys | {name: written() for name in transform.aggregates}
+    keys = {key: columns.get(key, any_value()) for key in transform.keys}
+    return keys | {name: any_value() for name in transform.aggregates}
 
 
 def without_skew(transform: WindowedTransform) -> WindowedTransform:
@@ -72,7 +74,7 @@ def without_skew(transform: WindowedTransform) -> WindowedTransform:
 
 def _unwritable(ddl: str) -> Kind:
     def parse(node: Node) -> object:
-        raise node.wrong(
+        raise node.error(
             f"a scenario can't contain values of type {ddl}: omit the value, so that it is null."
         )
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, instant
+from tidemark_streaming.scenario.classified_events import ClassifiedEvent, Span, Step
 from tidemark_streaming.scenario.firings import firings
-from tidemark_streaming.scenario.judged import Judged, Span, Step
 from tidemark_streaming.scenario.parse import Scenario
-from tidemark_streaming.scenario.values import brief, cut
+from tidemark_streaming.scenario.values import to_short_text, truncate
 
 _LONGEST = 60
 
 
 @dataclass(frozen=True)
-class Fired:
+class PaneLabel:
     """A pane under its window's bar; `arrival` is None if it is unknown."""
 
     timing: str
@@ -41,10 +41,10 @@ class Bar:
     published: str | None
     timing: str
     final: bool
-    panes: tuple[Fired, ...]
+    panes: tuple[PaneLabel, ...]
 
     @property
-    def told(self) -> str:
+    def caption(self) -> str:
         """The text in the bar."""
         if self.published is None:
             return "(merged into another)"
@@ -52,7 +52,10 @@ class Bar:
 
 
 def bars(
-    scenario: Scenario, result: Mapping[str, Any], arrivals: list[Step], events: list[Judged]
+    scenario: Scenario,
+    result: Mapping[str, Any],
+    arrivals: list[Step],
+    events: list[ClassifiedEvent],
 ) -> list[Bar]:
     """Return the windows of a result by key and start, including those that had panes but were
     deleted."""
@@ -69,7 +72,7 @@ def bars(
         when = firings(scenario, arrivals, own, span) if told_when else {}
         told = None if row is None else _values(row, scenario, named=True)
         fired = _fired(panes.get((span, key), []), when, scenario, told)
-        label = cut(" ".join(map(brief, key)), 30)
+        label = truncate(" ".join(map(to_short_text, key)), 30)
         newest = row or panes[span, key][-1]
         final = row is not None and row["final"]
         found.append(Bar(label, span, told, newest["timing"], final, fired))
@@ -108,7 +111,7 @@ def _fired(
     when: Mapping[str, list[int]],
     scenario: Scenario,
     published: str | None,
-) -> tuple[Fired, ...]:
+) -> tuple[PaneLabel, ...]:
     """Return the panes of a window, each with the values that it retracts and adds. The values of a
     published window's only pane are not repeated."""
     values: dict[int, list[str]] = {}
@@ -128,7 +131,9 @@ def _fired(
             at |= zip(panes, fired, strict=True)
     alone = published is not None and len(rows) == 1
     return tuple(
-        Fired(timings[pane], "" if alone else cut(", ".join(given), _LONGEST), at.get(pane))
+        PaneLabel(
+            timings[pane], "" if alone else truncate(", ".join(given), _LONGEST), at.get(pane)
+        )
         for pane, given in sorted(values.items())
     )
 
@@ -136,8 +141,8 @@ def _fired(
 def _values(row: Mapping[str, Any], scenario: Scenario, *, named: bool) -> str:
     names = list(scenario.transform.aggregates)
     if len(names) == 1 and not named:
-        return brief(row[names[0]])
-    return cut(", ".join(f"{name} {brief(row[name])}" for name in names), _LONGEST)
+        return to_short_text(row[names[0]])
+    return truncate(", ".join(f"{name} {to_short_text(row[name])}" for name in names), _LONGEST)
 
 
 def _place(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[Any, ...]]:

@@ -42,14 +42,14 @@ class Kind:
     Args:
         ddl: its name, which for a column is Spark's.
         parse: returns the value of a node; raises a ValueError if it does not fit.
-        number: whether values can be added.
+        is_numeric: whether values can be added.
         repeated: whether a value is a list of such values.
         scalar: whether a value is written as a YAML scalar.
     """
 
     ddl: str
     parse: Callable[[Node], object]
-    number: bool = False
+    is_numeric: bool = False
     repeated: bool = False
     scalar: bool = True
 
@@ -59,7 +59,7 @@ class Kind:
         Raises:
             ScenarioError: the node does not have this type.
         """
-        if node.empty:
+        if node.is_null:
             return None
         if self.repeated:
             one = replace(self, repeated=False)
@@ -69,7 +69,7 @@ class Kind:
         try:
             return self.parse(node)
         except ValueError:
-            raise node.wrong(f"{node} is not a valid {self.ddl} for column '{column}'.") from None
+            raise node.error(f"{node} is not a valid {self.ddl} for column '{column}'.") from None
 
 
 def kind(node: Node) -> Kind:
@@ -78,14 +78,14 @@ def kind(node: Node) -> Kind:
     Raises:
         ScenarioError: the type does not exist or is not a simple one.
     """
-    with node.blamed():
-        found = simple(node.text("a column's type"))
+    with node.locate_errors():
+        found = simple_kind(node.text("a column's type"))
     if found is None:
-        raise node.wrong(f"{node} is not a supported column type; allowed: {', '.join(NAMES)}.")
+        raise node.error(f"{node} is not a supported column type; allowed: {', '.join(NAMES)}.")
     return found
 
 
-def simple(ddl: str) -> Kind | None:
+def simple_kind(ddl: str) -> Kind | None:
     """Return the type with that Spark name, or None if it is not a simple type.
 
     Raises:
@@ -94,7 +94,7 @@ def simple(ddl: str) -> Kind | None:
     name = ddl.strip().lower()
     name = "timestamp" if name == "timestamp_ltz" else name
     if name in _BITS:
-        return Kind(name, lambda n: _whole(n, _BITS[name]), number=True)
+        return Kind(name, lambda n: _whole(n, _BITS[name]), is_numeric=True)
     if found := _DECIMAL.fullmatch(name):
         precision, scale = int(found[1] or 10), int(found[2] or 0)
         if not (1 <= precision <= 38 and scale <= precision):
@@ -102,13 +102,13 @@ def simple(ddl: str) -> Kind | None:
                 f"'{ddl}' is not a valid type: the precision must be 1 to 38, and the scale at "
                 "most the precision."
             )
-        return Kind(name, lambda n: _exact(n, precision, scale), number=True)
+        return Kind(name, lambda n: _exact(n, precision, scale), is_numeric=True)
     if name in _OTHERS:
-        return Kind(name, _OTHERS[name], number=name in ("float", "real", "double"))
+        return Kind(name, _OTHERS[name], is_numeric=name in ("float", "real", "double"))
     return None
 
 
-def written() -> Kind:
+def any_value() -> Kind:
     """Return the type of values that a transform's own code computes, which is known only after a
     run. A value is parsed as a number, boolean, list or mapping if it is written so, else as
     text."""
@@ -118,11 +118,11 @@ def written() -> Kind:
 def _written(node: Node) -> object:
     match node.raw:
         case yaml.SequenceNode():
-            return [written().read(item, "") for item in node.items("a list")]
+            return [any_value().read(item, "") for item in node.items("a list")]
         case yaml.MappingNode():
-            return {k.raw.value: written().read(v, "") for k, v in node.entries("a mapping")}
+            return {k.raw.value: any_value().read(v, "") for k, v in node.entries("a mapping")}
         case _ if node.raw.tag.endswith((":int", ":float")) and NUMERAL.fullmatch(node.raw.value):
-            return number(node)
+            return parse_number(node)
         case _ if node.raw.tag.endswith(":bool") and node.raw.value.lower() in ("true", "false"):
             return node.boolean("a value")
         case _:
@@ -133,7 +133,7 @@ class Written(str):
     """A value as it is written, of an unknown type: the result decides how to compare it."""
 
 
-def number(node: Node) -> Decimal:
+def parse_number(node: Node) -> Decimal:
     """Return a finite number, exactly as it is written.
 
     Raises:
@@ -147,7 +147,7 @@ def number(node: Node) -> Decimal:
         raise ValueError(node.raw.value) from None
 
 
-def bound(node: Node) -> object:
+def parse_bound(node: Node) -> object:
     """Return a window's bound or a watermark: an instant, or `+infinity`."""
     text = node.raw.value
     return as_datetime(INFINITY if text == "+infinity" else node.instant("a time"))
@@ -161,7 +161,7 @@ def _whole(node: Node, bits: int) -> int:
 
 
 def _exact(node: Node, precision: int, scale: int) -> Decimal:
-    value = number(node)
+    value = parse_number(node)
     _, digits, exponent = value.normalize(_ROOMY).as_tuple()
     assert isinstance(exponent, int)
     if value and (-exponent > scale or len(digits) + exponent > precision - scale):
@@ -173,7 +173,7 @@ def _double(node: Node) -> float:
     text = node.raw.value.lower().replace(".inf", "inf").replace(".nan", "nan")
     if text.lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
-    value = float(number(node))
+    value = float(parse_number(node))
     if math.isinf(value):
         raise ValueError(text)
     return value
@@ -196,8 +196,8 @@ _OTHERS: dict[str, Callable[[Node], object]] = {
     "timestamp": lambda n: as_datetime(n.instant("a time")),
     "timestamp_ntz": lambda n: as_datetime(n.instant("a time")).replace(tzinfo=None),
 }
-BIGINT = Kind("bigint", lambda n: _whole(n, 64), number=True)
-DOUBLE = Kind("double", _double, number=True)
+BIGINT = Kind("bigint", lambda n: _whole(n, 64), is_numeric=True)
+DOUBLE = Kind("double", _double, is_numeric=True)
 BOOLEAN = Kind("boolean", _OTHERS["boolean"])
-NUMBER = Kind("a number", number, number=True)
-BOUND = Kind("timestamp", bound)
+NUMBER = Kind("a number", parse_number, is_numeric=True)
+BOUND = Kind("timestamp", parse_bound)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemark_streaming.scenario.expectation import Expect
-from tidemark_streaming.scenario.values import same, shown
+from tidemark_streaming.scenario.values import is_equal, to_display
 
 PARTS = ("windows", "panes", "late")
 _WHICH = ("window_start", "window_end", "pane", "retraction")
@@ -40,7 +40,7 @@ class Difference:
     columns: tuple[str, ...] = ()
 
 
-def differences(
+def find_differences(
     expect: Expect, result: Row, slack: Mapping[str, float] = _NONE
 ) -> list[Difference]:
     """Return the differences between a result and the expected one; none if it is right.
@@ -57,9 +57,11 @@ def differences(
     ]
 
 
-def disagreement(batch: Row, stream: Row, slack: Mapping[str, float] = _NONE) -> list[Difference]:
+def compare_results(
+    batch: Row, stream: Row, slack: Mapping[str, float] = _NONE
+) -> list[Difference]:
     """Return the differences between the results of a batch and of a stream; none if they agree.
-    `slack` is as in `differences`."""
+    `slack` is as in `find_differences`."""
     found = [d for part in PARTS for d in _rows(part, batch[part], stream[part], slack)]
     expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
     return found + _rows("watermark", [expected], [actual], slack)
@@ -79,7 +81,9 @@ def explain(
             rows = [["", "", *whole]]
         else:
             agreed = _told({k: v for k, v in d.expected.items() if k not in d.columns})
-            rows = [[agreed, c, shown(d.expected[c]), shown(d.actual[c])] for c in d.columns]
+            rows = [
+                [agreed, c, to_display(d.expected[c]), to_display(d.actual[c])] for c in d.columns
+            ]
         for cells in rows:
             table.add_row(d.part, *(Text(cell) for cell in cells))
     return table
@@ -143,7 +147,7 @@ def _matched(
 
 def _unlike(expected: Row, actual: Row, slack: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(
-        c for c, value in expected.items() if not same(value, actual[c], slack.get(c, 0.0))
+        c for c, value in expected.items() if not is_equal(value, actual[c], slack.get(c, 0.0))
     )
 
 
@@ -153,4 +157,4 @@ def _likeness(expected: Row, actual: Row, slack: Mapping[str, float]) -> int:
 
 
 def _told(row: Row) -> str:
-    return "\n".join(f"{column}={shown(value)}" for column, value in row.items()) or "any"
+    return "\n".join(f"{column}={to_display(value)}" for column, value in row.items()) or "any"

@@ -30,7 +30,7 @@ _SPLIT = ("window_start", "window_end", "lag_seconds")
 """Columns of the late table in addition to the event's own."""
 
 
-def same(rows: DataFrame) -> DataFrame:
+def unchanged(rows: DataFrame) -> DataFrame:
     """Return the rows unchanged: a scenario's own transform has no row-level preparation."""
     return rows
 
@@ -43,12 +43,12 @@ def source(node: Node) -> tuple[Source, dict[str, Kind]]:
     lowered = [name.lower() for name in types]
     for number, (key, _) in enumerate(named):
         if lowered[number] in lowered[:number]:
-            raise key.wrong(
+            raise key.error(
                 f"{key} differs from another column's name only in upper and lower case: choose "
                 "another name."
             )
     moves = _watermark(given["watermark"], types)
-    with given["event_time"].blamed():
+    with given["event_time"].locate_errors():
         found = Source(
             name="scenario",
             columns={name: each.ddl for name, each in types.items()},
@@ -76,7 +76,7 @@ def transform(
     accumulation = ACCUMULATIONS[0]
     if "accumulation" in given:
         accumulation = given["accumulation"].word("an accumulation", ACCUMULATIONS)
-    with node.blamed():
+    with node.locate_errors():
         found = WindowedTransform(
             name="result",
             description="The transform of a scenario.",
@@ -85,7 +85,7 @@ def transform(
             window=_window(given["window"]),
             allowed_lateness=duration(lateness),
             aggregates={name: aggregate for name, (aggregate, _) in computed.items()},
-            function=same,
+            function=unchanged,
             trigger=_trigger(given["trigger"]) if "trigger" in given else Trigger(),
             accumulation=accumulation,
             unique=_unique(given["unique"], types) if "unique" in given else None,
@@ -96,12 +96,12 @@ def transform(
 def _column(node: Node) -> str:
     name = node.text("a column's name")
     if not NAME.fullmatch(name.lower()):
-        raise node.wrong(
+        raise node.error(
             f"{node} is not a valid column name: use letters, digits and underscores, and begin "
             "with a letter."
         )
     if name.lower() in (*ARRIVAL_COLUMNS, *_SPLIT):
-        raise node.wrong(
+        raise node.error(
             f"{node} is the name of an arrival's metadata column: choose another name."
         )
     return name
@@ -109,7 +109,7 @@ def _column(node: Node) -> str:
 
 def _watermark(node: Node, types: Mapping[str, Kind]) -> Watermark:
     name, given = node.choice("a watermark", _WATERMARKS)
-    with node.blamed():
+    with node.locate_errors():
         return _WATERMARKS[name](given, types)
 
 
@@ -132,7 +132,7 @@ def _punctuated(node: Node, _: Mapping[str, Kind]) -> Watermark:
 def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
     given = node.fields("a watermark per partition", ("column", "bound"), ("idle",))
     if given["column"].text("a column") not in types:
-        raise given["column"].wrong(
+        raise given["column"].error(
             f"{given['column']} is not a column of the source; there are {', '.join(types)}."
         )
     lengths = {name: n.duration(f"the {name}") for name, n in given.items() if name != "column"}
@@ -157,7 +157,7 @@ def _window(node: Node) -> Window:
         texts = {key: value.text(f"the {key}") for key, value in given.items()}
     else:
         texts = {key: n.duration(f"the {key}", negative=True) for key, n in given.items()}
-    with inner.blamed():
+    with inner.locate_errors():
         return make(**texts)
 
 
@@ -170,21 +170,21 @@ def _trigger(node: Node) -> Trigger:
 def _unique(node: Node, types: Mapping[str, Kind]) -> Unique:
     given = node.fields("the uniqueness of events", ("by", "within"))
     by = given["by"]
-    columns = by.items("'by'") if by.several else [by]
+    columns = by.items("'by'") if by.is_list else [by]
     for column in columns:
         if column.text("a column") not in types:
-            raise column.wrong(
+            raise column.error(
                 f"{column} is not a column of the source; there are {', '.join(types)}."
             )
     within = given["within"].duration("the horizon")
-    with by.blamed():
+    with by.locate_errors():
         return Unique([column.raw.value for column in columns], within)
 
 
 def _firing(node: Node) -> Firing:
     name, given = node.choice("a firing", ("every", "count", "arrival"))
     if name == "every":
-        with given.blamed():
+        with given.locate_errors():
             return Every(given.duration("the interval", negative=True))
     if name == "count":
         return Count(given.integer("the count", least=1))
@@ -197,14 +197,14 @@ def _check_names(keys: Sequence[Node], results: Sequence[Node], types: Mapping[s
     for node in (*keys, *results):
         name = node.text("a key")
         if node in keys and name not in types:
-            raise node.wrong(f"{node} is not a column of the source; there are {', '.join(types)}.")
+            raise node.error(f"{node} is not a column of the source; there are {', '.join(types)}.")
         if not NAME.fullmatch(name):
-            raise node.wrong(
+            raise node.error(
                 f"{node} is not a valid name for a result column: use lowercase letters, digits "
                 "and underscores, and begin with a letter."
             )
         if name in RESERVED:
-            raise node.wrong(f"{node} is reserved, as are all of {', '.join(RESERVED)}.")
+            raise node.error(f"{node} is reserved, as are all of {', '.join(RESERVED)}.")
         if name in seen:
-            raise node.wrong(f"{node} is already the name of a key: choose another name.")
+            raise node.error(f"{node} is already the name of a key: choose another name.")
         seen.add(name)

@@ -9,33 +9,33 @@ from textwrap import wrap
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark_streaming.scenario import judged
+from tidemark_streaming.scenario import classified_events
 from tidemark_streaming.scenario.axis import Axis, axis
 from tidemark_streaming.scenario.bars import Bar, by_key, lanes
+from tidemark_streaming.scenario.classified_events import Step
 from tidemark_streaming.scenario.draw_svg import svg
-from tidemark_streaming.scenario.judged import Step
 from tidemark_streaming.scenario.parse import Scenario
 from tidemark_streaming.scenario.timeline import (
     MEANING,
     Mark,
     Timeline,
     clocks,
-    gathered,
+    group_marks,
     note,
     timeline,
 )
-from tidemark_streaming.scenario.values import cut
+from tidemark_streaming.scenario.values import truncate
 
 __all__ = ["svg", "text"]
 
 WIDTH = 100
 GLYPHS = {
-    judged.ON_TIME: "●",
-    judged.LATE: "◆",
-    judged.TOO_LATE: "✕",
-    judged.SOME_LATE: "◐",
-    judged.NO_TIME: "∅",
-    judged.DUPLICATE: "○",
+    classified_events.ON_TIME: "●",
+    classified_events.LATE: "◆",
+    classified_events.TOO_LATE: "✕",
+    classified_events.SOME_LATE: "◐",
+    classified_events.NO_TIME: "∅",
+    classified_events.DUPLICATE: "○",
 }
 _WATERMARK = "┊"
 
@@ -110,7 +110,7 @@ def _arrival(
 def _placed(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
     """Return the columns and texts of the events. An event without a time is at the right edge."""
     last = scale.length - 1
-    found = gathered(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
+    found = group_marks(marks, lambda t: last if t is None else min(round(scale.at(t)), last))
     return [
         (at, GLYPHS[verdict] + label)
         if at + len(label) <= last
@@ -159,7 +159,7 @@ def _windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
 
 
 def _told(bar: Bar, scale: Axis) -> list[str]:
-    return [cut(line, scale.length) for line in (bar.told, *map(str, bar.panes))]
+    return [truncate(line, scale.length) for line in (bar.caption, *map(str, bar.panes))]
 
 
 def _columns(bar: Bar, scale: Axis) -> tuple[int, int]:

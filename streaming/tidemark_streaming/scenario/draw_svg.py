@@ -8,7 +8,7 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark_streaming.scenario.axis import axis
 from tidemark_streaming.scenario.bars import Bar, by_key, lanes
-from tidemark_streaming.scenario.judged import Step
+from tidemark_streaming.scenario.classified_events import Step
 from tidemark_streaming.scenario.parse import Scenario
 from tidemark_streaming.scenario.shapes import Picture
 from tidemark_streaming.scenario.timeline import (
@@ -16,7 +16,7 @@ from tidemark_streaming.scenario.timeline import (
     Mark,
     Timeline,
     clocks,
-    gathered,
+    group_marks,
     note,
     timeline,
 )
@@ -82,7 +82,7 @@ class _Figure:
         """Return the events, each in the first line in which its label does not overlap another."""
         ends: list[float] = []
         found = []
-        for at, verdict, label in gathered(marks, self._pixel):
+        for at, verdict, label in group_marks(marks, self._pixel):
             length = 14 + len(label) * _LETTER
             begin = at - 7 if at + length < self.right else at - length
             line = next((n for n, end in enumerate(ends) if end <= begin), len(ends))
@@ -156,7 +156,7 @@ class _Figure:
         state = "gone" if bar.published is None else "final" if bar.final else "open"
         kind = f"bar {bar.timing} {state}"
         self.picture.add("rect", kind, x=begin, y=top, width=end - begin, height=_BAR, rx=3.0)
-        self.picture.text("value", self._inside(begin, bar.told), top + 14, bar.told)
+        self.picture.text("value", self._inside(begin, bar.caption), top + 14, bar.caption)
         for number, pane in enumerate(bar.panes):
             y = top + _BAR + _PANE * (number + 1) - 2
             rest = str(pane).removeprefix(pane.timing)
@@ -172,7 +172,7 @@ class _Figure:
 
     def _extent(self, bar: Bar) -> tuple[float, float]:
         begin, end = self._sides(bar)
-        texts = [bar.told, *map(str, bar.panes)]
+        texts = [bar.caption, *map(str, bar.panes)]
         ends = [self._inside(begin, t) + len(t) * _LETTER + 4 for t in texts]
         return min(begin, *(self._inside(begin, t) for t in texts)), max(end, *ends)
 

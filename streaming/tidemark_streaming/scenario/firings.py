@@ -8,8 +8,8 @@ fires.
 from collections.abc import Iterable, Sequence
 
 from tidemark.define.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
-from tidemark_streaming.scenario import judged
-from tidemark_streaming.scenario.judged import Judged, Span, Step
+from tidemark_streaming.scenario import classified_events
+from tidemark_streaming.scenario.classified_events import ClassifiedEvent, Span, Step
 from tidemark_streaming.scenario.parse import Scenario
 
 Firings = dict[str, list[int]]
@@ -17,15 +17,15 @@ Firings = dict[str, list[int]]
 
 
 def firings(
-    scenario: Scenario, steps: Sequence[Step], events: Sequence[Judged], span: Span
+    scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
 ) -> Firings:
     """Return when a window fired, given the events of one key."""
     if scenario.transform.window.merges:
         return _session(scenario, steps, events, span)
     end, trigger = span[1], scenario.transform.trigger
     final = end + scenario.transform.allowed_lateness
-    in_time = [e.step for e in events if e.windows.get(span) == judged.ON_TIME]
-    later = [e.step for e in events if e.windows.get(span) == judged.LATE]
+    in_time = [e.step for e in events if e.windows.get(span) == classified_events.ON_TIME]
+    later = [e.step for e in events if e.windows.get(span) == classified_events.LATE]
     early, _ = _fired(trigger.early, in_time, steps, end)
     if trigger.early.by_arrival:
         early = [n for n in early if not _reached(steps[n].after, end)]
@@ -67,7 +67,7 @@ def _tick(interval: int, came: Step, steps: Sequence[Step]) -> Step | None:
 
 
 def _session(
-    scenario: Scenario, steps: Sequence[Step], events: Sequence[Judged], span: Span
+    scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent], span: Span
 ) -> Firings:
     trigger = scenario.transform.trigger
     start, end = span
@@ -75,7 +75,7 @@ def _session(
         (own, e.step)
         for e in events
         for own, verdict in e.windows.items()
-        if start <= own[0] and own[1] <= end and verdict != judged.TOO_LATE
+        if start <= own[0] and own[1] <= end and verdict != classified_events.TOO_LATE
     ]
     # Before the events at both ends had arrived, it was another session.
     first = min((s.number for own, s in inside if own[0] == start), default=0)

@@ -17,7 +17,7 @@ from tidemark_streaming.scenario.parse import ScenarioArrival
 _PLACE = {CHUNK: "BIGINT", "position": "BIGINT"}
 
 
-def frame(
+def create_frame(
     spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: Mapping[str, str]
 ) -> DataFrame:
     """Return a scenario's rows as a DataFrame; their timestamps are microseconds."""
@@ -50,7 +50,7 @@ class MemoryFeed:
             for index, chunk in enumerate(chunks)
             for position, row in enumerate(self.arrivals[int(chunk.position)].rows)
         ]
-        found = frame(spark, rows, {**self.source.columns, **_PLACE})
+        found = create_frame(spark, rows, {**self.source.columns, **_PLACE})
         return found.withColumn("read_from", F.concat_ws("#", *_PLACE))
 
     def explain(self, error: PySparkException) -> DataError | None:

@@ -81,10 +81,10 @@ class Scenario:
     @property
     def prepares(self) -> bool:
         """Return whether the transform is an asset, whose function prepares the events' rows."""
-        return self.transform.function is not definition.same
+        return self.transform.function is not definition.unchanged
 
 
-def load(path: Path, find: Callable[[Node], object] = asset.imported) -> Scenario:
+def load(path: Path, find: Callable[[Node], object] = asset.import_asset) -> Scenario:
     """Parse the scenario in a file.
 
     Args:
@@ -97,12 +97,12 @@ def load(path: Path, find: Callable[[Node], object] = asset.imported) -> Scenari
     tables: dict[str, Table] = {}
     if "asset" in [key.raw.value for key, _ in root.entries("a scenario")]:
         given = root.fields("a scenario of an asset", _BY_ASSET, (*_OPTIONAL, "references"))
-        with given["asset"].blamed():
-            transform = asset.check(find(given["asset"]))
+        with given["asset"].locate_errors():
+            transform = asset.prepare_asset(find(given["asset"]))
             if "clock_start" not in given:
                 transform = asset.without_skew(transform)
-            types = asset.types(transform)
-        source, results = transform.source, asset.results(transform, types)
+            types = asset.column_types(transform)
+        source, results = transform.source, asset.result_types(transform, types)
         tables = _references(given, root, source)
     else:
         given = root.fields("a scenario", _REQUIRED, (*_OPTIONAL, "asset"))
@@ -137,12 +137,12 @@ def _arrivals(
         elif name == "clock":
             clock += duration(given.duration("a step of the clock"))
             if clock >= INFINITY:
-                raise given.wrong("the clock must not pass the year 9999.")
+                raise given.error("the clock must not pass the year 9999.")
             found.append(ScenarioArrival((), clock))
         elif isinstance(source.watermark, Manual):
             found.append(ScenarioArrival((), clock, given.instant("a watermark")))
         else:
-            raise item.wrong(
+            raise item.error(
                 "only a source with the watermark {manual: {}} can have a watermark step; this "
                 f"source has {source.watermark}."
             )
@@ -153,7 +153,7 @@ def _references(given: Mapping[str, Node], root: Node, source: Source) -> dict[s
     if "references" in given:
         return references(given["references"], source)
     if source.references:
-        raise root.wrong(
+        raise root.error(
             f"source '{source.name}' is joined with {', '.join(source.references)}: add "
             "'references', with the columns and rows of each."
         )
@@ -165,5 +165,5 @@ def _expect(
 ) -> Expect:
     found = expect(node, results, over.keys, types)
     if found.panes and over.accumulation is None:
-        raise node.wrong(f"'{over.name}' has no panes, because it has no accumulation.")
+        raise node.error(f"'{over.name}' has no panes, because it has no accumulation.")
     return found

@@ -31,34 +31,34 @@ class Node:
     path: Path
     raw: yaml.Node
 
-    def wrong(self, sentence: str) -> ScenarioError:
+    def error(self, sentence: str) -> ScenarioError:
         """Return the error with this message at this node."""
         return ScenarioError(f"{self.path}:{self.raw.start_mark.line + 1}: {sentence}")
 
     @contextmanager
-    def blamed(self) -> Iterator[None]:
+    def locate_errors(self) -> Iterator[None]:
         """Raise a definition's errors in this block as errors at this node."""
         try:
             yield
         except ScenarioError:
             raise
         except DefinitionError as error:
-            raise self.wrong(str(error)) from None
+            raise self.error(str(error)) from None
 
     def __str__(self) -> str:
         if isinstance(self.raw, yaml.MappingNode):
             return "a mapping"
         if isinstance(self.raw, yaml.SequenceNode):
             return "a list"
-        return "nothing" if self.empty else f"'{self.raw.value}'"
+        return "nothing" if self.is_null else f"'{self.raw.value}'"
 
     @property
-    def empty(self) -> bool:
+    def is_null(self) -> bool:
         """Return whether the value is null: `null`, `~` or nothing at all."""
         return self.raw.tag == f"{_TAG}null"
 
     @property
-    def several(self) -> bool:
+    def is_list(self) -> bool:
         """Return whether the value is a list."""
         return isinstance(self.raw, yaml.SequenceNode)
 
@@ -66,12 +66,12 @@ class Node:
         """Return the keys and values of a mapping in order, after a check that no key occurs
         twice."""
         if not isinstance(self.raw, yaml.MappingNode):
-            raise self.wrong(f"{what} must be a mapping (got {self}).")
+            raise self.error(f"{what} must be a mapping (got {self}).")
         pairs = [(Node(self.path, k), Node(self.path, v)) for k, v in self.raw.value]
         names = [key.text("a key") for key, _ in pairs]
         for number, (key, _) in enumerate(pairs):
             if names[number] in names[:number]:
-                raise key.wrong(f"{key} occurs twice.")
+                raise key.error(f"{key} occurs twice.")
         return pairs
 
     def fields(
@@ -83,80 +83,80 @@ class Node:
         found = {}
         for key, value in self.entries(what):
             if key.raw.value not in allowed:
-                raise key.wrong(f"{key} is not part of {what}; {_allowed(allowed)}.")
+                raise key.error(f"{key} is not part of {what}; {_allowed(allowed)}.")
             found[key.raw.value] = value
         for name in required:
             if name not in found:
-                raise self.wrong(f"{what} needs '{name}'; {_allowed(allowed)}.")
+                raise self.error(f"{what} needs '{name}'; {_allowed(allowed)}.")
         return found
 
     def choice(self, what: str, choices: Iterable[str]) -> tuple[str, "Node"]:
         """Return the only key of a mapping, which selects one of several choices, and its value."""
         allowed = _allowed(choices)
         if isinstance(self.raw, yaml.ScalarNode) and self.raw.value in choices:
-            raise self.wrong(f"{what} must be a mapping: write {{{self.raw.value}: …}}.")
+            raise self.error(f"{what} must be a mapping: write {{{self.raw.value}: …}}.")
         if not isinstance(self.raw, yaml.MappingNode):
-            raise self.wrong(f"{self} is not {what}; {allowed}.")
+            raise self.error(f"{self} is not {what}; {allowed}.")
         pairs = self.entries(what)
         if len(pairs) != 1:
-            raise self.wrong(
+            raise self.error(
                 f"{what} must have exactly one key (got {len(pairs)}); {_allowed(choices)}."
             )
         ((key, value),) = pairs
         if key.raw.value not in choices:
-            raise key.wrong(f"{key} is not {what}; {allowed}.")
+            raise key.error(f"{key} is not {what}; {allowed}.")
         return key.raw.value, value
 
     def items(self, what: str) -> list["Node"]:
         """Return the items of a list."""
         if not isinstance(self.raw, yaml.SequenceNode):
-            raise self.wrong(f"{what} must be a list (got {self}).")
+            raise self.error(f"{what} must be a list (got {self}).")
         return [Node(self.path, item) for item in self.raw.value]
 
     def text(self, what: str) -> str:
         """Return a single value, as it is written."""
-        if not isinstance(self.raw, yaml.ScalarNode) or self.empty:
-            raise self.wrong(f"{what} must be a single value (got {self}).")
+        if not isinstance(self.raw, yaml.ScalarNode) or self.is_null:
+            raise self.error(f"{what} must be a single value (got {self}).")
         return self.raw.value
 
     def word(self, what: str, words: Sequence[str]) -> str:
         """Return one of these words."""
         if self.text(what) not in words:
-            raise self.wrong(f"{self} is not {what}; {_allowed(words)}.")
+            raise self.error(f"{self} is not {what}; {_allowed(words)}.")
         return self.text(what)
 
     def integer(self, what: str, least: int = 0) -> int:
         """Return an integer that is at least `least`."""
         if not _INTEGER.fullmatch(self.text(what)) or int(self.text(what)) < least:
-            raise self.wrong(f"{what} must be an integer of at least {least} (got {self}).")
+            raise self.error(f"{what} must be an integer of at least {least} (got {self}).")
         return int(self.text(what))
 
     def boolean(self, what: str) -> bool:
         """Return `true` or `false`."""
         text = self.text(what).lower()
         if text not in ("true", "false"):
-            raise self.wrong(f"{what} must be true or false (got {self}).")
+            raise self.error(f"{what} must be true or false (got {self}).")
         return text == "true"
 
     def duration(self, what: str, *, negative: bool = False) -> str:
         """Return a duration as it is written, after a check that it is valid."""
-        with self.blamed():
+        with self.locate_errors():
             length = duration(self.text(what))
         if abs(length) > INFINITY - BEGINNING:
-            raise self.wrong(
+            raise self.error(
                 f"{what} must be shorter than the range of years 1 to 9999 (got {self})."
             )
         if length < 0 and not negative:
-            raise self.wrong(f"{what} must be zero or greater (got {self}).")
+            raise self.error(f"{what} must be zero or greater (got {self}).")
         return self.text(what)
 
     def instant(self, what: str) -> int:
         """Return an instant in microseconds; without a zone it is in UTC."""
         text = self.text(what)
-        with self.blamed():
+        with self.locate_errors():
             found = instant(text if self._moment is None else self._moment)
         if not BEGINNING < found < INFINITY:
-            raise self.wrong(f"{what} must be in the years 1 to 9999 (got {self}).")
+            raise self.error(f"{what} must be in the years 1 to 9999 (got {self}).")
         return found
 
     @property

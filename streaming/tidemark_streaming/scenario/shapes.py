@@ -7,7 +7,7 @@ dark.
 
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from tidemark_streaming.scenario import judged
+from tidemark_streaming.scenario import classified_events
 
 FONT = "ui-sans-serif, system-ui, 'DejaVu Sans', Verdana, sans-serif"
 STYLE = f"""
@@ -56,12 +56,12 @@ text {{ fill: #e6edf3; }}
 }}
 """
 CLASSES = {
-    judged.ON_TIME: "on-time",
-    judged.LATE: "late",
-    judged.TOO_LATE: "too-late",
-    judged.SOME_LATE: "some-late",
-    judged.NO_TIME: "none",
-    judged.DUPLICATE: "again",
+    classified_events.ON_TIME: "on-time",
+    classified_events.LATE: "late",
+    classified_events.TOO_LATE: "too-late",
+    classified_events.SOME_LATE: "some-late",
+    classified_events.NO_TIME: "none",
+    classified_events.DUPLICATE: "again",
 }
 
 
@@ -97,15 +97,15 @@ class Picture:
     def mark(self, verdict: str, x: float, y: float) -> None:
         """Add an event: a dot, a diamond if it is late, a cross if it is too late."""
         kind, r = CLASSES[verdict], 5.0
-        if verdict == judged.TOO_LATE:
+        if verdict == classified_events.TOO_LATE:
             r = 4.2
             ends = _path((x - r, y - r), (x + r, y + r)) + _path((x - r, y + r), (x + r, y - r))
             self.add("path", kind, d=ends)
-        elif verdict in (judged.LATE, judged.SOME_LATE):
-            r = 6 if verdict == judged.LATE else 5
+        elif verdict in (classified_events.LATE, classified_events.SOME_LATE):
+            r = 6 if verdict == classified_events.LATE else 5
             self.add("path", kind, d=_path((x - r, y), (x, y - r), (x + r, y), (x, y + r)) + "Z")
-            if verdict == judged.SOME_LATE:
-                self.add("circle", CLASSES[judged.ON_TIME], cx=x, cy=y, r=2.5)
+            if verdict == classified_events.SOME_LATE:
+                self.add("circle", CLASSES[classified_events.ON_TIME], cx=x, cy=y, r=2.5)
         else:
             self.add("circle", kind, cx=x, cy=y, r=r)
 

@@ -20,7 +20,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming import continuous
 from tidemark_streaming.feed import Inlet
 from tidemark_streaming.ingest import furnish, ingest
-from tidemark_streaming.scenario.memory import MemoryFeed, frame
+from tidemark_streaming.scenario.memory import MemoryFeed, create_frame
 from tidemark_streaming.scenario.outcome import outcome
 from tidemark_streaming.scenario.parse import Scenario
 from tidemark_streaming.scenario.references import Table
@@ -83,7 +83,7 @@ def _inlet(scenario: Scenario, feed: MemoryFeed) -> Inlet:
     """Return the connection of the source to a scenario's arrivals and lookup tables."""
 
     def rows(table: Table) -> Callable[[SparkSession], DataFrame]:
-        return lambda spark: frame(spark, table.rows, table.columns)
+        return lambda spark: create_frame(spark, table.rows, table.columns)
 
     tables = {name: rows(table) for name, table in scenario.references.items()}
     return Inlet(source=scenario.source, feed=lambda _: feed, references=tables)

@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime, describe
-from tidemark_streaming.scenario import judged as verdicts
+from tidemark_streaming.scenario import classified_events as verdicts
 from tidemark_streaming.scenario.bars import Bar, bars
-from tidemark_streaming.scenario.judged import Judged, Step, judged, known, steps
+from tidemark_streaming.scenario.classified_events import (
+    ClassifiedEvent,
+    Step,
+    classify,
+    is_known_watermark,
+    steps,
+)
 from tidemark_streaming.scenario.parse import Scenario
-from tidemark_streaming.scenario.values import brief, cut, plain
+from tidemark_streaming.scenario.values import to_plain, to_short_text, truncate
 
 MEANING = {
     verdicts.ON_TIME: "on time",
@@ -68,16 +74,16 @@ class Timeline:
 def timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
     """Return the picture's content for a scenario and its result."""
     arrivals = steps(scenario)
-    events = judged(scenario, arrivals)
+    events = classify(scenario, arrivals)
     return Timeline(
-        title=cut(scenario.name, 90),
+        title=truncate(scenario.name, 90),
         about=_about(scenario),
         steps=arrivals,
         marks=[
             [Mark(e.time, _label(scenario, e), e.verdict) for e in events if e.step is step]
             for step in arrivals
         ],
-        watermark=known(scenario),
+        watermark=is_known_watermark(scenario),
         aligned=not scenario.transform.window.merges,
         bars=bars(scenario, result, arrivals, events),
     )
@@ -97,17 +103,19 @@ def _about(scenario: Scenario) -> str:
     )
 
 
-def _label(scenario: Scenario, event: Judged) -> str:
+def _label(scenario: Scenario, event: ClassifiedEvent) -> str:
     """Return the label of an event: the key and the aggregated values. For an asset, whose function
     prepares the rows, it is all values."""
     if scenario.prepares:
         given = zip(scenario.source.columns.items(), event.row, strict=True)
-        rest = [plain(v, ddl.lower()) for (c, ddl), v in given if c != scenario.source.event_time]
-        return cut(" ".join(map(brief, rest)), _LABEL)
+        rest = [
+            to_plain(v, ddl.lower()) for (c, ddl), v in given if c != scenario.source.event_time
+        ]
+        return truncate(" ".join(map(to_short_text, rest)), _LABEL)
     used = " ".join(map(str, scenario.transform.aggregates.values()))
     named = zip(scenario.source.columns.items(), event.row, strict=True)
-    values = [plain(v, ddl) for (c, ddl), v in named if f"`{c}`" in used]
-    return cut(" ".join(brief(v) for v in (*event.key, *values)), _LABEL)
+    values = [to_plain(v, ddl) for (c, ddl), v in named if f"`{c}`" in used]
+    return truncate(" ".join(to_short_text(v) for v in (*event.key, *values)), _LABEL)
 
 
 def clocks(drawn: Timeline) -> list[str]:
@@ -132,7 +140,7 @@ def note(drawn: Timeline, step: Step) -> str:
     return "clock" if step.arrival.clock > before else "no rows"
 
 
-def gathered(
+def group_marks(
     marks: Sequence[Mark], place: Callable[[int | None], int]
 ) -> list[tuple[int, str, str]]:
     """Return the positions, lateness and labels of events, from left to right.

@@ -14,7 +14,7 @@ TOLERANCE = 1e-9
 _BRIEF = 22
 
 
-def same(expected: object, actual: object, slack: float = 0.0) -> bool:
+def is_equal(expected: object, actual: object, slack: float = 0.0) -> bool:
     """Return whether a value of a result equals the expected one.
 
     Times are compared as instants, decimals by value, doubles to `TOLERANCE` or `slack`, and lists
@@ -25,28 +25,28 @@ def same(expected: object, actual: object, slack: float = 0.0) -> bool:
     if isinstance(expected, Written):
         return _same_as_written(expected, actual, slack)
     if isinstance(expected, list) and isinstance(actual, list):
-        return len(expected) == len(actual) and all(map(same, expected, actual))
+        return len(expected) == len(actual) and all(map(is_equal, expected, actual))
     if isinstance(expected, dict) and isinstance(actual, dict):
         return expected.keys() == actual.keys() and all(
-            same(v, actual[k]) for k, v in expected.items()
+            is_equal(v, actual[k]) for k, v in expected.items()
         )
     if isinstance(expected, date):
         return expected == _moment(actual, like=expected)
     if isinstance(expected, int | float | Decimal):
-        return _close(expected, actual, slack)
+        return _is_close(expected, actual, slack)
     return expected == actual
 
 
-def shown(value: object) -> str:
+def to_display(value: object) -> str:
     """Return a value in a readable form."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, datetime) and value.tzinfo:
         return iso(instant(value)) or ""
     if isinstance(value, list):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(to_display, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{k}: {shown(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{k}: {to_display(v)}' for k, v in value.items())}}}"
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
@@ -66,7 +66,7 @@ def _moment(actual: object, like: date) -> date | None:
 def _same_as_written(expected: str, actual: object, slack: float) -> bool:
     """Return whether a text equals a value as text, as a number or as an instant."""
     if isinstance(actual, int | float | str) and NUMERAL.fullmatch(expected):
-        return expected == actual or _close(Decimal(expected), actual, slack)
+        return expected == actual or _is_close(Decimal(expected), actual, slack)
     if not isinstance(actual, str) or expected == actual:
         return expected == actual
     try:
@@ -75,7 +75,7 @@ def _same_as_written(expected: str, actual: object, slack: float) -> bool:
         return False
 
 
-def _close(expected: float | Decimal, actual: object, slack: float) -> bool:
+def _is_close(expected: float | Decimal, actual: object, slack: float) -> bool:
     try:
         value = Decimal(actual) if isinstance(actual, str) else actual
     except InvalidOperation:
@@ -89,18 +89,18 @@ def _close(expected: float | Decimal, actual: object, slack: float) -> bool:
     return expected == value
 
 
-def brief(value: object) -> str:
+def to_short_text(value: object) -> str:
     """Return a value in a short form; null is a tilde."""
-    text = "~" if value is None else shown(value)
-    return cut("".join(c if c.isprintable() else "·" for c in text), _BRIEF)
+    text = "~" if value is None else to_display(value)
+    return truncate("".join(c if c.isprintable() else "·" for c in text), _BRIEF)
 
 
-def cut(text: str, length: int) -> str:
+def truncate(text: str, length: int) -> str:
     """Return a text, truncated if it is longer than `length`."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def plain(value: object, ddl: str) -> object:
+def to_plain(value: object, ddl: str) -> object:
     """Return a value of a scenario's row in the form that a result has."""
     if isinstance(value, int) and ddl == "timestamp":
         return iso(value)

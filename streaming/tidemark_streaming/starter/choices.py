@@ -25,7 +25,7 @@ TEMPLATE = {
 FOLDERS = ("dbt_project", "landing", "marts", "sample", "scenarios", "send", "tests")
 """Names that the project's package can't have, because files next to it have them. `marts` is a
 code location in Dagster."""
-TAKEN = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
+USED_NAMES = ("agg", "between", "complete", "hours", "inlet", "not_null", "order", "presentation")
 """Names that the project's modules already use."""
 COLUMNS = ("counted", "day", "highest", "mean", "total", *RESERVED, *RUN_COLUMNS)
 """Names of columns that the project's tables already have."""
@@ -69,7 +69,7 @@ class Choices:
         for column in (self.time, self.key, self.value):
             check_column(column)
             if columns.count(column.lower()) > 1:
-                raise _wrong(
+                raise _name_error(
                     "column", column, "time, key and value must be three different columns"
                 )
 
@@ -87,9 +87,9 @@ def check_domain(name: str) -> None:
     """
     _check_name("project", name)
     if name in FOLDERS:
-        raise _wrong("project", name, "a folder of the project has that name")
+        raise _name_error("project", name, "a folder of the project has that name")
     if name in sys.stdlib_module_names or find_spec(name) is not None:
-        raise _wrong("project", name, "a Python module of that name already exists")
+        raise _name_error("project", name, "a Python module of that name already exists")
 
 
 def check_events(name: str) -> None:
@@ -99,8 +99,8 @@ def check_events(name: str) -> None:
         DefinitionError: the reason.
     """
     _check_name("source of events", name)
-    if name in TAKEN:
-        raise _wrong("source of events", name, "the project's code already uses that name")
+    if name in USED_NAMES:
+        raise _name_error("source of events", name, "the project's code already uses that name")
 
 
 def check_column(name: str) -> None:
@@ -109,12 +109,12 @@ def check_column(name: str) -> None:
     Raises:
         DefinitionError: the reason.
     """
-    reason = why_unfit(name)
+    reason = name_problem(name)
     if reason is not None:
-        raise _wrong("column", name, reason)
+        raise _name_error("column", name, reason)
 
 
-def why_unfit(column: str) -> str | None:
+def name_problem(column: str) -> str | None:
     """Return why a column can't be one of the three chosen ones, or None if it can."""
     if not _COLUMN.fullmatch(column):
         return "use letters, digits and '_', and do not begin with a digit"
@@ -125,12 +125,12 @@ def why_unfit(column: str) -> str | None:
 
 def _check_name(what: str, name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise _wrong(
+        raise _name_error(
             what, name, "use up to 40 lowercase letters, digits and '_', and begin with a letter"
         )
     if iskeyword(name):
-        raise _wrong(what, name, "it is a Python keyword")
+        raise _name_error(what, name, "it is a Python keyword")
 
 
-def _wrong(what: str, name: str, why: str) -> DefinitionError:
+def _name_error(what: str, name: str, why: str) -> DefinitionError:
     return DefinitionError(f"'{name}' is not a valid name for a {what}: {why}.")

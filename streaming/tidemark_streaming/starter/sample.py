@@ -12,10 +12,10 @@ from tidemark.define.helper_columns import PREFIX, is_helper
 from tidemark.define.source import ARRIVAL_COLUMNS, RUN_COLUMNS
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.column_types import arrow_type
-from tidemark_streaming.payloads.text_values import TimeFormats, text_values, texts_of
-from tidemark_streaming.starter.choices import why_unfit
+from tidemark_streaming.payloads.text_values import TimeFormats, decode_utf8, parse_texts
+from tidemark_streaming.starter.choices import name_problem
 
-MOSTLY = 0.9
+TYPE_SHARE = 0.9
 """The share of a column's values that determines its type; the others count as errors in the
 file."""
 
@@ -52,7 +52,7 @@ class Sample(NamedTuple):
         return min(filter(None, self.table[column].to_pylist())).date().isoformat()
 
 
-def look(path: Path) -> Sample:
+def read_sample(path: Path) -> Sample:
     """Read a CSV file with a header.
 
     Raises:
@@ -69,19 +69,19 @@ def look(path: Path) -> Sample:
         reason = str(error).splitlines()[0].rstrip(".")
         raise DataError(f"'{path}' can't be read as CSV with a header: {reason}.") from None
     _check_columns(path, table.column_names)
-    rename = _renamed(table.column_names)
+    rename = _new_names(table.column_names)
     table = table.rename_columns([rename.get(name, name) for name in table.column_names])
     misfits = [f"{len(odd_lines):,} lines with another number of fields"] if odd_lines else []
     kinds = dict[str, str]()
     for place, name in enumerate(table.column_names):
-        kinds[name], column, odd = _decoded(table[name])
+        kinds[name], column, odd = _infer_type(table[name])
         table = table.set_column(place, name, column)
         if odd:
             misfits.append(f"{odd:,} rows of '{name}' without a valid {kinds[name]}")
 
     def choice(what: str, example: str, *wanted: str) -> list[str]:
         there = [name for kind in wanted for name in kinds if kinds[name] == kind]
-        fit = [name for name in there if why_unfit(name) is None]
+        fit = [name for name in there if name_problem(name) is None]
         if not there:
             raise DataError(
                 f"'{path}' has no column of {what} such as {example}, which the project's windows "
@@ -90,7 +90,7 @@ def look(path: Path) -> Sample:
         if not fit:
             raise DataError(
                 f"'{path}' has only '{there[0]}' as a column of {what}, and the project can't use "
-                f"that name ({why_unfit(there[0])}): rename the column in the header."
+                f"that name ({name_problem(there[0])}): rename the column in the header."
             )
         # The sum of an identifier is meaningless, and windows by an identifier have one event each,
         # so these columns come last.
@@ -124,16 +124,16 @@ def _read(path: Path, odd_lines: list[int | None]) -> pa.Table:
     return csv.read_csv(path, parse_options=options, convert_options=as_bytes)
 
 
-def _decoded(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
+def _infer_type(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray, int]:
     """Return the type that most values of a column have, the values as an ingest decodes them, and
     the number of values that do not fit, which are null."""
-    texts = texts_of(column)
+    texts = decode_utf8(column)
     filled = pc.if_else(pc.equal(pc.binary_length(texts), 0), None, texts)
     count = len(filled) - filled.null_count
-    candidates = [(k, text_values(filled, arrow_type(k), TimeFormats())) for k in _KINDS]
+    candidates = [(k, parse_texts(filled, arrow_type(k), TimeFormats())) for k in _KINDS]
     kind, values = min(candidates, key=lambda found: found[1].null_count)
     odd = values.null_count - filled.null_count
-    if not count or odd > (1 - MOSTLY) * count:
+    if not count or odd > (1 - TYPE_SHARE) * count:
         return "STRING", texts, texts.null_count
     return kind, values, odd
 
@@ -158,7 +158,7 @@ def _check_columns(path: Path, names: list[str]) -> None:
         )
 
 
-def _renamed(names: list[str]) -> dict[str, str]:
+def _new_names(names: list[str]) -> dict[str, str]:
     """Return new names for columns whose names are those of Tidemark's own columns."""
     found, lower = dict[str, str](), {name.lower() for name in names}
     for name in names:

@@ -52,10 +52,10 @@ def _fill(place: Path, choices: Choices, sample: Path | None) -> None:
     for path, name in _templates(choices.kind):
         if sample is not None and name.parts[0] in _SAMPLES:
             continue
-        to = place / renamed(str(name), choices)
+        to = place / replace_names(str(name), choices)
         to.parent.mkdir(parents=True, exist_ok=True)
-        text = renamed(path.read_text(encoding="utf-8"), choices)
-        to.write_text(_completed(name, text, choices), encoding="utf-8")
+        text = replace_names(path.read_text(encoding="utf-8"), choices)
+        to.write_text(_fill_in_choices(name, text, choices), encoding="utf-8")
     if sample is not None:
         to = place / "landing" / choices.events
         to.mkdir(parents=True)
@@ -72,7 +72,7 @@ def _templates(kind: str) -> Iterator[tuple[Path, Path]]:
                 yield path, path.relative_to(root)
 
 
-def renamed(text: str, choices: Choices) -> str:
+def replace_names(text: str, choices: Choices) -> str:
     """Return a text with the chosen names instead of the template's. Parts of longer names are
     replaced too, as in `orders_hourly`."""
     names = choices.names
@@ -81,7 +81,7 @@ def renamed(text: str, choices: Choices) -> str:
     )
 
 
-def _completed(name: Path, text: str, choices: Choices) -> str:
+def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
     """Return the text of a file with the choices that are not names: the columns and the first
     day."""
     if name.name == "sources.py" and choices.columns is not None:

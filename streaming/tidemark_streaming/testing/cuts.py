@@ -4,7 +4,7 @@ from itertools import pairwise
 from random import Random
 
 
-def cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
+def random_cuts(arrivals: int, seed: int, count: int) -> list[tuple[int, ...]]:
     """Return divisions, each as the numbers of arrivals of its runs: one arrival per run, and
     random others.
 

@@ -27,9 +27,9 @@ def tidemark_engine(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Setti
     engine is started if it does not run, and kept running afterwards.
     """
     from tidemark import engine
-    from tidemark_streaming.testing.small_engine import kept_or_new
+    from tidemark_streaming.testing.small_engine import start_or_reuse
 
-    settings, kept = kept_or_new(tmp_path_factory.getbasetemp() / "tidemark")
+    settings, kept = start_or_reuse(tmp_path_factory.getbasetemp() / "tidemark")
     with pytest.MonkeyPatch.context() as patch:
         # The engine's Python workers import the transforms' dependencies from the same paths as the
         # tests.

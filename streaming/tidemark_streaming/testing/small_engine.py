@@ -25,7 +25,7 @@ events, for which the engine would otherwise generate code, are slower with thes
 """
 
 
-def kept_or_new(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
+def start_or_reuse(home: Path, memory: str = "1g") -> tuple[Settings, bool]:
     """Return the engine's settings, and whether the engine is one that is kept running.
 
     Args:

@@ -18,15 +18,15 @@ from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.scenario.compare import (
     Difference,
-    differences,
-    disagreement,
+    compare_results,
     explain,
+    find_differences,
 )
 from tidemark_streaming.scenario.draw import svg, text
 from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.simulate import Result, simulate
-from tidemark_streaming.testing.cuts import cuts
-from tidemark_streaming.testing.written import Row, items, write
+from tidemark_streaming.testing.cuts import random_cuts
+from tidemark_streaming.testing.scenario_file import Row, items, write_scenario
 
 __all__ = ["Trial", "Trials"]
 
@@ -126,7 +126,7 @@ class Trial:
         expected = {part: list(rows) for part, rows in given.items() if rows is not None}
         scenario = self._load({**self._told, "expect": expected})
         assert scenario.expect is not None
-        found = differences(scenario.expect, self._batch, scenario.slack)
+        found = find_differences(scenario.expect, self._batch, scenario.slack)
         if found:
             raise AssertionError(self._drawn("not as expected", found, self._batch))
         return self
@@ -144,9 +144,9 @@ class Trial:
                 differences and a picture.
         """
         __tracebackhide__ = True
-        ways = cuts(len(self._scenario.arrivals), seed, others)
+        ways = random_cuts(len(self._scenario.arrivals), seed, others)
         for way, result in zip(ways, simulate(self._warehouse, self._scenario, *ways), strict=True):
-            found = disagreement(self._batch, result, self._scenario.slack)
+            found = compare_results(self._batch, result, self._scenario.slack)
             if found:
                 runs = ", ".join(map(str, way))
                 title = f"not the same in runs of {runs} arrivals (seed {seed})"
@@ -159,7 +159,7 @@ class Trial:
         return result
 
     def _load(self, told: Row) -> Scenario:
-        write(self._path, told)
+        write_scenario(self._path, told)
         return load(self._path, lambda _: self._transform)
 
     def _drawn(

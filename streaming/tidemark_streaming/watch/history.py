@@ -143,7 +143,7 @@ class Arrivals:
             self.undeclared.update(json.loads(row["undeclared"] or "[]"))
             self.watermark = row["watermark_after"]
             # What came by other ways says nothing of topics, as a replay of dead letters.
-            if position.read(row["position"]):
+            if position.parse(row["position"]):
                 self.position = row["position"]
 
 

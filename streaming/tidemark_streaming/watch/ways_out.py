@@ -20,7 +20,7 @@ from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane import Lane, home
 from tidemark_streaming.lane.checkpoints import newest
 from tidemark_streaming.outbox.outbox import topic_of
-from tidemark_streaming.outbox.standing import standing
+from tidemark_streaming.outbox.status import sink_status
 from tidemark_streaming.watch.answers import Answers
 
 EVERY = 5.0
@@ -114,7 +114,7 @@ def _outlet(settings: Settings, asset: Definition) -> OutletSight:
             asset.name, topic, trouble="Only the engine can read the asset's tables."
         )
     try:
-        found = standing(tables, asset)
+        found = sink_status(tables, asset)
     except (TidemarkError, DeltaError, OSError) as error:
         return OutletSight(asset.name, topic, trouble=str(error))
     return OutletSight(asset.name, topic, found.behind, found.since, found.run)
@@ -125,7 +125,7 @@ def _named(lane: Lane) -> LaneSight:
 
 
 def _lane(settings: Settings, lane: Lane) -> LaneSight:
-    sight, at = _named(lane), newest(home.place(settings, lane.name))
+    sight, at = _named(lane), newest(home.lane_folder(settings, lane.name))
     if at is None:
         return sight
     feed = lane.feed

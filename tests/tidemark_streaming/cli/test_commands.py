@@ -106,7 +106,7 @@ def test_a_stream_whose_engine_was_out_of_reach_goes_on_with_its_query(
     result = call("stream", ASSET, "--until-caught-up")
     assert result.exit_code == 0, result.stderr
     assert "The engine is gone. Waiting until it is back." in result.stderr
-    assert "It is back after" in result.stderr
+    assert "The engine is back after" in result.stderr
     assert len(runs) == 2
     assert runs[0] == runs[1]
     assert entries == [0, 0]
@@ -227,7 +227,7 @@ def test_a_stream_whose_process_was_killed_is_replaced(
                 shift_clock(back, -1)
                 assert not abandoned(session), "nor is it when the clock was set back"
             if not runs:
-                assert "running already" in call("stream", ASSET).stderr
+                assert "already running" in call("stream", ASSET).stderr
             process.kill()
         query = find(store, departures_hourly)
         assert query is not None
@@ -237,7 +237,7 @@ def test_a_stream_whose_process_was_killed_is_replaced(
     # One that is left to run by itself takes its place too, and is nobody's.
     assert call("stream", ASSET, "--detach").exit_code == 0
     assert not abandoned(session)
-    assert "running already" in call("stream", ASSET).stderr
+    assert "already running" in call("stream", ASSET).stderr
     assert call("stream", ASSET, "--stop").exit_code == 0
 
 
@@ -245,7 +245,7 @@ def test_a_stream_can_be_left_running_and_stopped_later() -> None:
     assert call("stream", ASSET, "--detach").exit_code == 0
     twice = call("stream", ASSET)
     assert twice.exit_code == 2
-    assert "running already" in twice.stderr
+    assert "already running" in twice.stderr
     assert json.loads(call("status", "--json").stdout)["streams"] == [ASSET]
     assert call("stream", ASSET, "--stop").exit_code == 0
     assert call("stream", ASSET, "--stop").exit_code == 2

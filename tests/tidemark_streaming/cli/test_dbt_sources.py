@@ -163,7 +163,7 @@ def test_words_of_a_person_stay(theirs: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), [("a: [", "is no YAML: "), ("sources: 3", "has no list 'sources'")]
+    ("text", "sentence"), [("a: [", "is not valid YAML: "), ("sources: 3", "has no list 'sources'")]
 )
 def test_a_file_of_something_else_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(DefinitionError, match=sentence):

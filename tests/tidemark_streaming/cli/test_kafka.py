@@ -127,7 +127,7 @@ def test_a_broker_is_started_once_and_keeps_its_topics(
     port = free_port()
     monkeypatch.setenv("TIDEMARK_HOME", str(tmp_path))
     monkeypatch.setenv("TIDEMARK_KAFKA_PORT", str(port))
-    process = broker.process(Settings())
+    process = broker.broker_process(Settings())
     try:
         assert call("kafka", "up").exit_code == 0
         first = process.running()

@@ -15,8 +15,8 @@ from tidemark.base.settings import Settings
     ("arguments", "sentence"),
     [
         (["nothing"], "There is no mart 'nothing'. Available: aircraft_utilisation, "),
-        ([], "'aircraft_utilisation' reads the table 'aircraft_days', which is not there yet: "),
-        (["daily_punctuality"], "materialize 'departures_by_carrier' first (`tidemark run "),
+        ([], "'aircraft_utilisation' reads the table 'aircraft_days', which does not exist yet: "),
+        (["daily_punctuality"], "first materialize 'departures_by_carrier' (`tidemark run "),
     ],
 )
 @pytest.mark.usefixtures("here")

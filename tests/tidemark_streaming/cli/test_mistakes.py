@@ -49,8 +49,8 @@ ASSET = "departures_hourly"
         ),
         (["ingest", "flights"], "yet: `tidemark play flights` loads its recording."),
         (["ingest", "flights", "--follow", "--bulk"], "and then new data."),
-        (["play", "flights", "--speed", "0"], "A speed is more than zero, unlike 0."),
-        (["play", "flights", "--span", "7 hours"], "divides a day or is whole days, unlike '7 h"),
+        (["play", "flights", "--speed", "0"], "speed must be greater than zero (got 0)."),
+        (["play", "flights", "--span", "7 hours"], "span must divide a day or be whole days (got"),
         (["lateness", "flights", "--target", "5"], "is a share from 0 to below 1, not 5.0."),
         (["new", "shop", "--like", "nothing.csv"], "There is no file 'nothing.csv'."),
         (["run", ASSET], "No engine answers at sc://localhost:1"),
@@ -71,7 +71,7 @@ def test_who_works_beside_a_project_s_folder_is_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TIDEMARK_DOMAINS", raising=False)
-    hint = "There is no tidemark.toml in this folder: a project's commands work in its own."
+    hint = "There is no tidemark.toml in this folder: run the commands of a project in its folder."
     assert hint in " ".join(call("ingest", "orders").stderr.split())
     Path("tidemark.toml").touch()
     assert hint not in " ".join(call("ingest", "orders").stderr.split())

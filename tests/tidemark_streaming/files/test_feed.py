@@ -154,7 +154,7 @@ def test_csv_rows_keep_their_place_and_bad_ones_their_text(
 def test_positions_hold_where_a_file_is_read_in_pieces(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "BLOCK", 9000)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 9000)
     lines = "".join(f'2023-11-14,"a\n{n}",{n}\n' for n in range(5000))
     land(tmp_path, "a.csv", HEADER + lines, 1)
     rows = rows_of(spark, feed(tmp_path))
@@ -364,7 +364,7 @@ def test_rows_that_are_too_many_for_memory_are_in_the_log_all_the_same(
     warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held, "GATHERED_BYTES", 2_000)
-    monkeypatch.setattr(reading, "BLOCK", 1_000)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1_000)
     lines = "".join(f"2023-11-14T22:13:20Z,a,{n}\n" for n in range(300))
     land(tmp_path, "a.csv", HEADER + lines + "2023-11-14,a,x\n", 1)
     land(tmp_path, "b.csv", HEADER + lines, 2)

@@ -12,7 +12,7 @@ from interruption import signals_expected
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaFeed
-from tidemark_streaming.kafka.ahead import Ahead
+from tidemark_streaming.kafka.prefetch import Prefetcher
 from topics import CLICKS, Topics, clicks
 
 
@@ -45,7 +45,7 @@ class Slow:
 
 def test_what_was_begun_is_read_once_by_another_thread() -> None:
     slow = Slow()
-    ahead = Ahead(slow)
+    ahead = Prefetcher(slow)
     ahead.begin(["1", "2"])
     assert slow.asked.wait(60)
     slow.may.set()
@@ -58,7 +58,7 @@ def test_what_was_begun_is_read_once_by_another_thread() -> None:
 @pytest.mark.parametrize("then", [["4"], []])
 def test_what_is_not_asked_for_is_given_up(then: list[str]) -> None:
     slow = Slow()
-    ahead = Ahead(slow)
+    ahead = Prefetcher(slow)
     ahead.begin(["1"])
     assert slow.asked.wait(60)
     ahead.begin(then)
@@ -71,7 +71,7 @@ def test_what_is_not_asked_for_is_given_up(then: list[str]) -> None:
 def test_what_fails_does_so_when_it_is_asked_for() -> None:
     slow = Slow()
     slow.may.set()
-    ahead = Ahead(slow)
+    ahead = Prefetcher(slow)
     ahead.begin(["!"])
     with pytest.raises(ValueError, match="gone"):
         ahead.take(["!"])
@@ -89,7 +89,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 def test_what_was_interrupted_is_given_up_too() -> None:
     slow = Slow()
-    ahead = Ahead(slow)
+    ahead = Prefetcher(slow)
     ahead.begin(["1"])
     assert slow.asked.wait(60)
 

@@ -13,9 +13,9 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.source import Drop
 from tidemark_streaming.kafka import RECORD, KafkaFeed
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.kafka.decode import decoded
-from tidemark_streaming.kafka.position import Topic, written
-from tidemark_streaming.kafka.protected import protected
+from tidemark_streaming.kafka.decode import decode_records
+from tidemark_streaming.kafka.position import Topic, to_json
+from tidemark_streaming.kafka.record_masking import protect_records
 from tidemark_streaming.kafka.records import Reader
 from tidemark_streaming.payloads import Json
 
@@ -64,14 +64,14 @@ def test_a_record_comes_without_headers_that_nobody_can_read(servers: str) -> No
 
 
 def test_headers_that_nobody_can_read_stay_so_where_they_are_protected(servers: str) -> None:
-    found = protected(records(servers), DROPPED, "trace")
+    found = protect_records(records(servers), DROPPED, "trace")
     assert found["headers"].to_pylist() == [[{**KNOWN, "value": None}], *NONE, []]
 
 
 def test_an_event_without_readable_headers_is_told_by_its_place(
     servers: str,
 ) -> None:
-    rows = decoded(records(servers), NOTES, Json(), "trace").sort_by("position")
+    rows = decode_records(records(servers), NOTES, Json(), "trace").sort_by("position")
     assert rows["kafka_headers"].to_pylist() == [[KNOWN], *NONE, []]
     places = [f"notes-0-{n}" for n in range(1, LAST + 1)]
     assert rows["correlation_id"].to_pylist() == ["t", *places]
@@ -84,6 +84,6 @@ def test_plain_values_need_no_headers_that_can_be_read(
     monkeypatch.setattr(Cluster, "ids", lambda *_: {})
     source = Source("notes", {"at": "TIMESTAMP", "n": "INT"}, "at", NOTES.watermark)
     feed = KafkaFeed(source, ["notes"], servers=servers, correlation="trace")
-    asked = written({"notes": Topic("any", {0: (1, LAST + 1)})})
+    asked = to_json({"notes": Topic("any", {0: (1, LAST + 1)})})
     rows, _ = feed._in_memory([asked], Event())
     assert rows["correlation_id"].to_pylist() == [f"notes-0-{n}" for n in range(1, LAST + 1)]

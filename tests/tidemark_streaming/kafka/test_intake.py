@@ -13,7 +13,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.feed import CHUNK
 from tidemark_streaming.kafka import position, records
 from tidemark_streaming.kafka.cluster import Cluster
-from tidemark_streaming.kafka.decode import decoded
+from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.position import Position
 from tidemark_streaming.kafka.records import SCHEMA, Reader
 from tidemark_streaming.payloads import Json
@@ -58,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Collection[str]]:
         return whole(self, pieces, enough, wanted or SCHEMA.names)
 
     monkeypatch.setattr(Reader, "read", read)
-    monkeypatch.setattr(records, "_AT_ONCE", 7)
+    monkeypatch.setattr(records, "_BATCH_RECORDS", 7)
     return found
 
 
@@ -76,9 +76,9 @@ def test_little_is_asked_of_records_that_become_events(
     rows = feed.read(spark, chunks)
     assert len(asked) == 1
     assert ("timestamp" in asked[0], "headers" in asked[0]) == (source is TIMED, False)
-    pieces = [position.read(c.position) for c in chunks]
+    pieces = [position.parse(c.position) for c in chunks]
     whole = pa.concat_tables(feed._reader.read(pieces, Event()))
-    assert ordered(rows) == ordered(decoded(whole, source, Json(), None))
+    assert ordered(rows) == ordered(decode_records(whole, source, Json(), None))
     assert len(rows) == 60
 
 
@@ -96,7 +96,7 @@ def test_where_one_is_a_dead_letter_all_are_read_whole_until_they_are_events_aga
         topics.send(name, values)
         begun = {name: position.Topic(known, {0: (start, start + len(values))})}
         start += len(values)
-        rows, _ = feed._in_memory([position.written(begun)], Event())
+        rows, _ = feed._in_memory([position.to_json(begun)], Event())
         assert len(values) == len(rows)
         return [wanted == SCHEMA.names for wanted in asked]
 

@@ -30,7 +30,7 @@ from tidemark_streaming.kafka import KafkaTopic
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.kafka.position import Topic
 from tidemark_streaming.outbox.follow import follow
-from tidemark_streaming.outbox.outbox import Emitted
+from tidemark_streaming.outbox.outbox import PublishResult
 from topics import CLICKS, T0, Topics, clicks
 
 # Brokers are away for longer than clients wait, which is a minute.
@@ -100,7 +100,7 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
 
     bring((0, 1), 0)
     incremental(warehouse, asset)
-    ended, out, failures = threading.Event(), list[Emitted](), list[TidemarkError]()
+    ended, out, failures = threading.Event(), list[PublishResult](), list[TidemarkError]()
     way_out = threading.Thread(
         target=follow, args=(warehouse, asset, ended, out.append, failures.append), daemon=True
     )
@@ -138,7 +138,7 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
     assert producer.flush(PATIENCE) == 0
     assert delivered == [None, None]
     following.brings(2)
-    assert following.says().startswith("It is back after")
+    assert following.says().startswith("The engine is back after")
     following.end()
     bring((50,), 0)
     following.join()

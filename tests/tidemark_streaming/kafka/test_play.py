@@ -104,7 +104,7 @@ def test_what_came_by_kafka_is_not_played_as_files(
     warehouse: Warehouse, topics: Topics, tmp_path: Path
 ) -> None:
     list(play.play(warehouse, inlet, stage(topics), Excerpt(days=1, span="12 hours")))
-    sentence = "Arrival 1 of 'flights' came through Kafka: a recording that is played as files"
+    sentence = "Arrival 1 of 'flights' came through Kafka, so playing the recording as files"
     with pytest.raises(DataError, match=sentence):
         list(play_files(warehouse, inlet, tmp_path, PART))
     assert not list(tmp_path.iterdir())
@@ -113,7 +113,7 @@ def test_what_came_by_kafka_is_not_played_as_files(
 def test_brokers_that_do_not_answer_are_told(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(play, "PATIENCE", 0.5)
+    monkeypatch.setattr(play, "TIMEOUT_SECONDS", 0.5)
     nowhere = play.Stage("127.0.0.1:1", "flights", "origin")
     with pytest.raises(DataError, match=r"Kafka at 127\.0\.0\.1:1 can't be read"):
         list(play.play(warehouse, inlet, nowhere, PART))

@@ -9,7 +9,7 @@ from tidemark.define.watermarks import Perfect, PerPartition
 from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk
 from tidemark_streaming.kafka import KafkaFeed, losses, position
-from tidemark_streaming.kafka.play import Played
+from tidemark_streaming.kafka.play import PlayedFeed
 from tidemark_streaming.kafka.position import Position, Topic
 from tidemark_streaming.observed import Facts, fold
 from topics import CLICKS
@@ -30,7 +30,7 @@ def of(*ends: int, start: int = 0) -> Position:
 
 
 def test_the_first_piece_has_something_of_each_partition_that_has_anything() -> None:
-    pieces = position.cut(of(600, 10, 0, 1), 200)
+    pieces = position.split(of(600, 10, 0, 1), 200)
     assert lengths(pieces) == [[150, 3, 0, 1], [150, 2, 0, 0], [150, 3, 0, 0], [150, 2, 0, 0]]
 
 
@@ -38,8 +38,8 @@ def test_the_pieces_are_the_whole() -> None:
     chance = random.Random(5)
     for _ in range(200):
         whole = of(*(chance.randrange(3, 40) for _ in range(4)), start=3)
-        pieces = position.cut(whole, chance.randrange(1, 50))
-        for name, partition, ranges in position.spans(pieces):
+        pieces = position.split(whole, chance.randrange(1, 50))
+        for name, partition, ranges in position.ranges_by_partition(pieces):
             start, end = whole[name].offsets[partition]
             assert [start, *(e for _, e in ranges)] == [*(s for s, _ in ranges), end]
             assert ranges[0][1] > start or start == end
@@ -101,15 +101,15 @@ def test_a_span_of_a_recording_that_is_empty_brings_nothing_again(
     monkeypatch.setattr("tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_: of(5))
     feed = KafkaFeed(replace(CLICKS, watermark=Perfect()), ["t"])
     timeline = fold(feed.source, None, feed.pending([]), {}, "{}", 1)
-    assert position.count(position.read(timeline[-1].position)) == 5
-    (chunk,) = Played(feed, 7).pending(timeline)
-    assert (chunk.arrived_at, position.count(position.read(chunk.position))) == (7, 0)
+    assert position.count_offsets(position.parse(timeline[-1].position)) == 5
+    (chunk,) = PlayedFeed(feed, 7).pending(timeline)
+    assert (chunk.arrived_at, position.count_offsets(position.parse(chunk.position))) == (7, 0)
 
 
 def test_what_a_new_partition_lost_before_it_was_read_is_told() -> None:
     grown = {"t": Topic("id", {0: (1, 2), 1: (3, 7), 2: (0, 4)})}
     told = "offsets 0 to 2 of t-1 (3 in all) were deleted by the topic's retention"
-    assert losses.between(of(2), grown) == [losses.Loss(told, 3)]
+    assert losses.find_losses(of(2), grown) == [losses.Loss(told, 3)]
 
 
 def test_a_partition_that_a_look_does_not_see_is_not_read_again(
@@ -124,7 +124,7 @@ def test_a_partition_that_a_look_does_not_see_is_not_read_again(
             "tidemark_streaming.kafka.cluster.Cluster.topics", lambda *_, seen=seen: seen
         )
         chunks = feed.pending(timeline)
-        brought.append(sum(position.count(position.read(c.position)) for c in chunks))
+        brought.append(sum(position.count_offsets(position.parse(c.position)) for c in chunks))
         last = timeline[-1] if timeline else None
         timeline += fold(feed.source, last, chunks, {}, "{}", 1)
     assert brought == [15, 2, 1]

@@ -290,7 +290,7 @@ def test_a_wrong_protection_is_refused(change: dict[str, Any], sentence: str) ->
 
 def test_what_kafka_says_of_a_place_is_not_protected(topics: Topics) -> None:
     source = replace(CLICKS, protect={"kafka_topic": Tokenise()})
-    with pytest.raises(DefinitionError, match="needs 'kafka_topic' as it is"):
+    with pytest.raises(DefinitionError, match="needs the original value of 'kafka_topic'"):
         topics.feed("clicks", source=source)
 
 
@@ -352,5 +352,5 @@ class Plain:
 
 
 def test_what_protects_nothing_brings_nothing(warehouse: Warehouse) -> None:
-    with pytest.raises(DefinitionError, match="and Plain does not protect them: Tidemark's own"):
+    with pytest.raises(DefinitionError, match="and Plain does not protect them: use a connector"):
         list(ingest(warehouse, Plain()))

@@ -191,7 +191,7 @@ def test_a_right_that_the_way_out_lacks_is_told(broker: Secured, lacks: str, sen
     channel = Channel(writer(broker, topic, rights), "per_minute", "here")
     # There is something to be read.
     position = Position("table", 1, "id", 1, 1, 3, None, 1, "here")
-    broker.admin.send(f"{topic}_positions", [position.written()], key=b"per_minute")
+    broker.admin.send(f"{topic}_positions", [position.to_json()], key=b"per_minute")
 
     def emit() -> None:
         channel.position()
@@ -336,15 +336,15 @@ def test_it_is_waited_for_a_while_and_who_was_never_let_in_is_not(
     def refusal(*, admitted: bool) -> DataError:
         brokers = Brokers("127.0.0.1:1", {"sasl.username": "ann"})
         if admitted:
-            brokers.answered()
+            brokers.record_response()
         reason = "localhost:1: SASL authentication error: invalid credentials"
-        brokers.complain(KafkaError(KafkaError._AUTHENTICATION, reason))
-        found = brokers.refusal()
+        brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, reason))
+        found = brokers.rejection()
         assert found is not None
         assert "the broker rejects the user 'ann'" in str(found)
         return found
 
     assert not refusal(admitted=False).passing
     assert refusal(admitted=True).passing
-    monkeypatch.setattr(client, "LENIENCE", 0.0)
+    monkeypatch.setattr(client, "RETRIABLE_REJECTION_SECONDS", 0.0)
     assert not refusal(admitted=True).passing

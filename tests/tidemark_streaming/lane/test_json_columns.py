@@ -20,7 +20,7 @@ def test_a_lane_and_an_ingest_accept_the_same_time_offsets(spark: SparkSession) 
         pa.chunked_array([pa.array([text.encode() for text in texts])]), {"at": "TIMESTAMP"}
     )
     rows = spark.createDataFrame([*enumerate(texts)], "n INT, text STRING")
-    decoded = json_columns.decoded(rows, F.col("text"), {"at": "TIMESTAMP"}, {}).orderBy("n")
+    decoded = json_columns.decode_json(rows, F.col("text"), {"at": "TIMESTAMP"}, {}).orderBy("n")
     found = decoded.select("event.at", "reason").toArrow()
     assert (
         found["at"].cast(INSTANT).to_pylist()[: len(OFFSETS)]

@@ -20,9 +20,9 @@ from support import same
 from tidemark.base.settings import Settings
 from tidemark.engine import Managed
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.lane import Lane
-from tidemark_streaming.lane.standing import Standing, standing
+from tidemark_streaming.lane.status import LaneStatus, lane_status
 from topics import CLICKS
 
 # Kills a lane and its brokers, and waits until the lane is back.
@@ -112,7 +112,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         )
     spark = Managed(home / "lanes" / "numbers_doubled", "engine")
     sent, settings = 0, Settings(home=home)
-    assert not standing(settings, NAMED).started
+    assert not lane_status(settings, NAMED).started
 
     def send(count: int) -> None:
         nonlocal sent
@@ -126,7 +126,9 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         _await(lambda: len(_more(broker, came)) >= 100, running, tmp_path / "said")
         record = spark.running()
         assert record is not None
-        assert standing(settings, NAMED) == Standing(True, True, "Lane 'numbers_doubled' runs.")
+        assert lane_status(settings, NAMED) == LaneStatus(
+            True, True, "Lane 'numbers_doubled' runs."
+        )
         send(50)
         os.kill(record.pid, signal.SIGKILL)
         send(50)
@@ -146,7 +148,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         _await_end(running)
         assert running.returncode == 0, (tmp_path / "said").read_text()
         assert spark.running() is None
-        assert not standing(settings, NAMED).started
+        assert not lane_status(settings, NAMED).started
     finally:
         running.kill()
         running.wait()
@@ -169,7 +171,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
 def _more(broker: Secured, came: dict[int, int]) -> dict[int, int]:
     """How often each number has come out, by all that has come so far."""
     usual = {"group.id": "tests", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
-    consumer = Consumer({**configured(broker.admin.servers, {}), **usual})
+    consumer = Consumer({**client_properties(broker.admin.servers, {}), **usual})
     consumer.subscribe(["doubled"])
     came.clear()
     try:

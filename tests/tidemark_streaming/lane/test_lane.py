@@ -22,12 +22,12 @@ from tidemark.store.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.kafka.decode import RECORD
 from tidemark_streaming.lane import Lane
 from tidemark_streaming.lane.checkpoints import newest
 from tidemark_streaming.lane.query import Trigger, check, read, start
-from tidemark_streaming.lane.records import decoded, written
+from tidemark_streaming.lane.records import decode_records, output_records
 from tidemark_streaming.payloads import Avro
 from topics import Topics
 
@@ -82,7 +82,7 @@ class Record:
 def received(topics: Topics, name: str, count: int, wait: float = 90) -> list[Record]:
     """The first `count` records of a topic, of one partition."""
     usual = {"group.id": "tests", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
-    consumer = Consumer({**configured(topics.servers, {}), **usual})
+    consumer = Consumer({**client_properties(topics.servers, {}), **usual})
     found, deadline = list[Record](), time.monotonic() + wait
     consumer.subscribe([name])
     try:
@@ -171,7 +171,7 @@ def test_each_record_goes_where_it_belongs(
         assert dead["20"].headers["reason"] == "The record is not a JSON object."
         assert dead["21"].headers["reason"] == "The field 'n' is not a valid INT."
         assert dead["23"].headers["reason"] == "The record does not meet the condition: n >= 0."
-        with pytest.raises(EngineError, match="is running already"):
+        with pytest.raises(EngineError, match="is already running"):
             start(warehouse, lane, tmp_path, trigger)
     finally:
         queries.stop()
@@ -183,7 +183,9 @@ def test_a_batch_and_the_windowed_runs_have_the_same_rows(
     topics: Topics, lane: Lane, warehouse: Warehouse
 ) -> None:
     places = warehouse.read("places")
-    rows = written(decoded(read(warehouse.spark, lane), lane), lane, {"places": places}).collect()
+    rows = output_records(
+        decode_records(read(warehouse.spark, lane), lane), lane, {"places": places}
+    ).collect()
     batch: Out = {t.name: [] for t in lane.routes.values()}
     for row in rows:
         headers = {h.key: bytes(h.value).decode() for h in row.headers}

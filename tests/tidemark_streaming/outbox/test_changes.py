@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.base.instants import as_datetime
-from tidemark_streaming.outbox.changes import changes, present
+from tidemark_streaming.outbox.changes import derive_changes, rows_as_changes
 
 Told = tuple[str, int, int]
 """A row of a feed: what happened, the window's start, its value."""
@@ -42,7 +42,7 @@ def row(start: int, n: int) -> dict[str, object]:
 def test_windows_that_came_left_or_were_replaced(
     told: list[Told], expected: list[tuple[object, object]]
 ) -> None:
-    found = [(c.before, c.after) for c in changes(feed(*told), ["window_start"])]
+    found = [(c.before, c.after) for c in derive_changes(feed(*told), ["window_start"])]
     assert found == expected
 
 
@@ -50,7 +50,7 @@ def test_an_instant_beyond_python_s_years_is_a_text() -> None:
     far = 1_700_000_000_000_000_000
     rows = feed(("insert", 0, 1), ("delete", 60, 2))
     rows = rows.append_column("newest", pa.array([far, far], pa.timestamp("us", "UTC")))
-    found = list(changes(rows, ["window_start"]))
+    found = list(derive_changes(rows, ["window_start"]))
     texts = [(c.after or c.before or {})["newest"] for c in found]
     assert texts == ["55840-11-08T22:13:20.000000Z"] * 2
-    assert [(c.after or {})["newest"] for c in present(rows)] == texts
+    assert [(c.after or {})["newest"] for c in rows_as_changes(rows)] == texts

@@ -67,14 +67,14 @@ def test_a_record_that_is_too_large_is_told_and_not_waited_for(topics: Topics) -
 
 def test_what_a_client_complained_of_once_explains_nothing_later(topics: Topics) -> None:
     there = channel(topics, topics.unused())
-    there._brokers.complain(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
+    there._brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
     there.open()
-    later = there._unwritable("no answer")
+    later = there._retriable_write_error("no answer")
     assert "can't be written: no answer" in str(later)
     assert later.passing
     # One that was let in is waited for, as brokers that start may not know their users yet.
-    there._brokers.complain(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
-    refused = there._unwritable("no answer")
+    there._brokers.record_error(KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
+    refused = there._retriable_write_error("no answer")
     assert "the broker rejects" in str(refused)
     assert refused.passing
 
@@ -116,4 +116,4 @@ def test_an_end_that_comes_early_is_not_that_of_the_positions(
     told = [_Message(0, 1), _Message(1, None), _Message(1, 2)]
     there = channel(topics, "panes")
     monkeypatch.setattr(there._brokers, "connect", lambda *_, **__: _Short([*told]))
-    assert there._newest(0, 2) == b"2"
+    assert there._last_value(0, 2) == b"2"

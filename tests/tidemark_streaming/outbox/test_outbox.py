@@ -30,10 +30,10 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.store.asset import Asset
 from tidemark_streaming.kafka import KafkaTopic
-from tidemark_streaming.outbox import Emitted, Outbox
+from tidemark_streaming.outbox import Outbox, PublishResult
 from tidemark_streaming.outbox import follow as following
 from tidemark_streaming.outbox.position import Position
-from tidemark_streaming.outbox.standing import standing
+from tidemark_streaming.outbox.status import sink_status
 from topics import Topics
 
 MINUTES = Tumbling("1 minute")
@@ -233,7 +233,7 @@ def test_a_topic_has_an_asset_of_one_database(
         with pytest.raises(DefinitionError, match=sentence):
             emit()
     with pytest.raises(DefinitionError, match=sentence):
-        standing(other.warehouse, asset)
+        sink_status(other.warehouse, asset)
     one.run()
     ours.emit()
     assert_same(one, topics, asset)
@@ -375,20 +375,20 @@ def test_a_topic_that_is_not_the_one_that_was_filled_has_nothing(
     head = played.warehouse.head(table)
     assert head is not None
     topics.settled(topic_of(asset).positions)
-    assert standing(played.warehouse, asset).behind == 0
+    assert sink_status(played.warehouse, asset).behind == 0
     topics.delete(name)
     topics.create(2, name)
-    found = standing(played.warehouse, asset)
+    found = sink_status(played.warehouse, asset)
     assert (found.version, found.behind, found.run) == (-1, head.version + 1, None)
     assert found.since == played.warehouse.committer.committed_at(table, 0)
     # What is behind is older than what the log tells of, and so it is late as well.
     played.warehouse.committer.checkpoint(table, forget=False)
     for version in range(head.version):
         (played.logs[0] / f"{version:020}.json").unlink()
-    found = standing(played.warehouse, asset)
+    found = sink_status(played.warehouse, asset)
     assert found.since == played.warehouse.committer.committed_at(table, head.version)
     topics.delete(name)
-    assert standing(played.warehouse, asset).version == -1
+    assert sink_status(played.warehouse, asset).version == -1
 
 
 @pytest.mark.parametrize("made", ["by it", "by others"])
@@ -396,11 +396,11 @@ def test_who_follows_fills_a_topic_that_was_made_anew(
     played: Played, topics: Topics, monkeypatch: pytest.MonkeyPatch, made: str
 ) -> None:
     """Though nothing more is published."""
-    monkeypatch.setattr(following, "LONGEST", 0.5)
+    monkeypatch.setattr(following, "MAX_WAIT_SECONDS", 0.5)
     asset = emitting(topics, played, "retracting")
     name = topic_of(asset).name
     played.run(3)
-    ended, out, failures = Event(), Queue[Emitted](), list[TidemarkError]()
+    ended, out, failures = Event(), Queue[PublishResult](), list[TidemarkError]()
     given = (played.warehouse, asset, ended, out.put, failures.append)
     thread = Thread(target=following.follow, args=given, daemon=True)
     thread.start()
@@ -424,10 +424,10 @@ def test_positions_go_and_an_epoch_begins(played: Played, topics: Topics) -> Non
     outbox = Outbox(played.warehouse, asset)
     outbox.emit()
     topics.delete(topic_of(asset).positions)
-    assert standing(played.warehouse, asset).version == -1
+    assert sink_status(played.warehouse, asset).version == -1
     assert outbox.emit().transactions == 1
     topics.settled(topic_of(asset).positions)
-    assert standing(played.warehouse, asset).behind == 0
+    assert sink_status(played.warehouse, asset).behind == 0
     assert Outbox(played.warehouse, asset).emit().transactions == 0
     assert_same(played, topics, asset)
 
@@ -468,7 +468,7 @@ def test_what_another_asset_has_under_way_hides_no_position(
     played.run()
     before.emit()
     played.run()
-    monkeypatch.setattr("tidemark_streaming.outbox.channel.SETTLING", 0.5)
+    monkeypatch.setattr("tidemark_streaming.outbox.channel.OPEN_TRANSACTION_SECONDS", 0.5)
     try:
         with pytest.raises(DataError, match="another asset's producer has an open") as caught:
             Outbox(played.warehouse, asset).emit()

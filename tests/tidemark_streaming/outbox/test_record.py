@@ -14,8 +14,8 @@ from support import MINUTE, PER_MINUTE, T0
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 from tidemark.define import aggregates as agg
 from tidemark_streaming.outbox.changes import Change
-from tidemark_streaming.outbox.panes import Pane, fired, panes
-from tidemark_streaming.outbox.record import record, resets
+from tidemark_streaming.outbox.panes import Pane, derive_panes, index_firings
+from tidemark_streaming.outbox.record import render, reset_records
 
 ASSET = replace(PER_MINUTE, name="orders", aggregates={"n": agg.count()}, accumulation="discarding")
 START, END = "2023-11-14T22:14:00Z", "2023-11-14T22:15:00Z"
@@ -48,7 +48,7 @@ def written(pane: Pane, count: int = 1) -> tuple[dict[str, Any], dict[str, Any]]
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is no JSON")
 
-    told = record(ASSET, 5, pane, "run-1", count)
+    told = render(ASSET, 5, pane, "run-1", count)
     assert 0 <= told.partition < count
     key, value = (json.loads(part, parse_constant=refuse) for part in told[:2])
     return key, value
@@ -130,7 +130,7 @@ def test_windows_of_the_same_keys_are_in_one_partition() -> None:
     later: dict[str, Any] = {"window_start": as_datetime(T0 + MINUTE), "seq": 9}
     places = {
         sensor: {
-            record(ASSET, epoch, Pane(row(1, sensor=sensor, **more), 0, "LATE", {}), None, 8)[2]
+            render(ASSET, epoch, Pane(row(1, sensor=sensor, **more), 0, "LATE", {}), None, 8)[2]
             for epoch, more in ((5, {}), (6, later))
         }
         for sensor in "abcdefgh"
@@ -140,7 +140,7 @@ def test_windows_of_the_same_keys_are_in_one_partition() -> None:
 
 
 def test_a_new_epoch_is_told_in_each_partition() -> None:
-    told = resets(ASSET, 9, 3)
+    told = reset_records(ASSET, 9, 3)
     assert [r.partition for r in told] == [0, 1, 2]
     assert {r.key == r.value for r in told} == {True}
     assert json.loads(told[0].key) == {"asset": "orders", "epoch": 9, "reset": True}
@@ -155,7 +155,7 @@ def out(accumulation: str, change: Change, *since: dict[str, Any]) -> list[tuple
     asset = replace(ASSET, accumulation=accumulation)
     return [
         (p.pane, p.values and p.values["n"], p.retraction)
-        for p in panes(asset, change, fired(asset, since))
+        for p in derive_panes(asset, change, index_firings(asset, since))
     ]
 
 

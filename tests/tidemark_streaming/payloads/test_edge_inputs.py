@@ -13,7 +13,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.feed import DEAD
 from tidemark_streaming.files import FileFeed
-from tidemark_streaming.kafka.decode import decoded
+from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.observed import observe
 from tidemark_streaming.payloads import Json
@@ -45,7 +45,7 @@ def from_kafka(path: Path, of: Source, before: bytes = b"") -> pa.Table:
     columns = {f.name: pa.nulls(len(values), f.type) for f in SCHEMA}
     columns |= {"value": pa.array(values, pa.binary()), "position": pa.array(range(len(values)))}
     columns["chunk"] = pa.array([0] * len(values))
-    return decoded(pa.table(columns, schema=SCHEMA), of, Json(), None)
+    return decode_records(pa.table(columns, schema=SCHEMA), of, Json(), None)
 
 
 def split(rows: pa.Table, events: int = 0) -> tuple[list[dict[str, object]], list[bytes]]:
@@ -114,7 +114,7 @@ def test_a_timestamp_of_kafka_that_no_time_is() -> None:
         "value": [b"{}"] * 3,
     }
     columns = [pa.array(values.get(f.name, [None] * 3), f.type) for f in SCHEMA]
-    rows = decoded(pa.table(columns, schema=SCHEMA), of, Json(), None)
+    rows = decode_records(pa.table(columns, schema=SCHEMA), of, Json(), None)
     reasons = [None if d is None else d["reason"] for d in rows[DEAD].to_pylist()]
     assert reasons == [
         "The field 'kafka_timestamp' is not a valid TIMESTAMP.",

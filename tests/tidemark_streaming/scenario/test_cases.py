@@ -11,7 +11,7 @@ import pytest
 
 from telling import LONG
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import differences, disagreement
+from tidemark_streaming.scenario.compare import compare_results, find_differences
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.simulate import Result, simulate
 
@@ -38,14 +38,14 @@ def test_a_case_comes_out_as_it_expects_in_any_cut(
     expected = load(path).expect
     assert expected is not None
     batch, *streams = outcome_of(path.stem)
-    assert differences(expected, batch) == []
+    assert find_differences(expected, batch) == []
     for cut, stream in zip(WAYS[path][1:], streams, strict=True):
-        assert disagreement(batch, stream) == [], f"in runs of {cut}"
+        assert compare_results(batch, stream) == [], f"in runs of {cut}"
 
 
 def test_a_wrong_expectation_is_told(warehouse: Warehouse) -> None:
     case = load(CASES / "negative" / "wrong-expectation.yaml")
     assert case.expect is not None
     for result in simulate(warehouse, case, None, 2):
-        (found,) = differences(case.expect, result)
+        (found,) = find_differences(case.expect, result)
         assert list(found.columns) == ["n"]

@@ -22,7 +22,7 @@ from oracle import simulate as oracle
 from random_scenarios import scenarios
 from telling import LONG, Example, drawn, telling
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import disagreement
+from tidemark_streaming.scenario.compare import compare_results
 from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.simulate import simulate
 
@@ -61,7 +61,7 @@ def test_whatever_comes_and_happens_the_tables_are_those_of_the_oracle(
 ) -> None:
     for how, told, result in outcome_of(str(number)):
         said = f"{how}:\n{yaml.safe_dump(told, sort_keys=False)}"
-        assert disagreement(oracle(told), result) == [], f"not as the oracle has it {said}"
+        assert compare_results(oracle(told), result) == [], f"not as the oracle has it {said}"
         assert faults(told, result) == [], said
 
 
@@ -75,7 +75,7 @@ def test_what_the_oracle_gives_adds_up(told: Row) -> None:
 @given(told=scenarios(), seed=st.integers(0, 99))
 def test_the_order_within_an_arrival_changes_nothing(told: Row, seed: int) -> None:
     if not ordered(told):
-        assert disagreement(oracle(unordered(told)), oracle(shuffled(told, seed))) == []
+        assert compare_results(oracle(unordered(told)), oracle(shuffled(told, seed))) == []
 
 
 def scenario(told: Row) -> Scenario:

@@ -14,10 +14,15 @@ from rich.console import Console
 
 from oracle import simulate
 from tidemark.base.instants import INFINITY, as_datetime
-from tidemark_streaming.scenario.compare import Difference, differences, disagreement, explain
+from tidemark_streaming.scenario.compare import (
+    Difference,
+    compare_results,
+    explain,
+    find_differences,
+)
 from tidemark_streaming.scenario.expectation import Expect
 from tidemark_streaming.scenario.parse import load
-from tidemark_streaming.scenario.values import same
+from tidemark_streaming.scenario.values import is_equal
 
 OWN = sorted((Path(__file__).parents[3] / "tests" / "scenarios").glob("*.yaml"))
 Rows = list[dict[str, Any]]
@@ -54,7 +59,7 @@ def result(windows: Rows, panes: Rows | None = None, late: Rows | None = None) -
     ],
 )
 def test_values_that_are_the_same(expected: object, actual: object) -> None:
-    assert same(expected, actual)
+    assert is_equal(expected, actual)
 
 
 @pytest.mark.parametrize(
@@ -83,19 +88,19 @@ def test_values_that_are_the_same(expected: object, actual: object) -> None:
     ],
 )
 def test_values_that_are_not(expected: object, actual: object) -> None:
-    assert not same(expected, actual)
+    assert not is_equal(expected, actual)
 
 
 def test_rows_come_in_any_order_and_only_columns_named_count() -> None:
     came = [{"name": "a", "n": 1, "revision": 0}, {"name": "b", "n": 2, "revision": 3}]
     expect = Expect(windows=[{"name": "b", "n": 2}, {"name": "a"}])
-    assert differences(expect, result(came)) == []
+    assert find_differences(expect, result(came)) == []
 
 
 def test_a_part_that_is_not_given_is_not_compared_and_an_empty_one_must_be_empty() -> None:
     came = result([{"n": 1}], panes=[{"n": 1, "pane": 0}])
-    assert differences(Expect(), came) == []
-    assert differences(Expect(panes=[]), came) == [
+    assert find_differences(Expect(), came) == []
+    assert find_differences(Expect(panes=[]), came) == [
         Difference("panes", None, {"n": 1, "pane": 0}),
     ]
 
@@ -103,14 +108,14 @@ def test_a_part_that_is_not_given_is_not_compared_and_an_empty_one_must_be_empty
 def test_a_wrong_value_is_one_difference_with_its_column() -> None:
     came: Rows = [{"name": "a", "n": 1, "late_events": 0}, {"name": "b", "n": 2, "late_events": 0}]
     expect = Expect(windows=[{"name": "a", "n": 1}, {"name": "b", "n": 3}])
-    assert differences(expect, result(came)) == [
+    assert find_differences(expect, result(came)) == [
         Difference("windows", {"name": "b", "n": 3}, came[1], ("n",)),
     ]
 
 
 def test_rows_too_many_and_too_few_are_told_when_nothing_resembles_them() -> None:
     expect = Expect(windows=[{"name": "a"}, {"name": "b"}])
-    assert differences(expect, result([{"name": "c"}, {"name": "a"}, {"name": "d"}])) == [
+    assert find_differences(expect, result([{"name": "c"}, {"name": "a"}, {"name": "d"}])) == [
         Difference("windows", {"name": "b"}, None),
         Difference("windows", None, {"name": "c"}),
         Difference("windows", None, {"name": "d"}),
@@ -119,14 +124,14 @@ def test_rows_too_many_and_too_few_are_told_when_nothing_resembles_them() -> Non
 
 def test_one_row_left_on_either_side_is_one_difference() -> None:
     expect = Expect(windows=[{"name": "a"}, {"name": "b"}])
-    assert differences(expect, result([{"name": "c"}, {"name": "a"}])) == [
+    assert find_differences(expect, result([{"name": "c"}, {"name": "a"}])) == [
         Difference("windows", {"name": "b"}, {"name": "c"}, ("name",)),
     ]
 
 
 def test_a_row_that_comes_twice_is_one_too_many() -> None:
     twice = result([{"name": "a", "n": 1}, {"name": "a", "n": 1}])
-    assert differences(Expect(windows=[{"name": "a", "n": 1}]), twice) == [
+    assert find_differences(Expect(windows=[{"name": "a", "n": 1}]), twice) == [
         Difference("windows", None, {"name": "a", "n": 1}),
     ]
 
@@ -134,8 +139,8 @@ def test_a_row_that_comes_twice_is_one_too_many() -> None:
 def test_a_row_that_names_few_columns_takes_none_from_one_that_names_more() -> None:
     came = result([{"name": "a", "n": 1}, {"name": "b", "n": 1}])
     few: Rows = [{"n": 1}, {"n": 1, "name": "a"}]
-    assert differences(Expect(windows=few), came) == []
-    assert differences(Expect(windows=few[::-1]), came) == []
+    assert find_differences(Expect(windows=few), came) == []
+    assert find_differences(Expect(windows=few[::-1]), came) == []
 
 
 def test_the_window_and_the_pane_say_which_row_is_meant() -> None:
@@ -144,7 +149,7 @@ def test_the_window_and_the_pane_say_which_row_is_meant() -> None:
         {"pane": 1, "timing": "LATE", "total": 12, "retraction": False},
     ]
     expect = Expect(panes=[{"pane": 0, "total": 12}, {"pane": 1, "total": 18}])
-    found = differences(expect, result([], panes=came))
+    found = find_differences(expect, result([], panes=came))
     assert [(d.actual, d.columns) for d in found] == [(came[0], ("total",)), (came[1], ("total",))]
 
 
@@ -159,20 +164,20 @@ def test_there_is_no_difference_just_where_some_order_agrees(expected: Rows) -> 
         fits = [i for i, row in enumerate(left) if rows[0].items() <= row.items()]
         return any(agrees(rows[1:], left[:i] + left[i + 1 :]) for i in fits)
 
-    found = differences(Expect(windows=expected), result(came))
+    found = find_differences(Expect(windows=expected), result(came))
     assert (found == []) is agrees(expected, came)
 
 
 def test_a_batch_and_a_stream_that_agree() -> None:
     batch = result([{"n": 1, "mean": 0.1 + 0.2}, {"n": 2, "mean": None}])
     stream = result([{"n": 2, "mean": None}, {"n": 1, "mean": 0.3}])
-    assert disagreement(batch, stream) == []
+    assert compare_results(batch, stream) == []
 
 
 def test_a_batch_and_a_stream_that_do_not() -> None:
     batch = result([{"n": 1}], late=[{"v": "1.10"}])
     stream = {**result([{"n": 1}, {"n": 1}]), "watermark": None}
-    assert disagreement(batch, stream) == [
+    assert compare_results(batch, stream) == [
         Difference("windows", None, {"n": 1}),
         Difference("late", {"v": "1.10"}, None),
         Difference("watermark", {"watermark": "+infinity"}, {"watermark": None}, ("watermark",)),
@@ -184,7 +189,7 @@ def test_every_scenario_comes_out_as_it_expects(path: Path) -> None:
     scenario = load(path)
     assert scenario.expect is not None
     found = simulate(yaml.safe_load(path.read_text()))
-    assert differences(scenario.expect, found, scenario.slack) == []
+    assert find_differences(scenario.expect, found, scenario.slack) == []
 
 
 def test_the_explanation_shows_rows_columns_and_values() -> None:

@@ -13,8 +13,8 @@ from oracle import simulate
 from pages import ROOT
 from random_scenarios import scenarios
 from tidemark.base.instants import iso
+from tidemark_streaming.scenario.classified_events import NO_TIME, TOO_LATE, classify, steps
 from tidemark_streaming.scenario.draw import WIDTH, svg, text
-from tidemark_streaming.scenario.judged import NO_TIME, TOO_LATE, judged, steps
 from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.timeline import timeline
 
@@ -259,7 +259,7 @@ def test_the_picture_of_any_scenario_is_true(tmp_path: Path, drawn: dict[str, An
     ElementTree.fromstring(svg(scenario, result))
     arrivals = steps(scenario)
     assert iso(arrivals[-1].after) == result["watermark"]
-    events = judged(scenario, arrivals)
+    events = classify(scenario, arrivals)
     late = sum(list(e.windows.values()).count(TOO_LATE) for e in events)
     assert late + sum(e.verdict == NO_TIME for e in events) == len(result["late"])
     for bar in timeline(scenario, result).bars:

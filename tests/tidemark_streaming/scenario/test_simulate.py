@@ -17,7 +17,7 @@ from tidemark.base.errors import DataError
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Session
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.scenario.compare import differences, disagreement
+from tidemark_streaming.scenario.compare import compare_results, find_differences
 from tidemark_streaming.scenario.outcome import outcome
 from tidemark_streaming.scenario.parse import Scenario, load
 from tidemark_streaming.scenario.simulate import Result, simulate
@@ -43,8 +43,8 @@ def test_a_scenario_comes_out_as_its_rule_says(
     scenario, want = load(path), oracle(yaml.safe_load(path.read_text()))
     assert scenario.expect is not None
     for result in outcome_of(path.stem):
-        assert differences(scenario.expect, result, scenario.slack) == []
-        assert disagreement(want, result, scenario.slack) == []
+        assert find_differences(scenario.expect, result, scenario.slack) == []
+        assert compare_results(want, result, scenario.slack) == []
 
 
 def test_nothing_is_left_of_a_simulation(warehouse: Warehouse) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark_streaming.starter.sample import Sample, look
+from tidemark_streaming.starter.sample import Sample, read_sample
 
 AT = "2026-01-31T09:30:00Z"
 
@@ -14,7 +14,7 @@ def sample(folder: Path, values: Sequence[str]) -> Sample:
     lines = "".join(f"{AT},york,1.5,{value}\n" for value in values)
     file = folder / "own.csv"
     file.write_text(f"at,city,amount,x\n{lines}")
-    return look(file)
+    return read_sample(file)
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_a_value_that_the_ingest_refuses_is_reported(tmp_path: Path, odd: str) -
 def test_a_text_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "own.csv"
     file.write_bytes(f"at,city,amount\n{AT},york,1.5\n{AT},m\xfcnchen,1.5\n".encode("latin-1"))
-    assert look(file).misfits == ["1 rows of 'city' without a valid STRING"]
+    assert read_sample(file).misfits == ["1 rows of 'city' without a valid STRING"]

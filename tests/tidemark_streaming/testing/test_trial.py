@@ -13,7 +13,7 @@ from tidemark_streaming import testing
 from tidemark_streaming.scenario.parse import load
 from tidemark_streaming.scenario.reader import ScenarioError
 from tidemark_streaming.testing import Trials
-from tidemark_streaming.testing.cuts import cuts
+from tidemark_streaming.testing.cuts import random_cuts
 
 EARLY = {"at": "2026-01-01 09:10", "shop": "york-1", "amount": Decimal("2.50")}
 OTHER = {"at": "2026-01-01 09:20", "shop": "york-2", "amount": "4"}
@@ -155,10 +155,10 @@ def test_a_transform_beside_an_asset_is_refused(tmp_path: Path) -> None:
 
 
 def test_cuts_are_one_by_one_and_others_that_a_seed_tells() -> None:
-    assert cuts(1, 0, 3) == [(1,)]
-    assert sorted(cuts(3, 0, 9)) == [(1, 1, 1), (1, 2), (2, 1), (3,)]
-    assert cuts(9, 1, 3) == cuts(9, 1, 3) != cuts(9, 2, 3)
-    assert all(sum(cut) == 9 and min(cut) > 0 for cut in cuts(9, 1, 3))
+    assert random_cuts(1, 0, 3) == [(1,)]
+    assert sorted(random_cuts(3, 0, 9)) == [(1, 1, 1), (1, 2), (2, 1), (3,)]
+    assert random_cuts(9, 1, 3) == random_cuts(9, 1, 3) != random_cuts(9, 2, 3)
+    assert all(sum(cut) == 9 and min(cut) > 0 for cut in random_cuts(9, 1, 3))
 
 
 def test_the_plugin_costs_nothing_where_it_is_not_used() -> None:

@@ -27,7 +27,7 @@ from tidemark_streaming import foreground
 from tidemark_streaming.foreground import EMIT, INGEST, LANE, STREAM
 from tidemark_streaming.kafka import KafkaTopic
 from tidemark_streaming.lane import Lane, home
-from tidemark_streaming.outbox.outbox import channel
+from tidemark_streaming.outbox.outbox import open_channel
 from tidemark_streaming.outbox.position import Position
 from tidemark_streaming.sole import beside
 from tidemark_streaming.watch import page, sight, ways_out
@@ -89,7 +89,11 @@ def test_a_topic_that_lacks_versions_is_told(
 
     nobody = cast(SparkSession, None)
     tables = Warehouse(nobody, settings.warehouse, settings.database, registered=False)
-    way, life, at = channel(asset, tables), str(DeltaTable(table).metadata().id), time.time_ns()
+    way, life, at = (
+        open_channel(asset, tables),
+        str(DeltaTable(table).metadata().id),
+        time.time_ns(),
+    )
     way.open()
     there = way.there()
     assert there is not None
@@ -151,7 +155,7 @@ def test_a_lane_is_told_from_its_checkpoints_to_its_end(
     assert value(scraped(watching), "tidemark_lane_up", lane="clicks_out") is None
     topics.send(name, clicks(*range(5)), 0)
     topics.send(name, clicks(1, 2), 1)
-    place = home.place(settings, lane.name) / "checkpoints" / "records"
+    place = home.lane_folder(settings, lane.name) / "checkpoints" / "records"
     for folder in ("offsets", "commits"):
         (place / folder).mkdir(parents=True)
     # What Spark has written to its end, and what it has begun.

@@ -6,11 +6,11 @@ from functools import partial
 
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.outbox.outbox import channel, fits, topic_of
+from tidemark_streaming.outbox.outbox import is_current, open_channel, topic_of
 
 
 @dataclass(frozen=True)
-class Standing:
+class SinkStatus:
     """The publishing progress of a topic.
 
     Args:
@@ -32,7 +32,7 @@ class Standing:
     at: int | None
 
 
-def standing(warehouse: Warehouse, transform: Definition) -> Standing:
+def sink_status(warehouse: Warehouse, transform: Definition) -> SinkStatus:
     """Return the publishing progress of an asset's topic.
 
     Raises:
@@ -40,18 +40,18 @@ def standing(warehouse: Warehouse, transform: Definition) -> Standing:
         DefinitionError: the asset does not publish to a topic, or the topic has an asset of this
             name from another database.
     """
-    name, way = topic_of(transform).name, channel(transform, warehouse)
+    name, way = topic_of(transform).name, open_channel(transform, warehouse)
     known, there = way.position(), way.there()
     head = warehouse.head(transform.table)
     if head is None:
-        return Standing(name, -1, 0, None, None, None)
-    if known is not None and (known.table != head.life or not fits(known, there)):
+        return SinkStatus(name, -1, 0, None, None, None)
+    if known is not None and (known.table != head.life or not is_current(known, there)):
         known = None
     version = -1 if known is None else known.version
     behind = head.version - version
     since = _committed(warehouse, transform.table, range(version + 1, head.version + 1))
     run, at = (None, None) if known is None else (known.run, known.at)
-    return Standing(name, version, behind, since, run, at)
+    return SinkStatus(name, version, behind, since, run, at)
 
 
 def _committed(warehouse: Warehouse, table: str, versions: range) -> int | None:

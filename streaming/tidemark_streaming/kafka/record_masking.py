@@ -15,7 +15,7 @@ from tidemark.define.protection import Change
 from tidemark.define.source import CORRELATION, Source
 
 
-def protected(records: pa.Table, source: Source, correlation: str | None) -> pa.Table:
+def protect_records(records: pa.Table, source: Source, correlation: str | None) -> pa.Table:
     """Return records (`records.SCHEMA`) protected as their source declares, with `size`, their
     original size in bytes.
 

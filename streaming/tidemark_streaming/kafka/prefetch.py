@@ -12,7 +12,7 @@ Read = Callable[[Sequence[str], Event], T]
 """Reads the records of these positions; gives up once the event is set."""
 
 
-class Ahead(Generic[T]):
+class Prefetcher(Generic[T]):
     """Reads one request ahead in a thread, never two at once.
 
     Args:

@@ -13,7 +13,7 @@ from tidemark.base.instants import instant, iso
 Row = Mapping[str, Any]
 
 
-def write(path: Path, told: Row) -> None:
+def write_scenario(path: Path, told: Row) -> None:
     """Write a scenario that is given as Python values."""
     path.write_text(
         yaml.safe_dump(_plain(told), sort_keys=False, allow_unicode=True, width=1000),

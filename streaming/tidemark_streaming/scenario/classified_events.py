@@ -25,7 +25,7 @@ from tidemark.define import watermarks
 from tidemark.define.watermarks import Punctuated
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.parse import Scenario, ScenarioArrival
-from tidemark_streaming.scenario.values import plain
+from tidemark_streaming.scenario.values import to_plain
 
 ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "late for some", "none"
 DUPLICATE = "duplicate"
@@ -48,7 +48,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ClassifiedEvent:
     """An event of a step, with its key and its lateness in each of its windows.
 
     A duplicate has no windows. The key is empty if an asset's function is yet to compute it.
@@ -72,7 +72,7 @@ class Judged:
 
 def steps(scenario: Scenario) -> list[Step]:
     """Return the arrivals with their watermarks, which stay at minus infinity if they are not
-    `known`."""
+    `is_known_watermark`."""
     found: list[Step] = []
     watermark, state = None, None
     for number, arrival in enumerate(scenario.arrivals):
@@ -80,7 +80,7 @@ def steps(scenario: Scenario) -> list[Step]:
         if arrival.ends:
             watermark = INFINITY
         else:
-            observed = _observed(scenario, arrival) if known(scenario) else None
+            observed = _observed(scenario, arrival) if is_known_watermark(scenario) else None
             watermark, state = scenario.source.watermark.advance(
                 state, before, observed, arrival.clock, arrival.watermark
             )
@@ -88,7 +88,7 @@ def steps(scenario: Scenario) -> list[Step]:
     return found
 
 
-def known(scenario: Scenario) -> bool:
+def is_known_watermark(scenario: Scenario) -> bool:
     """Return whether the watermark can be computed without an engine, which an expression needs."""
     strategy = scenario.source.watermark
     if isinstance(strategy, Punctuated):
@@ -96,12 +96,12 @@ def known(scenario: Scenario) -> bool:
     return isinstance(strategy, _TOLD_BY_TIME)
 
 
-def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
+def classify(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEvent]:
     """Return the events in the order of their arrival."""
     columns = list(scenario.source.columns.items())
     known_keys = () if scenario.prepares else scenario.transform.keys
     keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in known_keys]
-    found: list[Judged] = []
+    found: list[ClassifiedEvent] = []
     seen: dict[tuple[Any, ...], list[int]] = {}
     for step in arrivals:
         for row in step.arrival.rows:
@@ -111,8 +111,8 @@ def judged(scenario: Scenario, arrivals: Sequence[Step]) -> list[Judged]:
             windows = [w for w in windows if w[0] >= BEGINNING and w[1] <= INFINITY]
             lateness = scenario.transform.allowed_lateness
             verdicts = {w: _verdict(w[1], step.before, lateness) for w in windows}
-            key = tuple(plain(row[i], columns[i][1]) for i in keys)
-            found.append(Judged(step, row, at, key, verdicts, again))
+            key = tuple(to_plain(row[i], columns[i][1]) for i in keys)
+            found.append(ClassifiedEvent(step, row, at, key, verdicts, again))
     return found
 
 
