@@ -361,7 +361,7 @@ def test_changes_that_vacuum_took_are_told(tmp_path: Path) -> None:
     timeline = done(feed)[:1]
     assert versions(feed, timeline) == [1, 2, 3]
     DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    with pytest.raises(DataError, match=r"orders' has versions 1 to 2 no more: VACUUM .*start=3\."):
+    with pytest.raises(DataError, match=r"orders' no longer has versions 1 to 2: .*start=3\."):
         feed.pending(timeline)
     # Vacuum itself commits its start and its end.
     assert versions(replace(feed, accept_loss=True), timeline) == [3, 4, 5]

@@ -96,7 +96,7 @@ def test_a_folder_takes_one_span(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("span", ["7 hours", "0 hours", "36 hours"])
 def test_a_span_fits_a_day(tmp_path: Path, span: str) -> None:
-    with pytest.raises(DefinitionError, match=f"unlike '{span}'"):
+    with pytest.raises(DefinitionError, match=f"got '{span}'"):
         landed(tmp_path, Excerpt(span=span))
 
 
@@ -106,7 +106,7 @@ def test_a_speed_paces_the_files(tmp_path: Path) -> None:
     written = [time.monotonic() - began for _ in recording.play(tmp_path, part)]
     # A busy machine is slower.
     assert 0.45 < written[-1] - written[0] < 5
-    with pytest.raises(DefinitionError, match="more than zero"):
+    with pytest.raises(DefinitionError, match="greater than zero"):
         landed(tmp_path, Excerpt(days=1, speed=0))
 
 
