@@ -100,7 +100,7 @@ class Node:
         pairs = self.entries(what)
         if len(pairs) != 1:
             raise self.error(
-                f"{what} must have exactly one key (got {len(pairs)}); {_allowed(choices)}."
+                f"{what} must have exactly one key (got {len(pairs)}); {allowed}."
             )
         ((key, value),) = pairs
         if key.raw.value not in choices:

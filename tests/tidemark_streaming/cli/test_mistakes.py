@@ -124,7 +124,7 @@ def test_a_wrong_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     ("domains", "sentence"),
     [
         ("nowhere", "There is no domain package 'nowhere': correct the setting domains (in "),
-        ("json", "Domain 'json' does not say how it appears in Dagster: give it a module"),
+        ("json", "Domain 'json' does not specify how it appears in Dagster: add a module"),
         (
             "tidemark_assets,tidemark_assets",
             "The modules tidemark_assets.definitions and tidemark_assets.definitions would both",

@@ -281,14 +281,14 @@ def test_a_password_by_its_value_is_refused(topics: Topics, name: str) -> None:
 _TALKATIVE = """
 import sys
 from tidemark.secret import secret
-from tidemark_streaming.kafka.client import configured
+from tidemark_streaming.kafka.client import client_properties
 from confluent_kafka.admin import AdminClient
 ca, servers, user = sys.argv[1:]
 client = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
     "sasl.username": user, "ssl.ca.location": ca, "sasl.password": secret("env:ANN"),
     "debug": "all", "log_level": "7"}
 print(client)
-admin = AdminClient(configured(servers, client))
+admin = AdminClient(client_properties(servers, client))
 print(len(admin.list_topics(timeout=60).topics), "topics")
 """
 

@@ -132,7 +132,7 @@ def test_a_topic_whose_brokers_are_silent_holds_nobody_up(
     watching, own = watcher(monkeypatch, settings, asset), {"asset": asset.name, "topic": "panes"}
     # Who waited for an answer would do so longer than it is held back.
     monkeypatch.setattr(ways_out, "PATIENCE", 2 * LONG)
-    with held(monkeypatch, ways_out, "standing") as standing:
+    with held(monkeypatch, ways_out, "sink_status") as standing:
         looks = [value(scraped(watching), "tidemark_outbox_up", **own) for _ in range(3)]
         assert standing.still
         assert looks == [None] * 3
