@@ -99,9 +99,7 @@ class Node:
             raise self.error(f"{self} is not {what}; {allowed}.")
         pairs = self.entries(what)
         if len(pairs) != 1:
-            raise self.error(
-                f"{what} must have exactly one key (got {len(pairs)}); {allowed}."
-            )
+            raise self.error(f"{what} must have exactly one key (got {len(pairs)}); {allowed}.")
         ((key, value),) = pairs
         if key.raw.value not in choices:
             raise key.error(f"{key} is not {what}; {allowed}.")
