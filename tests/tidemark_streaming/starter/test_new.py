@@ -263,7 +263,7 @@ def test_in_a_terminal_it_asks_and_asks_again(here: Path) -> None:
     os.close(ours)
     assert process.wait() == 0, said.decode()
     assert b"it is a Python keyword" in said
-    assert b"Events come as 'files' or from 'kafka' [files]" in said
+    assert b"Read events from 'files' or from 'kafka' [files]" in said
     transforms = (here / "house/house/transforms.py").read_text()
     assert "def readings_hourly" in transforms
     assert 'agg.sum("watts")' in transforms
