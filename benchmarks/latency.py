@@ -158,7 +158,7 @@ def _caught_up(
     """Events wait, and are taken: how long that took with the start, and the most memory that the
     engine and the way's own processes had meanwhile."""
     contender.sent.send(rate, seconds)
-    record = engine.Managed(settings.home, "engine").running()
+    record = engine.ManagedProcess(settings.home, "engine").running()
     assert record is not None
     _forget_peak(record.pid)
     begun = time.time()

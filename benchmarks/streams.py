@@ -176,7 +176,7 @@ class _Meter:
     """What the engine and its workers take in the course of a block."""
 
     def __init__(self, settings: Settings) -> None:
-        record = engine.Managed(settings.home, "engine").running()
+        record = engine.ManagedProcess(settings.home, "engine").running()
         assert record is not None
         self._engine = psutil.Process(record.pid)
         self.told: Cost

@@ -112,7 +112,7 @@ class Interruption:
         # Processes with an environment that a test chose carry no mark.
         for home in self._homes.iterdir():
             for name in ("daemon", "webserver", "watch", "kafka"):
-                spark_engine.Managed(home, name).stop()
+                spark_engine.ManagedProcess(home, name).stop()
             spark_engine.stop(Settings(home=home))
         shutil.rmtree(self._homes, ignore_errors=True)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidemark.base.instants import over
+from tidemark.base.instants import is_wait_over
 from tidemark.store.arrival import Arrival
 from tidemark_streaming.feed import Chunk, Feed
 from tidemark_streaming.files import FileFeed

@@ -54,7 +54,7 @@ def lags(inlet: Inlet, names: Names = PLAIN) -> dg.Definitions:
         said = ", ".join(f"{key}: {value}" for key, value in found.items())
         stands_so = {"brokers": found["brokers"], "lost": LOST in found}
         same = stands_so.items() <= before.items()
-        if same and not over(REPORT_EVERY, before["at"], now):
+        if same and not is_wait_over(REPORT_EVERY, before["at"], now):
             return dg.SkipReason(said)
         memory = json.dumps({"at": now, **stands_so})
         return dg.SensorResult(

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 import dagster as dg
 from dagster import SensorEvaluationContext
 
-from tidemark.base.instants import over
+from tidemark.base.instants import is_wait_over
 from tidemark.define.source import reference_name
 from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.build import Presentation

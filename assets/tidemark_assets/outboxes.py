@@ -13,7 +13,7 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import describe, over
+from tidemark.base.instants import describe, is_wait_over
 from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import TICK_SECONDS
 from tidemark_assets.freshness_check import as_result
@@ -50,7 +50,7 @@ def outbox(transform: Definition, names: Names = PLAIN) -> dg.Definitions:
         found = check_progress(names, transform, tidemark)
         before, now = json.loads(context.cursor or '{"at": 0, "passed": null}'), time.time()
         said = found.description or ""
-        if found.passed == before["passed"] and not over(REPORT_EVERY, before["at"], now):
+        if found.passed == before["passed"] and not is_wait_over(REPORT_EVERY, before["at"], now):
             return dg.SkipReason(said)
         seen = dg.AssetObservation(names.key(transform.table), metadata=found.metadata)
         memory = json.dumps({"at": now, "passed": found.passed})

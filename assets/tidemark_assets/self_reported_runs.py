@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.base.instants import over
+from tidemark.base.instants import is_wait_over
 from tidemark.define.definition import Definition
 from tidemark_assets.names import Names
 from tidemark_assets.partition_changes import ChangedPartition, as_commit_range, closed_partitions

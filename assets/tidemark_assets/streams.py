@@ -16,7 +16,7 @@ import dagster as dg
 from dagster import SensorEvaluationContext
 
 from tidemark.base.errors import TidemarkError
-from tidemark.base.instants import INFINITY, describe, iso, over
+from tidemark.base.instants import INFINITY, describe, is_wait_over, iso
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_assets.arrivals import TICK_SECONDS, is_running
@@ -74,7 +74,9 @@ def streams(
         except TidemarkError as error:
             return dg.SkipReason(str(error))
         changed = [a for a, s in found.items() if a not in known or known[a].state != s.state]
-        due = [a for a in found if a not in changed and over(REPORT_EVERY, reported[a], now)]
+        due = [
+            a for a in found if a not in changed and is_wait_over(REPORT_EVERY, reported[a], now)
+        ]
         glance = tidemark.glance()
         if logs.begin(settings, "supervisor", guest=True):
             for asset in changed:

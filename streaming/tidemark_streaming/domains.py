@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from tidemark.base import user_code
-from tidemark.base.errors import DefinitionError, TidemarkError, unknown
+from tidemark.base.errors import DefinitionError, TidemarkError, describe_unknown
 from tidemark.base.settings import FILE, RECORDED, Settings
 from tidemark.define import tables
 from tidemark.define.definition import Definition
@@ -154,12 +154,12 @@ def _imported(module: str) -> ModuleType:
     try:
         return import_module(module)
     except TidemarkError as error:
-        if (where := user_code.place(error)) is not None:
+        if (where := user_code.find_place(error)) is not None:
             error.args = (f"{where}: {error}",)
         raise
     except Exception as error:
-        where = user_code.place(error) or f"Module '{module}'"
-        raise DefinitionError(f"{where}: {user_code.told(error)}.") from None
+        where = user_code.find_place(error) or f"Module '{module}'"
+        raise DefinitionError(f"{where}: {user_code.describe(error)}.") from None
 
 
 def _has(domain: str, module: str) -> bool:

@@ -13,7 +13,7 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.tables import Role
-from tidemark.engine.process import Tell, silent
+from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.run import erase as run
 from tidemark.run.erase import Erased
 from tidemark.store.maintenance import RETENTION, Maintained, own_tables, purge
@@ -69,7 +69,7 @@ def erase(
     known: Domains,
     wanted: Wanted,
     address: str,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> Report:
     """Erase events, rebuild the marts, and return a report.
 

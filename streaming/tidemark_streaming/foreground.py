@@ -114,7 +114,7 @@ def running(
 def forget(settings: Settings, kind: str, name: str) -> bool:
     """Stop expecting a command that has ended. Return False if there was none."""
     path = _file(settings, kind, name)
-    if locks.held(_lock(path)) or not path.exists():
+    if locks.is_locked(_lock(path)) or not path.exists():
         return False
     path.unlink(missing_ok=True)
     return True
@@ -126,7 +126,7 @@ def commands(settings: Settings) -> list[Command]:
     for file in sorted(_folder(settings).glob("[!.]*.json")):
         # The lock is checked before the file is read: a command that ends on purpose removes its
         # file before it releases the lock.
-        runs = locks.held(_lock(file))
+        runs = locks.is_locked(_lock(file))
         try:
             told: dict[str, Any] = json.loads(file.read_text())
         except FileNotFoundError:

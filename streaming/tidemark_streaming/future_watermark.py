@@ -22,7 +22,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
-from tidemark.base.failpoint import reach
+from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import INFINITY, as_datetime, describe, duration, iso
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
@@ -214,7 +214,7 @@ def _record(log: Log, arrivals: Sequence[Arrival]) -> None:
     with scratch(warehouse) as place:
         held = place.hold(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
         warehouse.replace(held, source.log_table, beyond, app, 0)
-    reach("watermarks")
+    pass_fail_point("watermarks")
     warehouse.replace(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
 
 

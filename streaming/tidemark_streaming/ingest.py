@@ -23,7 +23,7 @@ from tidemark.base.telemetry import Clock
 from tidemark.compute.held import scratch
 from tidemark.define.source import Source
 from tidemark.engine.planning import Planning
-from tidemark.engine.process import Tell, silent
+from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.run.traced import arrived
 from tidemark.store import integrity
 from tidemark.store.arrival import NOTHING, Arrival, Recent
@@ -105,7 +105,7 @@ def follow(
     *,
     then: Callable[[Warehouse, Recent], None] | None = None,
     again: Callable[[], Warehouse] | None = None,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> Iterator[Ingested]:
     """Poll and ingest pending arrivals until the stream ends, and yield after each commit.
 
@@ -339,11 +339,11 @@ def _commit(
         if known is None:
             raise
         raise known from error
-    if telemetry.on():
+    if telemetry.is_enabled():
         events = sum(a.rows for a in arrivals)
         span = clock.span(f"ingest {log.source.name}", events=events)
         numbers = arrivals[0].arrival - 1, arrivals[-1].arrival
-        telemetry.tell(arrived(log, *numbers), span, begins=True)
+        telemetry.report(arrived(log, *numbers), span, begins=True)
     # Reading many rows from the log's files is faster than sending them to the engine.
     return arrivals, logged if few else None
 

@@ -120,7 +120,7 @@ def workspace(settings: Settings) -> Path:
 
 def without_marts(settings: Settings) -> bool:
     """Return whether there are marts but no dbt to build them."""
-    return marts.present(settings) and bool(extras.missing("marts"))
+    return marts.present(settings) and bool(extras.missing_packages("marts"))
 
 
 def webserver(workspace: Path, port: int, logs: Logs = "text") -> list[str]:

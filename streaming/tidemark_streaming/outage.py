@@ -14,8 +14,8 @@ import grpc
 from pyspark.errors import PySparkException
 
 from tidemark.base.errors import EngineError, TidemarkError
-from tidemark.engine.connect import gone
-from tidemark.engine.process import Tell, silent
+from tidemark.engine.connect import is_engine_lost
+from tidemark.engine.process import ProgressCallback, ignore_progress
 
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before the first retry; each next wait is twice as long, up to the longest."""
@@ -28,7 +28,7 @@ ERRORS = (TidemarkError, PySparkException, grpc.RpcError)
 
 def engine_lost(error: Exception) -> bool:
     """Return whether the engine is lost, so that its sessions and DataFrames are unusable."""
-    return (isinstance(error, EngineError) and error.passing) or gone(error)
+    return (isinstance(error, EngineError) and error.passing) or is_engine_lost(error)
 
 
 class Outage:
@@ -39,7 +39,9 @@ class Outage:
         sleep: waits a number of seconds.
     """
 
-    def __init__(self, tell: Tell = silent, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, tell: ProgressCallback = ignore_progress, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._tell = tell
         self._sleep = sleep
         self._wait = FIRST_WAIT

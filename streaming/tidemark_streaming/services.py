@@ -17,7 +17,7 @@ from typing import Any
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed, archive, jars
+from tidemark.engine import ManagedProcess, archive, jars
 from tidemark.engine.java import find_java
 from tidemark.engine.ports import check_free
 from tidemark_streaming import orchestrator
@@ -35,9 +35,9 @@ mutation($job: JobOrPipelineSelector!) {
 _HEALTH = "{instance {daemonHealth {allDaemonStatuses {daemonType required healthy}}}}"
 
 
-def service(settings: Settings, name: str) -> Managed:
+def service(settings: Settings, name: str) -> ManagedProcess:
     """Return the process `webserver`, `daemon`, `watch` or `archive`."""
-    return Managed(settings.home, name)
+    return ManagedProcess(settings.home, name)
 
 
 def url(settings: Settings) -> str:

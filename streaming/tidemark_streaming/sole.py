@@ -56,7 +56,7 @@ def sole(warehouse: Warehouse, source: Source) -> Iterator[None]:
 
 def at_work(settings: Settings, source: str) -> bool:
     """Return whether an ingest of a source runs on this machine at present."""
-    return locks.held(beside(settings.warehouse, settings.database, source, "lock"))
+    return locks.is_locked(beside(settings.warehouse, settings.database, source, "lock"))
 
 
 def beside(location: str, database: str, source: str, ending: str) -> Path:

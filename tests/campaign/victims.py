@@ -16,7 +16,7 @@ from campaign.home import Home
 from campaign.keeper import COMMAND
 from ending import left
 from numbered.transforms import numbers_counted
-from tidemark.engine.process import Managed, Record
+from tidemark.engine.process import ManagedProcess, Record
 from tidemark.engine.server import managed_of
 from tidemark.run import commit
 from tidemark_streaming import services
@@ -161,7 +161,7 @@ class Victims:
         return []
 
 
-def _another(managed: Managed) -> Callable[[], bool] | None:
+def _another(managed: ManagedProcess) -> Callable[[], bool] | None:
     """Kill a process of the home: whether another runs by now."""
     record = managed.running()
     if record is None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tidemark.engine.requests import give
+from tidemark.engine.requests import to_dataframe
 from tidemark.source import Source
 from tidemark.store.arrival import Arrival
 from tidemark.store.arriving import Arriving
@@ -55,4 +55,4 @@ def test_events_go_into_the_log_by_arrival_and_position(places: list[tuple[int, 
 
 
 def test_events_that_the_engine_has_go_there_with_the_same_facts(spark: SparkSession) -> None:
-    check(Arriving(FARES, give(spark, fares((5, 0), (4, 1), (4, 0))), COME))
+    check(Arriving(FARES, to_dataframe(spark, fares((5, 0), (4, 1), (4, 0))), COME))

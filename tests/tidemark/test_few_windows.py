@@ -25,7 +25,7 @@ from tidemark.define.firings import Count, EachArrival, Never
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Trigger
 from tidemark.define.windows import Global, Session
-from tidemark.engine.requests import fetch, give
+from tidemark.engine.requests import fetch, to_dataframe
 from tidemark.store.coverage import Cover, Coverage, Position
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
@@ -168,7 +168,7 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
     found = few_windows.changes(partials, transform, marker)
     assert found is not None
     assert found.num_rows > 20
-    stored = give(warehouse.spark, unsettled(partials, transform, marker))
+    stored = to_dataframe(warehouse.spark, unsettled(partials, transform, marker))
     now, then = as_of(marker.after), as_of(marker.before)
     log = Log(warehouse, transform.source)
     engines = fetch(
@@ -182,7 +182,7 @@ def test_rows_are_those_of_the_engine(shared: Warehouse, case: int) -> None:
     for name in {*names} - {SLACK}:
         assert found.schema.field(name).type == engines.schema.field(name).type, name
     assert ordered(found.select(names)) == ordered(engines)
-    keys = fetch(give(warehouse.spark, found).select(named(transform.keys).alias("keys")))
+    keys = fetch(to_dataframe(warehouse.spark, found).select(named(transform.keys).alias("keys")))
     assert few_windows.named(found, transform.keys) == keys["keys"].combine_chunks()
 
 
@@ -244,7 +244,7 @@ def test_nasty_values_are_those_of_the_engine(shared: Warehouse, column: str) ->
     assert found is not None
     now, then = as_of(INCREMENT.after), as_of(INCREMENT.before)
     log = Log(shared, transform.source)
-    rows = aligned.changes(give(shared.spark, partials), transform, log, now, then)
+    rows = aligned.changes(to_dataframe(shared.spark, partials), transform, log, now, then)
     told = [*transform.by_window, column]
     assert repr(ordered(found.select(told))) == repr(ordered(fetch(rows.select(told))))
 

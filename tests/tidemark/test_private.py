@@ -15,8 +15,8 @@ from tidemark.base.errors import DefinitionError
 from tidemark.base.private import TRUSTED, make_folder, open_lock
 from tidemark.base.project import python_path
 from tidemark.base.settings import FILE, Settings
-from tidemark.engine import Managed
-from tidemark.engine.alone import alone
+from tidemark.engine import ManagedProcess
+from tidemark.engine.file_lock import lock_folder
 from tidemark.engine.server import stop
 from tidemark_streaming import foreground, lease, orchestrator, sole, wishes
 
@@ -32,11 +32,14 @@ def used(tmp_path: Path) -> Settings:
     """A home in which each kind of process has left its files."""
     settings = Settings(home=tmp_path / "made" / "home")
     home = settings.home
-    with foreground.running(settings, foreground.STREAM, "some"), alone(home / "alone" / "made"):
+    with (
+        foreground.running(settings, foreground.STREAM, "some"),
+        lock_folder(home / "alone" / "made"),
+    ):
         lease.renew(home / "leases" / "some", "me", 60)
         wishes.wish(settings, "some")
         orchestrator.prepare(home)
-        process = Managed(home, "process")
+        process = ManagedProcess(home, "process")
         process.start(("sleep", "60"), 1, os.environ, tmp_path)
         process.stop()
         stop(settings)

@@ -218,7 +218,7 @@ def test_what_a_killed_one_left_is_published_by_the_next_run(
             raise Killed
 
     with monkeypatch.context() as dying:
-        dying.setattr(commit, "reach", reach)
+        dying.setattr(commit, "pass_fail_point", reach)
         with pytest.raises(Killed):
             backfill(logged, asset, *KILLED, answer="complete")
     assert incremental(Warehouse(logged.spark, *logged.place), asset) is None

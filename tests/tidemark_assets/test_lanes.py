@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from ending import left
 from ticks import of as ticks_of
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed
+from tidemark.engine import ManagedProcess
 from tidemark_assets.build import Presentation
 from tidemark_assets.lanes import RUNS, lane_assets, lanes, topic_keys
 from tidemark_assets.resources import TidemarkResource
@@ -97,7 +97,7 @@ def test_a_lane_that_was_started_and_is_gone_fails_the_check_of_its_topics(
     assert ticks.skipped() == "Lane 'clicks_seen' is not started."
     assert judged(settings) == dict.fromkeys(TOPICS, (True, "Lane 'clicks_seen' is not started."))
 
-    spark = Managed(settings.home / "lanes" / "clicks_seen", "engine")
+    spark = ManagedProcess(settings.home / "lanes" / "clicks_seen", "engine")
     process = psutil.Process(spark.start(("sleep", "60"), 1, os.environ, tmp_path).pid)
     process.kill()
     assert left([process]) == []

@@ -8,7 +8,7 @@ import pytest
 
 from clocks import shift_clock
 from landing import HEADER, SOURCE, T0, clock, feed, land
-from tidemark.base.instants import over
+from tidemark.base.instants import is_wait_over
 from tidemark.define import aggregates as agg
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.trigger import Every, Trigger
@@ -71,4 +71,4 @@ def test_runs_over_jumps_of_the_clock_give_what_a_bounded_one_does(
 
 
 def test_a_wait_that_began_later_than_now_is_over() -> None:
-    assert [over(10, 100, now) for now in (99, 100, 109, 110)] == [True, False, False, True]
+    assert [is_wait_over(10, 100, now) for now in (99, 100, 109, 110)] == [True, False, False, True]

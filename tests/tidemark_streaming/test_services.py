@@ -10,7 +10,7 @@ import pytest
 
 from tidemark.base.errors import EngineError
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed, archive, jars
+from tidemark.engine import ManagedProcess, archive, jars
 from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark_streaming import services
@@ -54,13 +54,13 @@ def test_the_databases_that_services_share_are_made_before_either_starts(
     """Two that make them at the same time meet each other's half of the tables."""
     found: list[tuple[str, set[str]]] = []
 
-    def start(self: Managed, _: Sequence[str], *__: object) -> None:
+    def start(self: ManagedProcess, _: Sequence[str], *__: object) -> None:
         folder = tmp_path / "dagster"
         found.append((self.name, _tables(folder / "history" / "runs.db")))
         assert "event_logs" in _tables(folder / "history" / "runs" / "index.db")
         assert "job_ticks" in _tables(folder / "schedules" / "schedules.db")
 
-    monkeypatch.setattr(Managed, "start", start)
+    monkeypatch.setattr(ManagedProcess, "start", start)
     settings = Settings(home=tmp_path, webserver_port=free_port())
     services.start(settings, tmp_path / "workspace.yaml")
     assert [name for name, _ in found] == ["webserver", "daemon"]

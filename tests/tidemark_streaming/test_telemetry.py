@@ -171,8 +171,10 @@ def test_an_arrival_is_one_trace_from_its_ingest_to_its_topic(
 
 
 def test_of_many_arrivals_the_newest_are_told_of(receiver: Receiver) -> None:
-    many = [telemetry.Arrived("here", "s", n, n) for n in range(telemetry.MOST + 5)]
-    telemetry.tell(many, telemetry.Span("work", 1, 2))
+    many = [
+        telemetry.TracedArrival("here", "s", n, n) for n in range(telemetry.MAX_TRACED_ARRIVALS + 5)
+    ]
+    telemetry.report(many, telemetry.Span("work", 1, 2))
     telemetry.flush()
     assert set(receiver.traces()) == {a.ids[0] for a in many[5:]}
     assert len({a.ids[0] for a in many}) == len(many)
@@ -182,10 +184,10 @@ def test_of_many_arrivals_the_newest_are_told_of(receiver: Receiver) -> None:
 def test_work_goes_on_where_nobody_receives(
     sending: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, work = [telemetry.Arrived("here", "s", 0, 0)], telemetry.Span("work", 1, 2)
+    one, work = [telemetry.TracedArrival("here", "s", 0, 0)], telemetry.Span("work", 1, 2)
     sending.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     sending.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    telemetry.tell(one, work)
+    telemetry.report(one, work)
     telemetry.flush()
     assert "Failed to export" in caplog.text
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
-from tidemark.engine.requests import give
+from tidemark.engine.requests import to_dataframe
 from tidemark.store.rows import fetched
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.delta import DeltaFeed
@@ -127,7 +127,7 @@ def test_from_a_table_in_memory_and_in_the_engine(warehouse: Warehouse, tmp_path
     of = source(**kinds)
     told = [f"The field '{name}' has a time outside the years 1 to 9999." for name in "abcde"]
     wanted = [None, None, *told]
-    for given_rows in (rows, give(warehouse.spark, rows)):
+    for given_rows in (rows, to_dataframe(warehouse.spark, rows)):
         assert reasons(fetched(in_range(of, given_rows))) == wanted
     write_deltalake(tmp_path / "table", rows)
     (commit,) = ingest(warehouse, DeltaFeed(of, str(tmp_path / "table")))

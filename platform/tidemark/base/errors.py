@@ -64,7 +64,7 @@ class DefinitionChanged(TidemarkError):  # noqa: N818 (it is not a user's error)
     """A run of an older definition that met rows of a newer definition."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def describe_unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return the error message for an unknown name, with the known names and the closest match."""
     there = sorted(known)
     close = get_close_matches(name, there, n=1)

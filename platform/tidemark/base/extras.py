@@ -13,7 +13,7 @@ from tidemark.base.errors import NotInstalled
 _OWN = "tidemark"
 
 
-def need(extra: str, *packages: str) -> None:
+def require(extra: str, *packages: str) -> None:
     """Raise an error if packages of an extra are missing.
 
     Args:
@@ -22,7 +22,7 @@ def need(extra: str, *packages: str) -> None:
     Raises:
         NotInstalled: a package is missing; the message has the command that installs it.
     """
-    absent = [name for name in missing(extra) if not packages or name in packages]
+    absent = [name for name in missing_packages(extra) if not packages or name in packages]
     if absent:
         others = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
         raise NotInstalled(
@@ -31,7 +31,7 @@ def need(extra: str, *packages: str) -> None:
         )
 
 
-def missing(extra: str) -> list[str]:
+def missing_packages(extra: str) -> list[str]:
     """Return the packages of an extra that are not installed."""
     return [name for name in _packages(extra) if not _is_installed(name)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 FAIL_AT = "TIDEMARK_FAIL_AT"
 
 
-def reach(point: str) -> None:
+def pass_fail_point(point: str) -> None:
     """Mark a fail point: kill the process here if its environment says so."""
     told = os.environ.get(FAIL_AT)
     if told is not None and (told == point or (os.sep in told and _taken(Path(told), point))):

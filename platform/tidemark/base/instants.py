@@ -101,7 +101,7 @@ def iso(micros: int | None) -> str | None:
     return as_datetime(micros).isoformat().replace("+00:00", "Z")
 
 
-def over(wait: float, since: float, now: float) -> bool:
+def is_wait_over(wait: float, since: float, now: float) -> bool:
     """Return whether a wait is over, by the wall clock.
 
     Also true if it began later than now: the clock was set back, so its duration is unknown.

@@ -1,7 +1,7 @@
 """Lock files of this machine; a lock ends with the process that holds it, however it exits.
 
-`held` checks a lock by sharing it for an instant. `take` therefore retries while the lock can be
-shared, because such a check may be in progress.
+`is_locked` checks a lock by sharing it for an instant. `take` therefore retries while the lock can
+be shared, because such a check may be in progress.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ def take(handle: int) -> bool:
     return True
 
 
-def held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of a file."""
     try:
         handle = os.open(path, os.O_RDONLY)

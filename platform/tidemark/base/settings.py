@@ -141,7 +141,7 @@ class Settings(BaseSettings):
         "true or false",
         default=True,
     )
-    engine_conf: Annotated[dict[str, str], NoDecode, BeforeValidator(spark_conf.read)] = _setting(
+    engine_conf: Annotated[dict[str, str], NoDecode, BeforeValidator(spark_conf.parse)] = _setting(
         "Spark settings of the engine that Tidemark starts; in the file, a table `[engine_conf]`.",
         "name=value pairs separated by semicolons, each name one of Spark's that is not Tidemark's "
         "own",

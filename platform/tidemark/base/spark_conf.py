@@ -44,7 +44,7 @@ _CLASSES = (".provider", ".provider.path")
 """Suffixes of settings that name the provider of a secret, not the secret."""
 
 
-def read(given: object) -> object:
+def parse(given: object) -> object:
     """Return settings as text, from a table or from `name=value` pairs separated by semicolons.
 
     TOML splits unquoted names of a table at their dots; they are joined again.

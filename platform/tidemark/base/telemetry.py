@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RECEIVERS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """The environment variables that name a receiver."""
 
-MOST = 100
+MAX_TRACED_ARRIVALS = 100
 """Maximum number of arrivals that are traced for one piece of work; the newest are chosen."""
 
 Facts = Mapping[str, str | int | float | bool]
@@ -33,7 +33,7 @@ _root = ContextVar[tuple[int, int] | None]("root", default=None)
 
 
 @dataclass(frozen=True)
-class Arrived:
+class TracedArrival:
     """The facts of an arrival that identify its trace.
 
     Args:
@@ -82,19 +82,21 @@ class Clock:
         return Span(name, self._begun, self._last, facts, tuple(self._parts))
 
 
-def on() -> bool:
+def is_enabled() -> bool:
     """Return whether traces are sent."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return not off and any(os.environ.get(name) for name in RECEIVERS)
 
 
-def tell(arrivals: Sequence[Arrived], span: Span, *, begins: bool = False) -> None:
-    """Report work on some arrivals, in the trace of each; only for the newest `MOST` of them.
+def report(arrivals: Sequence[TracedArrival], span: Span, *, begins: bool = False) -> None:
+    """Report work on some arrivals, in the trace of each.
+
+    Only for the newest `MAX_TRACED_ARRIVALS` of them.
 
     Args:
         begins: true if their traces begin with it.
     """
-    if not on():
+    if not is_enabled():
         return
     tracer = _provider().get_tracer("tidemark", version("tidemark"))
     from opentelemetry import trace
@@ -112,7 +114,7 @@ def tell(arrivals: Sequence[Arrived], span: Span, *, begins: bool = False) -> No
             emit(part, within, {})
         begun.end(end_time=span.end * 1000)
 
-    for one in arrivals[-MOST:]:
+    for one in arrivals[-MAX_TRACED_ARRIVALS:]:
         trace_id, span_id = one.ids
         own = {"source": one.source, "arrival": one.number}
         if begins:
@@ -129,7 +131,7 @@ def tell(arrivals: Sequence[Arrived], span: Span, *, begins: bool = False) -> No
 
 def flush() -> None:
     """Send all reported spans, and wait until they are sent."""
-    if on():
+    if is_enabled():
         _provider().force_flush()
 
 

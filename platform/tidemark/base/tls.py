@@ -15,7 +15,7 @@ DEADLINE = 3.0
 NO_TLS = "no TLS"
 
 
-def speaks_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
+def uses_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
     """Return whether a server uses TLS; its certificate is not verified."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -25,7 +25,9 @@ def speaks_tls(host: str, port: int, deadline: float = DEADLINE) -> bool:
     return False
 
 
-def distrusted(host: str, port: int, authorities: Path, protocols: Sequence[str]) -> str | None:
+def find_trust_problem(
+    host: str, port: int, authorities: Path, protocols: Sequence[str]
+) -> str | None:
     """Return why a server can't be trusted: `NO_TLS`, or the problem with its certificate.
 
     None if it can be trusted, or if it does not answer.

@@ -14,7 +14,7 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _NOT_THEIRS = ("<", *_LIBRARIES, *_PACKAGES)
 
 
-def place(error: BaseException) -> str | None:
+def find_place(error: BaseException) -> str | None:
     """Return the file and line of the user's code that raised an exception; None if it did not."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _at(error.filename, error.lineno)
@@ -24,7 +24,7 @@ def place(error: BaseException) -> str | None:
     return None
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return the last line of the exception's traceback."""
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
@@ -39,7 +39,7 @@ def _at(file: str, line: int | None) -> str:
     return f"{shown}, line {line}" if line is not None else str(shown)
 
 
-def in_text(text: str) -> str | None:
+def find_in_text(text: str) -> str | None:
     """Return the place in the user's code and the last line of a traceback in a text.
 
     The engine's workers report their exceptions as text. None if the text has no traceback.

@@ -14,7 +14,7 @@ from tidemark.compute.pane import as_of, covered, finished
 from tidemark.define import verdict as judge
 from tidemark.define.definition import COMPLETE
 from tidemark.define.transform import WindowedTransform
-from tidemark.engine.varying import varying
+from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.log import Log
 from tidemark.store.marker import Marker
 from tidemark.store.rows import delta_schema, spark_schema
@@ -34,7 +34,7 @@ def late_events(log: Log, transform: WindowedTransform, marker: Marker) -> DataF
         .otherwise("no_event_time")
     )
     lag = (F.unix_micros("watermark") - F.unix_micros("happened_at")) / 1e6
-    seq = varying(marker.seq)
+    seq = uncompiled_literal(marker.seq)
     return (
         events.where(verdict.isin(judge.TOO_LATE, judge.NO_EVENT_TIME))
         .withColumns({"lag_seconds": lag, "reason": reason, "seq": seq})
@@ -82,7 +82,7 @@ def late_loss(
     at = as_of(marker.after)
     gone = judge.is_uncounted()
     if not marker.replaces:
-        gone = gone & (F.col("seq") == varying(marker.seq))
+        gone = gone & (F.col("seq") == uncompiled_literal(marker.seq))
     # The merge determines which fragments share a session with a too-late event. Here, keep all
     # fragments of that event's keys.
     by = list(transform.keys) if transform.window.merges else on
@@ -103,5 +103,5 @@ def late_loss(
     return (
         there.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
         .drop("_all", "_some")
-        .withColumn("seq", varying(marker.seq))
+        .withColumn("seq", uncompiled_literal(marker.seq))
     )

@@ -16,7 +16,7 @@ from tidemark.define import verdict as judge
 from tidemark.define.definition import Definition
 from tidemark.define.firings import RANK, Side
 from tidemark.define.helper_columns import helper
-from tidemark.engine.varying import varying
+from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.log import Log
 
 EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
@@ -66,7 +66,9 @@ def with_reached(events: DataFrame, log: Log) -> DataFrame:
     if not told:
         return events.join(F.broadcast(log.reached()), "arrival")
     # Inline a few watermarks in the query. A join would take the engine as long as all other steps.
-    *others, (_, reached) = [(F.col("arrival") == varying(n), varying(mark)) for n, mark in told]
+    *others, (_, reached) = [
+        (F.col("arrival") == uncompiled_literal(n), uncompiled_literal(mark)) for n, mark in told
+    ]
     for this, mark in others:
         reached = F.when(this, mark).otherwise(reached)
     return events.select("*", reached.alias("reached"))

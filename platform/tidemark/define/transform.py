@@ -140,7 +140,7 @@ class WindowedTransform(Definition):
         except Exception as error:
             where = user_code.place(error) or "an unknown location"
             raise DefinitionError(
-                f"Asset '{self.name}': its function failed at {where}: {user_code.told(error)}."
+                f"Asset '{self.name}': its function failed at {where}: {user_code.describe(error)}."
             ) from error
         if not isinstance(prepared, DataFrame):
             hint = " Is its `return` missing?" if prepared is None else ""

@@ -7,13 +7,13 @@ for a block. `status` reports the engine's state, and `stop` stops it.
 
 from tidemark.engine.connect import session, visit
 from tidemark.engine.probe import Answer
-from tidemark.engine.process import Managed
+from tidemark.engine.process import ManagedProcess
 from tidemark.engine.rules import exclude_unsafe
 from tidemark.engine.server import Status, ensure, status, stop
 
 __all__ = [
     "Answer",
-    "Managed",
+    "ManagedProcess",
     "Status",
     "ensure",
     "exclude_unsafe",

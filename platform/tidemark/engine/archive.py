@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tidemark.base.errors import EngineError
 from tidemark.engine import cache
-from tidemark.engine.alone import alone
+from tidemark.engine.file_lock import lock_folder
 from tidemark.engine.java import Java
 from tidemark.engine.launch import pyspark_home
 
@@ -68,7 +68,7 @@ def make(
     Raises:
         EngineError: Java did not create an archive.
     """
-    with alone(folder):
+    with lock_folder(folder):
         if options(java, paths, folder):
             return False
         _make(java, folder, _key(java, paths), train)

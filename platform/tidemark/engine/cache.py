@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 def folder(name: str) -> Path:
     """Return the cache folder of that name, which may not exist yet."""
-    return place(_ROOT, os.environ) / name
+    return cache_root(_ROOT, os.environ) / name
 
 
 def own_folder(name: str) -> Path:
@@ -26,7 +26,7 @@ def own_folder(name: str) -> Path:
     return folder(name) / hashlib.sha256(sys.prefix.encode()).hexdigest()[:12]
 
 
-def place(root: Path, environ: Mapping[str, str]) -> Path:
+def cache_root(root: Path, environ: Mapping[str, str]) -> Path:
     """Return the folder that contains all cache folders.
 
     Args:

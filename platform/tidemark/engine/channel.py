@@ -32,7 +32,7 @@ class Channel(DefaultChannelBuilder):
         return self._secure_channel(self.endpoint, known)
 
 
-def connected(channel: Channel) -> "SparkSession":
+def open_session(channel: Channel) -> "SparkSession":
     """Return a new session on a channel."""
     # PySpark's builder, which accepts only addresses, sets this too: functions then use the Connect
     # client.

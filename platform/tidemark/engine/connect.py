@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tidemark.base.settings import Settings
-from tidemark.engine.ports import listening
-from tidemark.engine.probe import channel, demand_ready, place
+from tidemark.engine.ports import is_listening
+from tidemark.engine.probe import channel, demand_ready, host_and_port
 from tidemark.engine.rules import exclude_unsafe
 from tidemark.engine.token import token_of
 
@@ -74,7 +74,7 @@ def import_client() -> None:
 def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    from tidemark.engine.channel import connected
+    from tidemark.engine.channel import open_session
 
     url = address(settings)
     if session_id is not None:
@@ -89,7 +89,7 @@ def _connected(settings: Settings, session_id: str | None) -> "SparkSession":
     # It logs the server's stack trace for every error that it also raises.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    spark = connected(channel(url))
+    spark = open_session(channel(url))
     if settings.remote is None:
         # Spark retries for ten minutes, but a server on this machine either answers or has died.
         spark.client.set_retry_policies([DefaultPolicy(max_retries=4)])
@@ -108,15 +108,15 @@ def _leave(spark: "SparkSession", url: str, release: bool) -> None:
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     # A stopped engine on this machine has no sessions, and Spark's client would log a warning.
-    host, port = place(channel(url))
-    if release and not spark.client.is_closed and (host != "localhost" or listening(port)):
+    host, port = host_and_port(channel(url))
+    if release and not spark.client.is_closed and (host != "localhost" or is_listening(port)):
         # Spark's own `stop` would log the error of an engine that has stopped before.
         with suppress(PySparkException):
             spark.client.release_session()
     spark.client.close()
 
 
-def gone(error: Exception) -> bool:
+def is_engine_lost(error: Exception) -> bool:
     """Return whether an error of Spark's client means that its engine stopped or was replaced."""
     import grpc
     from pyspark.errors import PySparkException

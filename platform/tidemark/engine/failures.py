@@ -15,7 +15,7 @@ _OURS = ("22", "42")
 
 
 @contextmanager
-def explained(asset: str) -> Iterator[None]:
+def translate_failures(asset: str) -> Iterator[None]:
     """Translate an engine failure in the context into a `DataError` that names the asset.
 
     Only a failure that the asset's definition or its data caused.
@@ -26,15 +26,15 @@ def explained(asset: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = cause(error)
+        found = find_cause(error)
         if found is None:
             raise
         raise DataError(f"Asset '{asset}': {found}") from error
 
 
-def cause(error: PySparkException) -> str | None:
+def find_cause(error: PySparkException) -> str | None:
     """Return why a definition or its data made the engine fail; None if it is not known."""
-    raised = user_code.in_text(str(error))
+    raised = user_code.find_in_text(str(error))
     if raised is not None:
         return f"a Python function failed {raised}."
     expression = _expression(error)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tidemark.base.errors import EngineError
 from tidemark.engine import cache
-from tidemark.engine.alone import alone
+from tidemark.engine.file_lock import lock_folder
 
 FOLDER = cache.folder("closed")
 
@@ -40,7 +40,7 @@ def closed_jar(spark: Path, folder: Path = FOLDER) -> Path:
     content = _jar(core)
     jar = folder / f"closed-{core.name}"
     if not jar.is_file() or jar.read_bytes() != content:
-        with alone(folder):
+        with lock_folder(folder):
             scratch = jar.with_suffix(".part")
             scratch.write_bytes(content)
             scratch.replace(jar)

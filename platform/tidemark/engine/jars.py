@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 from tidemark.base.errors import EngineError, TidemarkError
 from tidemark.base.settings import Settings
 from tidemark.engine import cache, file_server
-from tidemark.engine.alone import alone
+from tidemark.engine.file_lock import lock_folder
 from tidemark.engine.java import Java, find_java
 
 FOLDER = cache.folder("jars")
@@ -116,7 +116,7 @@ def ensure(
         EngineError: a jar could not be fetched, or has a wrong checksum.
     """
     if _missing(folder, jars):
-        with alone(folder):
+        with lock_folder(folder):
             if missing := _missing(folder, jars):
                 _add(java, folder, missing, repository)
     return [folder / jar.file for jar in jars]
@@ -134,7 +134,7 @@ def class_path(java: Java, repository: str | None = None) -> list[Path]:
     return [closed, *ensure(java, repository=repository)]
 
 
-def more(paths: Sequence[Path]) -> list[Path]:
+def check_extra_jars(paths: Sequence[Path]) -> list[Path]:
     """Return the additional jars that the user specified.
 
     Raises:

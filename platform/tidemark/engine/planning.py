@@ -10,8 +10,8 @@ from enum import Enum
 
 from pyspark.sql import SparkSession
 
-from tidemark.engine.requests import Settings, changed, settings
-from tidemark.engine.varying import TOUCHED, compiled_once
+from tidemark.engine.plan_literals import CHANGED_SETTINGS, share_compiled_code
+from tidemark.engine.requests import Settings, override_settings, read_settings
 
 _PLAIN = {
     # Adaptive execution and shuffles take longer than they save.
@@ -80,9 +80,9 @@ class Planner:
         self._now = planning
         try:
             if self._own is None:
-                self._own = settings(self._spark, [*_PLAIN, *_INTERPRETED, *TOUCHED])
+                self._own = read_settings(self._spark, [*_PLAIN, *_INTERPRETED, *CHANGED_SETTINGS])
             own = self._own
-            with changed(self._spark, _planned(before, own), _planned(planning, own)):
+            with override_settings(self._spark, _planned(before, own), _planned(planning, own)):
                 yield
         finally:
             self._now = before
@@ -93,5 +93,5 @@ def _planned(planning: Planning, own: Settings) -> Settings:
     if planning is Planning.FEW:
         return {**own, **_PLAIN, **_INTERPRETED}
     if planning is Planning.SOME:
-        return {**own, **_PLAIN, **compiled_once(own), "spark.sql.shuffle.partitions": "2"}
+        return {**own, **_PLAIN, **share_compiled_code(own), "spark.sql.shuffle.partitions": "2"}
     return own

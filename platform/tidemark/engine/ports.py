@@ -27,14 +27,14 @@ def check_free(port: int, setting: str) -> None:
     Raises:
         EngineError: the port is in use.
     """
-    if listening(port):
+    if is_listening(port):
         raise EngineError(
             f"Port {port} on 127.0.0.1 is in use by {_holder(port)}, or set {setting} "
             f"(TIDEMARK_{setting.upper()}) to a free port."
         )
 
 
-def listening(port: int) -> bool:
+def is_listening(port: int) -> bool:
     """Return whether a program listens on `port` of this machine's loopback interface."""
     with socket.socket() as client:
         client.settimeout(1)

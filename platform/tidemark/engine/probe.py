@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tidemark.base.errors import EngineError
-from tidemark.base.tls import NO_TLS, distrusted, speaks_tls
-from tidemark.engine.ports import listening
+from tidemark.base.tls import NO_TLS, find_trust_problem, uses_tls
+from tidemark.engine.ports import is_listening
 
 if TYPE_CHECKING:
     from tidemark.engine.channel import Channel
@@ -40,7 +40,7 @@ def demand_ready(url: str) -> None:
     check_trusted(builder, name)
     # The message reports `DEADLINE`; one second of it is for the TLS check.
     answer = probe(url, DEADLINE - 1)
-    if answer is Answer.SILENT and not builder.secure and speaks_tls(*place(builder), 1):
+    if answer is Answer.SILENT and not builder.secure and uses_tls(*host_and_port(builder), 1):
         raise EngineError(
             f"The engine at {name} requires TLS: set TIDEMARK_REMOTE to {name}/;use_ssl=true."
         )
@@ -75,7 +75,7 @@ def check_trusted(builder: "Channel", name: str) -> None:
     own = Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem"
     file = Path(os.environ.get(AUTHORITIES) or own)
     try:
-        reason = distrusted(*place(builder), file, ["h2"])
+        reason = find_trust_problem(*host_and_port(builder), file, ["h2"])
     except OSError as error:
         raise EngineError(
             f"{AUTHORITIES} names '{file}', which is not a file of certificates: "
@@ -115,7 +115,7 @@ def channel(url: str) -> "Channel":
     return builder
 
 
-def place(builder: "Channel") -> tuple[str, int]:
+def host_and_port(builder: "Channel") -> tuple[str, int]:
     """Return the host and the port of an engine."""
     host, _, port = builder.endpoint.rpartition(":")
     return host.strip("[]"), int(port)
@@ -137,7 +137,7 @@ def probe(url: str, deadline: float = DEADLINE) -> Answer:
 
     builder = channel(url)
     session_id = builder.session_id
-    if builder.host == "localhost" and not listening(place(builder)[1]):
+    if builder.host == "localhost" and not is_listening(host_and_port(builder)[1]):
         # A refused connection is an immediate answer; a channel would retry until the deadline.
         return Answer.SILENT
     user = UserContext(user_id=builder.userId or "")

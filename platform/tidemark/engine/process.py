@@ -1,7 +1,7 @@
 """Manage a background process that outlives the command which started it.
 
-A file `pids/<name>.json` in the home records its pid and its birth (`birth`). A later process with
-the same pid is therefore not mistaken for it.
+A file `pids/<name>.json` in the home records its pid and its identity (`process_identity`). A later
+process with the same pid is therefore not mistaken for it.
 """
 
 import json
@@ -27,11 +27,11 @@ STARTED_AS = "TIDEMARK_STARTED_AS"
 _STARTED = 19
 """Index of the start time (clock ticks since boot) in `/proc/<pid>/stat`, after the name."""
 
-Tell = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 """A callback for one line of progress."""
 
 
-def silent(line: str) -> None:
+def ignore_progress(line: str) -> None:
     """Ignore a line of progress."""
 
 
@@ -52,7 +52,7 @@ class Record:
     port: int
 
 
-class Managed:
+class ManagedProcess:
     """One background process of a home, identified by its name.
 
     Its output goes to `logs/<name>.log`. The log of the previous run is kept as
@@ -102,7 +102,7 @@ class Managed:
             pid = int(shell.communicate()[0])
         try:
             began = psutil.Process(pid).create_time()
-            record = Record(pid, shell.pid, began, birth(pid), port)
+            record = Record(pid, shell.pid, began, process_identity(pid), port)
         except psutil.NoSuchProcess:
             _await_end(shell.pid)
             raise EngineError(f"{self.name} exited immediately: {self.last_words()}") from None
@@ -194,7 +194,7 @@ class Managed:
         return f"{' / '.join(telling) or 'no output'} (log: {self.log})"
 
 
-def birth(pid: int) -> str:
+def process_identity(pid: int) -> str:
     """Return an identifier that no other process with the same pid has.
 
     It does not change if the machine's clock is set. The start time that the system reports would
@@ -216,7 +216,7 @@ def birth(pid: int) -> str:
 def _process(record: Record) -> psutil.Process | None:
     try:
         process = psutil.Process(record.pid)
-        same = birth(record.pid) == record.birth
+        same = process_identity(record.pid) == record.birth
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None

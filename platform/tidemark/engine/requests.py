@@ -29,7 +29,7 @@ def fetch(rows: DataFrame) -> pa.Table:
     """Compute rows, and return them in memory."""
     sent: Any = rows
     table, schema = sent._to_table()
-    return table.cast(as_fetched(rows.schema if schema is None else schema))
+    return table.cast(fetched_schema(rows.schema if schema is None else schema))
 
 
 def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
@@ -37,7 +37,7 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
     plain: Any = rows
     client = plain.sparkSession.client
     answers = client.to_table_as_iterator(plain._plan.to_proto(client), plain._plan.observations)
-    schema, waiting, gathered = as_fetched(rows.schema), [], 0
+    schema, waiting, gathered = fetched_schema(rows.schema), [], 0
     chunks = 0
     for answer in answers:
         if isinstance(answer, StructType):
@@ -51,12 +51,12 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting).cast(schema) if waiting else schema.empty_table()
 
 
-def as_fetched(schema: StructType) -> pa.Schema:
+def fetched_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow columns that fetched rows have."""
     return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
 
 
-def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
+def to_dataframe(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return a DataFrame of rows in memory.
 
     Args:
@@ -68,7 +68,7 @@ def give(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return made.coalesce(1)
 
 
-def settings(spark: SparkSession, names: Iterable[str]) -> Settings:
+def read_settings(spark: SparkSession, names: Iterable[str]) -> Settings:
     """Return a session's values of some settings, in one request."""
     config = proto.ConfigRequest
     asked = config.Operation(get_option=config.GetOption(keys=[*names]))
@@ -76,7 +76,7 @@ def settings(spark: SparkSession, names: Iterable[str]) -> Settings:
 
 
 @contextmanager
-def changed(spark: SparkSession, old: Settings, new: Settings) -> Iterator[None]:
+def override_settings(spark: SparkSession, old: Settings, new: Settings) -> Iterator[None]:
     """Change settings of a session within the context.
 
     At its end, the old values are set again. Unsetting is wrong: the engine's start options are

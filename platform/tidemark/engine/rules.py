@@ -17,10 +17,10 @@ UNSAFE_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation
 def exclude_unsafe(spark: "SparkSession") -> None:
     """Exclude the rule in a session, in addition to those that its engine excludes already."""
     excluded = spark.conf.get(EXCLUDED_RULES, None)
-    spark.conf.set(EXCLUDED_RULES, beside(excluded, UNSAFE_RULE))
+    spark.conf.set(EXCLUDED_RULES, with_excluded_rule(excluded, UNSAFE_RULE))
 
 
-def beside(excluded: str | None, rule: str) -> str:
+def with_excluded_rule(excluded: str | None, rule: str) -> str:
     """Return a setting of excluded rules with one more rule."""
     rules = [each.strip() for each in (excluded or "").split(",") if each.strip()]
     return ",".join(dict.fromkeys([*rules, rule]))

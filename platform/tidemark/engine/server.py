@@ -18,15 +18,15 @@ from pathlib import Path
 import psutil
 
 from tidemark.base.errors import EngineError
-from tidemark.base.instants import over
+from tidemark.base.instants import is_wait_over
 from tidemark.base.private import make_folder, open_lock
 from tidemark.base.settings import Settings
 from tidemark.engine import archive, jars, launch
 from tidemark.engine.connect import address, import_client
 from tidemark.engine.java import find_java
-from tidemark.engine.ports import check_free, listening
+from tidemark.engine.ports import check_free, is_listening
 from tidemark.engine.probe import Answer, demand_ready, probe
-from tidemark.engine.process import Managed, Tell, silent
+from tidemark.engine.process import ManagedProcess, ProgressCallback, ignore_progress
 from tidemark.engine.token import token_of
 
 START_DEADLINE = 180.0
@@ -58,7 +58,7 @@ class Status:
 
 def ensure(
     settings: Settings,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
     meanwhile: Callable[[], None] | None = None,
     tasks: int | None = None,
 ) -> str:
@@ -102,7 +102,7 @@ def stop(settings: Settings, deadline: float = 30) -> bool:
     """Stop the embedded engine; kill it after the deadline. Return False if it was not running."""
     if not settings.home.is_dir():
         return False
-    with _lock(settings, silent):
+    with _lock(settings, ignore_progress):
         return managed_of(settings).stop(deadline)
 
 
@@ -126,27 +126,27 @@ def status(settings: Settings) -> Status:
         memory=psutil.Process(record.pid).memory_info().rss,
         log=managed.log,
         # The setting may have changed since the engine was started.
-        pages=f"http://127.0.0.1:{port}" if port and listening(port) else None,
+        pages=f"http://127.0.0.1:{port}" if port and is_listening(port) else None,
         event_log=logged,
     )
 
 
-def managed_of(settings: Settings) -> Managed:
+def managed_of(settings: Settings) -> ManagedProcess:
     """Return the embedded engine's process."""
-    return Managed(settings.home, "engine")
+    return ManagedProcess(settings.home, "engine")
 
 
-def _runs_here(managed: Managed, settings: Settings) -> bool:
+def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
     at = (settings.engine_port, "engine", "engine_port", "tidemark down")
     return managed.running_at(*at) is not None
 
 
-def _adopt(managed: Managed, url: str, tell: Tell) -> None:
+def _adopt(managed: ManagedProcess, url: str, tell: ProgressCallback) -> None:
     """Wait for a server whose starter was killed; stop one that does not answer any more."""
     record = managed.running()
     if record is None:
         return
-    if not (listening(record.port) or over(START_DEADLINE, record.began, time.time())):
+    if not (is_listening(record.port) or is_wait_over(START_DEADLINE, record.began, time.time())):
         _await(managed, url, tell, time.monotonic())
     elif probe(url, HUNG_DEADLINE) is Answer.SILENT:
         tell("The engine is running but does not answer: restarting it")
@@ -155,13 +155,15 @@ def _adopt(managed: Managed, url: str, tell: Tell) -> None:
         demand_ready(url)
 
 
-def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None) -> None:
+def _launch(
+    managed: ManagedProcess, settings: Settings, tell: ProgressCallback, tasks: int | None
+) -> None:
     port = settings.engine_port
     check_free(port, "engine_port")
     java = find_java()
     if settings.engine_ui_port is not None:
         check_free(settings.engine_ui_port, "engine_ui_port")
-    more = jars.more(settings.engine_jars)
+    more = jars.check_extra_jars(settings.engine_jars)
     paths = jars.class_path(java, settings.maven_repository)
     scratch = settings.home / "scratch"
     # Leftovers of a killed server: shuffle files and Python workers' sockets.
@@ -179,7 +181,7 @@ def _launch(managed: Managed, settings: Settings, tell: Tell, tasks: int | None)
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)
 
 
-def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
+def _await(managed: ManagedProcess, url: str, tell: ProgressCallback, begun: float) -> None:
     while time.monotonic() - begun < START_DEADLINE:
         record = managed.running()
         if record is None:
@@ -199,7 +201,7 @@ def _await(managed: Managed, url: str, tell: Tell, begun: float) -> None:
 
 
 @contextmanager
-def _lock(settings: Settings, tell: Tell) -> Iterator[None]:
+def _lock(settings: Settings, tell: ProgressCallback) -> Iterator[None]:
     """Let only one process at a time start or stop the engine; the lock ends with its process."""
     with _writable(settings):
         lock = open_lock(make_folder(settings.home) / "engine.lock")

@@ -13,7 +13,7 @@ Each step is a fail point (`base.failpoint`).
 """
 
 from tidemark.base.errors import ConflictError
-from tidemark.base.failpoint import reach
+from tidemark.base.failpoint import pass_fail_point
 from tidemark.quality import quarantine, results
 from tidemark.quality.gate import Passed
 from tidemark.run import facts
@@ -43,7 +43,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     # this commit, or the events have left the log already, which this check detects.
     if plan.erasures is not None and erasures.gone(asset.warehouse, source) != plan.erasures:
         raise ConflictError(f"Events of '{source.name}' were erased meanwhile.")
-    reach("state")
+    pass_fail_point("state")
     asset.state.commit(partials, plan.marker)
 
 
@@ -54,21 +54,21 @@ def publish(
     transform, marker = asset.transform, plan.marker
     panes = [o for o in computed.others if o.table == transform.panes_table]
     # The decisions about rows come first: from here on a retry follows them.
-    reach("quarantine")
+    pass_fail_point("quarantine")
     if passed.held is not None:
         quarantine.commit(asset, marker, passed.held)
-    reach("results")
+    pass_fail_point("results")
     results.append(asset, marker, passed.found)
-    reach("late")
+    pass_fail_point("late")
     for output in computed.others:
         if output not in panes:
             _put(asset, marker, output)
-    reach("panes")
+    pass_fail_point("panes")
     for output in panes:
         _put(asset, marker, output)
-    reach("published")
+    pass_fail_point("published")
     done = _publish(asset, plan, passed.rows, computed.reach)
-    reach("ledger")
+    pass_fail_point("ledger")
     windows = 0 if done is None else passed.count
     found = facts.of_commit(
         asset,

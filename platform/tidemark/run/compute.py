@@ -30,8 +30,8 @@ from tidemark.define import verdict as judge
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
 from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import Windowed
+from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.engine.planning import Planning
-from tidemark.engine.varying import varying
 from tidemark.quality.gate import MARKS
 from tidemark.quality.gx import ROW
 from tidemark.quality.judge import row_number
@@ -159,7 +159,7 @@ def finish(
         then = None if marker.replaces else as_of(marker.before)
         rows = _reached(asset, marker, state, planning)
         fired = panes(rows, transform, asset.log, as_of(marker.after), then)
-        fired = fired.withColumn("seq", varying(marker.seq))
+        fired = fired.withColumn("seq", uncompiled_literal(marker.seq))
         comment = f"Every firing of {transform.name}"
         outputs.append(Output(transform.panes_table, scratch.hold(fired, few=few), comment))
     missed = bool(counts[judge.TOO_LATE] or counts[judge.NO_EVENT_TIME])
@@ -310,9 +310,9 @@ def _reached(asset: Asset, marker: Marker, state: _State, planning: Planning) ->
     if not marker.replaces:
         end = settled(transform, before)
         if end is not None and not transform.window.merges:
-            rows = rows.where(F.unix_micros("window_end") > varying(end))
+            rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
         if before.covers:
-            rows = rows.where(before.pick("arrival") < varying(marker.after.at.arrival))
+            rows = rows.where(before.pick("arrival") < uncompiled_literal(marker.after.at.arrival))
     return rows if planning is Planning.FEW else lifecycle(transform).together(rows, transform)
 
 
@@ -341,7 +341,7 @@ def _stamped(rows: DataFrame, transform: Definition, marker: Marker, marked: boo
         *("events", "late_events", F.col("revision").cast("int"), "timing", "final"),
         "last_arrival",
         marker.after.pick("arrival").alias("as_of"),
-        varying(marker.seq).alias("seq"),
+        uncompiled_literal(marker.seq).alias("seq"),
         F.lit(None).cast("string").alias("quality"),
         *gone,
         *([OVERFLOWED] if marked else []),

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
-from tidemark.base.failpoint import reach
+from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import iso
 from tidemark.compute import touched
 from tidemark.compute.held import Scratch, scratch
@@ -28,7 +28,7 @@ from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.define.tables import Role, TableName
-from tidemark.engine.process import Tell, silent
+from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark.quality import results
 from tidemark.run import runner
 from tidemark.store import claims, erasures
@@ -123,7 +123,7 @@ def erase(
     *,
     dry_run: bool = False,
     then: Callable[[], None] | None = None,
-    tell: Tell = silent,
+    tell: ProgressCallback = ignore_progress,
 ) -> Erased:
     """Delete the events that match a condition, and everything that was computed from them.
 
@@ -188,12 +188,12 @@ def erase(
             return found
         if not nothing:
             erasures.note(warehouse, erasure, BEGUN)
-            reach("erasure")
+            pass_fail_point("erasure")
             tell("delete the events from the log")
             _empty(log, erasure, letters, place)
-            reach("letters")
+            pass_fail_point("letters")
             _leave(log, erasure, events, place)
-            reach("erased")
+            pass_fail_point("erased")
     if not nothing:
         _end(log, definitions, erasure, then, tell)
     # Sweep last: the engine may continue for a moment with queries of a killed process.
@@ -314,7 +314,7 @@ def _end(
     definitions: Sequence[Definition],
     erasure: Erasure,
     then: Callable[[], None] | None,
-    tell: Tell,
+    tell: ProgressCallback,
 ) -> bool:
     """Recompute everything that held one of the events; return whether any event was deleted.
 
@@ -336,7 +336,7 @@ def _end(
         if there:
             tell(f"compute {name} anew")
             _anew(warehouse, known[name], ranges)
-            reach("counted")
+            pass_fail_point("counted")
         elif name in erasure.windows:
             _clear(warehouse, name, erasure, defined=name in known)
         # Only after the recomputation: an interrupted switch reads these tables, and is finished by

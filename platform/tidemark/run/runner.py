@@ -28,7 +28,7 @@ from tidemark.base.errors import ConflictError, DefinitionError
 from tidemark.compute.held import scratch
 from tidemark.compute.pane import check
 from tidemark.define.definition import Definition
-from tidemark.engine.failures import explained
+from tidemark.engine.failures import translate_failures
 from tidemark.engine.planning import Planning
 from tidemark.quality import quarantine, results
 from tidemark.quality.decided import as_decided
@@ -236,7 +236,7 @@ def _run(
     integrity.demand(warehouse, transform.source, transform)
     for n in range(ATTEMPTS):
         try:
-            with warehouse.catalog.aside(), explained(transform.name):
+            with warehouse.catalog.aside(), translate_failures(transform.name):
                 asset = Asset(warehouse, transform, recent=recent)
                 last = asset.state.last()
                 if last.swap is not None and not asset.rolls_up and asset.published() < last.seq:

@@ -17,10 +17,10 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidemark.base.failpoint import reach
+from tidemark.base.failpoint import pass_fail_point
 from tidemark.compute.held import Scratch, scratch
 from tidemark.define.definition import Definition
-from tidemark.engine.varying import varying
+from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.run import facts
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
@@ -56,7 +56,7 @@ def store(asset: Asset, marker: Marker, state: tuple[str, int]) -> Marker:
         rows = rows.where("marker IS NULL")
     else:
         rows = rows.filter(rows["marker"].is_null())
-    reach("state")
+    pass_fail_point("state")
     with scratch(warehouse) as place:
         asset.state.commit(_held(rows, begun.seq, place), begun)
     return begun
@@ -67,11 +67,11 @@ def finish(asset: Asset, marker: Marker) -> RunFacts:
     warehouse, taken = asset.warehouse, marker.swap.taken if marker.swap else {}
     windows = 0
     for table, step in zip(others(asset.transform), _steps(asset.transform), strict=True):
-        reach(step)
+        pass_fail_point(step)
         done = _take_over(asset, marker, table, taken)
         if table == asset.transform.table:
             windows = done
-    reach("ledger")
+    pass_fail_point("ledger")
     warehouse.catalog.entered()
     counts, quarantine = asset.state.counts(marker), asset.transform.quarantine_table
     held = count(warehouse, quarantine)
@@ -112,7 +112,9 @@ def _take_over(
 def _held(rows: Rows, seq: int, place: Scratch) -> Rows:
     """Return the rows with `seq` set to the new commit, if they have that column."""
     if isinstance(rows, DataFrame):
-        numbered = rows.withColumn("seq", varying(seq)) if "seq" in rows.columns else rows
+        numbered = (
+            rows.withColumn("seq", uncompiled_literal(seq)) if "seq" in rows.columns else rows
+        )
         return place.hold(numbered, few=False)
     if "seq" not in rows.column_names:
         return rows

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from tidemark.base import telemetry
-from tidemark.base.telemetry import Arrived, Span
+from tidemark.base.telemetry import Span, TracedArrival
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
@@ -16,7 +16,7 @@ _TAKES = (Mode.INCREMENTAL.value, Mode.ROLLUP.value)
 
 def trace(asset: Asset, facts: RunFacts) -> None:
     """Send the run's span if a trace receiver is configured."""
-    if not telemetry.on() or facts.mode not in _TAKES:
+    if not telemetry.is_enabled() or facts.mode not in _TAKES:
         return
     span = Span(
         f"run {facts.asset}",
@@ -32,11 +32,14 @@ def trace(asset: Asset, facts: RunFacts) -> None:
         },
         [Span(step, start, end) for step, start, end in ledger.spans(asdict(facts))],
     )
-    telemetry.tell(arrived(asset.log, facts.from_arrival, facts.through_arrival), span)
+    telemetry.report(arrived(asset.log, facts.from_arrival, facts.through_arrival), span)
 
 
-def arrived(log: Log, after: int, through: int) -> list[Arrived]:
-    """Return the newest `telemetry.MOST` arrivals with `after` < number <= `through`."""
+def arrived(log: Log, after: int, through: int) -> list[TracedArrival]:
+    """Return the newest arrivals with `after` < number <= `through`.
+
+    At most `telemetry.MAX_TRACED_ARRIVALS`.
+    """
     place = log.warehouse.path("")
-    found = log.timeline(max(after, through - telemetry.MOST), through)
-    return [Arrived(place, log.source.name, a.arrival, a.arrived_at) for a in found]
+    found = log.timeline(max(after, through - telemetry.MAX_TRACED_ARRIVALS), through)
+    return [TracedArrival(place, log.source.name, a.arrival, a.arrived_at) for a in found]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.base.instants import EPOCH
-from tidemark.engine.varying import varying_sql
+from tidemark.engine.plan_literals import uncompiled_literal_sql
 from tidemark.store.ranges import Ranges
 
 
@@ -97,7 +97,7 @@ class Within:
         return low, high
 
     def _literal(self, value: int) -> str:
-        number = varying_sql(value)
+        number = uncompiled_literal_sql(value)
         return f"timestamp_micros({number})" if self.instants else number
 
     def _scalar(self, value: int) -> pa.Scalar:

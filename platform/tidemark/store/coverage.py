@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from tidemark.engine.varying import varying
+from tidemark.engine.plan_literals import uncompiled_literal
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class Coverage:
 
     def pick(self, what: str) -> Column:
         """Return `arrival` or `watermark` (BIGINT) of the position that applies to each window."""
-        picked = varying(getattr(self.at, what))
+        picked = uncompiled_literal(getattr(self.at, what))
         start, end = F.unix_micros("window_start"), F.unix_micros("window_end")
         for c in self.covers:
-            first, last = varying(c.start), varying(c.end)
+            first, last = uncompiled_literal(c.start), uncompiled_literal(c.end)
             inside = (start >= first) & (end <= last if self.whole else start < last)
-            picked = F.when(inside, varying(getattr(c.at, what))).otherwise(picked)
+            picked = F.when(inside, uncompiled_literal(getattr(c.at, what))).otherwise(picked)
         return picked
 
 

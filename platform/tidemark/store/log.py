@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.base.errors import ConflictError
-from tidemark.base.failpoint import reach
+from tidemark.base.failpoint import pass_fail_point
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.firings import next_tick
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
@@ -242,13 +242,13 @@ class Log:
         try:
             if any(a.rows or a.dead_letters for a in arrivals):
                 arriving = Arriving(self.source, rows, arrivals)
-                reach("log")
+                pass_fail_point("log")
                 if (events := arriving.events()) is not None:
                     self._log_fence.append(events)
-                reach("dead_letters")
+                pass_fail_point("dead_letters")
                 if (dead := arriving.dead_letters()) is not None:
                     self._dead_fence.append(dead)
-            reach("timeline")
+            pass_fail_point("timeline")
             # A new writer fences the timeline before the other tables, so this commit can vouch for
             # them.
             vouched = (self.source.log_table, self.source.dead_letters_table)

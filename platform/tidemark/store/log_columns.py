@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import DefinitionError
-from tidemark.base.failpoint import reach
+from tidemark.base.failpoint import pass_fail_point
 from tidemark.define.source import ARRIVAL_COLUMNS, Source
 from tidemark.store.rows import arrow_schema, delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
@@ -72,9 +72,9 @@ def follow(warehouse: Warehouse, source: Source) -> int:
     for name in (f"{_PROTECTED}{f.name}" for f in added):
         if name in ways or name in said:
             told[name] = ways.get(name, "")
-    reach("schema")
+    pass_fail_point("schema")
     warehouse.committer.tell(table, told)
-    reach("columns")
+    pass_fail_point("columns")
     warehouse.widen(table, pa.schema(added))
     return version
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from tidemark.base.errors import ConflictError, DataError, unknown
+from tidemark.base.errors import ConflictError, DataError, describe_unknown
 from tidemark.define.tables import TableName
 from tidemark.store import needed
 from tidemark.store.committers import Committer, Spared
@@ -100,7 +100,7 @@ def maintain(
     there, asked, now = own_tables(warehouse), list(tables), time.time_ns() // 1000
     for name in asked:
         if name not in there:
-            raise DataError(unknown("Tidemark table", name, there))
+            raise DataError(describe_unknown("Tidemark table", name, there))
     versions = needed.recorded(warehouse, there)
     kept = needed.kept(warehouse, there, now - KEPT)
     read = needed.read(warehouse)

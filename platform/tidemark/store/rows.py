@@ -15,7 +15,7 @@ from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from tidemark.engine.requests import fetch, give
+from tidemark.engine.requests import fetch, to_dataframe
 from tidemark.store.refusals import changed_columns
 
 compute: Any = pyarrow.compute
@@ -46,7 +46,7 @@ def frame(spark: SparkSession, rows: Rows) -> DataFrame:
         return rows
     if not rows.num_rows:
         return spark.createDataFrame([], spark_schema(delta_schema(rows.schema)))
-    return give(spark, rows)
+    return to_dataframe(spark, rows)
 
 
 def micros(column: pa.ChunkedArray | pa.Array) -> list[int]:

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import ConflictError
 from tidemark.define.definition import Definition
 from tidemark.define.verdict import VERDICTS
+from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.engine.requests import fetch
-from tidemark.engine.varying import varying
 from tidemark.store import integrity
 from tidemark.store.conditions import Within, started
 from tidemark.store.marker import Marker
@@ -157,7 +157,7 @@ def numbered(partials: DataFrame, seq: int) -> DataFrame:
     """Return partials as the state stores them: with their commit's number and a null marker."""
     # Both go first: Delta keeps statistics only for the first 32 columns.
     return partials.select(
-        varying(seq).alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
+        uncompiled_literal(seq).alias("seq"), F.lit(None).cast("string").alias("marker"), "*"
     )
 
 

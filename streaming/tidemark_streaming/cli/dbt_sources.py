@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tidemark.base import atomic
-from tidemark.base.errors import DataError, DefinitionError, unknown
+from tidemark.base.errors import DataError, DefinitionError, describe_unknown
 from tidemark.base.settings import Settings
 from tidemark_streaming.cli.console import out
 
@@ -45,7 +45,7 @@ def dbt_sources(
     known = domains.load(settings.domains).transforms
     for asset in assets or ():
         if asset not in known:
-            raise DefinitionError(unknown("asset", asset, known))
+            raise DefinitionError(describe_unknown("asset", asset, known))
     before = sources.chosen(text)
     names = dict.fromkeys([*before, *(assets or ())] if before or assets else known)
     made = sources.written([known[name] for name in names if name in known], text)

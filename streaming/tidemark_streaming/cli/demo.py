@@ -88,7 +88,7 @@ def command(
     from tidemark_streaming.cli.services import up
     from tidemark_streaming.cli.withheld import report_quarantine
 
-    extras.need("demo")
+    extras.require("demo")
     began, settings, length = time.monotonic(), Settings(), SMALL if small else USUAL
     inlet, transform = domains.inlet(settings, SOURCE), domains.transform(settings, ASSET)
     store = warehouse(settings, meanwhile=gx.prepare)

@@ -42,7 +42,7 @@ def marts(
     from tidemark.base import extras
     from tidemark_streaming import marts as builder
 
-    extras.need("marts")
+    extras.require("marts")
     settings = Settings()
     project = builder.Marts(settings)
     known, asked = project.names(), names or []
@@ -88,7 +88,7 @@ def dbt(
     from tidemark.base import extras
     from tidemark_streaming.marts import DBT, Marts
 
-    extras.need("marts")
+    extras.require("marts")
     settings = Settings()
     project = Marts(settings)
     told = arguments or ["--help"]

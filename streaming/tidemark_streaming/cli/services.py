@@ -56,7 +56,7 @@ def up() -> None:
     from tidemark.base import extras
     from tidemark_streaming import orchestrator, services
 
-    extras.need("dagster")
+    extras.require("dagster")
     settings = Settings()
     workspace = orchestrator.workspace(settings)
     if orchestrator.without_marts(settings):

@@ -137,7 +137,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
 
     Short ingests, as those of Dagster's sensor, come and go: its daemon counts for them.
     """
-    from tidemark.engine import Managed
+    from tidemark.engine import ManagedProcess
     from tidemark_streaming.glance import Glance
     from tidemark_streaming.sole import at_work
 
@@ -147,7 +147,7 @@ def explain_missing_ingest(settings: Settings, source: str) -> str | None:
             f"The source '{source}' has ended with arrival {timeline[-1].arrival}: no more events "
             "will arrive."
         )
-    if at_work(settings, source) or Managed(settings.home, "daemon").running():
+    if at_work(settings, source) or ManagedProcess(settings.home, "daemon").running():
         return None
     return (
         f"Nothing on this machine ingests '{source}' at present. Use `tidemark ingest {source} "

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tidemark.base.errors import EngineError
 from tidemark.base.private import make_folder
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed, cache, jars
+from tidemark.engine import ManagedProcess, cache, jars
 from tidemark.engine.java import find_java
 from tidemark.engine.ports import free_port
 from tidemark.engine.process import Tell, silent
@@ -32,7 +32,7 @@ START_DEADLINE = 180.0
 
 def broker_process(settings: Settings) -> Managed:
     """Return the handle of the broker's process."""
-    return Managed(settings.home, "kafka")
+    return ManagedProcess(settings.home, "kafka")
 
 
 def address(settings: Settings) -> str:
@@ -41,7 +41,9 @@ def address(settings: Settings) -> str:
 
 
 def start(
-    settings: Settings, tell: Tell = silent, properties: Mapping[str, str] | None = None
+    settings: Settings,
+    tell: ProgressCallback = ignore_progress,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
     """Start the broker if it is not running, and wait until it answers.
 

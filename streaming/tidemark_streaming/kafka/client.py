@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.secret import Secret, check_mode
-from tidemark.base.tls import speaks_tls
+from tidemark.base.tls import uses_tls
 from tidemark_streaming.kafka.plaintext import speaks_kafka
 
 Properties = Mapping[str, str | Secret]
@@ -190,7 +190,7 @@ class Brokers:
         """Explain why brokers close connections without an error: they speak another protocol."""
         if {each.code() for each in self._errors} != {KafkaError._ALL_BROKERS_DOWN}:
             return None
-        if not speaks_tls(*self._first):
+        if not uses_tls(*self._first):
             return None
         if "SSL" not in self._protocol:
             return (

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tidemark import engine
 from tidemark.base.settings import Settings
 from tidemark.engine.ports import free_port
-from tidemark.engine.process import Tell, silent
+from tidemark.engine.process import ProgressCallback, ignore_progress
 from tidemark_streaming.kafka.cluster import Cluster
 from tidemark_streaming.lane.definition import Lane
 from tidemark_streaming.lane.options import secrets
@@ -41,7 +41,7 @@ def settings_of(settings: Settings, name: str) -> Settings:
     return settings.model_copy(update=own)
 
 
-def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
+def ensure(settings: Settings, lane: Lane, tell: ProgressCallback = ignore_progress) -> Settings:
     """Start the lane's Spark, unless it runs with enough tasks. Return its settings.
 
     Raises:
@@ -62,7 +62,7 @@ def ensure(settings: Settings, lane: Lane, tell: Tell = silent) -> Settings:
 def is_started(settings: Settings, name: str) -> bool:
     """Return whether a lane's Spark was started and not stopped since, even if it does not run
     now."""
-    return engine.Managed(_folder(settings) / name, "engine").recorded() is not None
+    return engine.ManagedProcess(_folder(settings) / name, "engine").recorded() is not None
 
 
 def is_running(settings: Settings, name: str) -> bool:

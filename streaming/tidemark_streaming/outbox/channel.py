@@ -204,7 +204,7 @@ class Channel:
         self._brokers.forget_errors()
         count = 0
         try:
-            reach("emit")
+            pass_fail_point("emit")
             self._ask(producer.begin_transaction)
             for record in records:
                 self._produce(producer, self.topic.name, record)

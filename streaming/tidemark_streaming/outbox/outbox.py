@@ -238,7 +238,7 @@ class Outbox:
         count = self._channel.send(records(), after)
         self._position = after()
         clock.after("send")
-        if telemetry.on():
+        if telemetry.is_enabled():
             self._trace(clock, position.seq, count)
         return count
 
@@ -257,7 +257,7 @@ class Outbox:
             records=count,
             run=told.run or "",
         )
-        telemetry.tell(arrived(asset.log, spans[0][0], spans[-1][1]), span)
+        telemetry.report(arrived(asset.log, spans[0][0], spans[-1][1]), span)
 
     def _record(self, position: Position, pane: Pane) -> Record:
         run = self._run(pane.row["seq"])

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed
-from tidemark.engine.ports import listening
+from tidemark.engine import ManagedProcess
+from tidemark.engine.ports import is_listening
 from tidemark_streaming import foreground, noted, polls, wishes
 from tidemark_streaming.foreground import EMIT, INGEST, LANE, STREAM, Command
 from tidemark_streaming.lane import home
@@ -154,8 +154,8 @@ class Look:
 
 
 def _processes(settings: Settings) -> dict[str, bool]:
-    up = {name: Managed(settings.home, name).running() is not None for name in NAMES}
-    if Managed(settings.home, BROKER).recorded() is None:
+    up = {name: ManagedProcess(settings.home, name).running() is not None for name in NAMES}
+    if ManagedProcess(settings.home, BROKER).recorded() is None:
         del up[BROKER]
     up[ENGINE] = _engine(settings, up[ENGINE])
     return up
@@ -218,7 +218,7 @@ def _disk(settings: Settings) -> tuple[int, int]:
 def _engine(settings: Settings, started: bool) -> bool:
     """Whether somebody listens where the engine is: it is not asked anything."""
     if settings.remote is None:
-        return started and listening(settings.engine_port)
+        return started and is_listening(settings.engine_port)
     host, _, port = settings.remote.removeprefix("sc://").partition("/")[0].rpartition(":")
     try:
         with socket.create_connection((host or port, int(port) if host else 15002), timeout=0.5):

@@ -173,7 +173,7 @@ def test_an_engine_has_the_seconds_that_are_said_and_no_more(
         return False
 
     monkeypatch.setattr("tidemark.engine.probe.probe", silent)
-    monkeypatch.setattr("tidemark.engine.probe.speaks_tls", no_tls)
+    monkeypatch.setattr("tidemark.engine.probe.uses_tls", no_tls)
     assert f"within {DEADLINE:.0f} seconds" in within(20, lambda: spark_engine.session(mute))
     assert sum(given) == DEADLINE
 

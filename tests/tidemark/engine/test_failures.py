@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.connect import PythonException, SparkConnectGrpcException
 
 from tidemark.base.errors import DataError
-from tidemark.engine.failures import cause, explained
+from tidemark.engine.failures import find_cause, translate_failures
 
 TRACE = """\
 An exception was thrown from the Python worker. Please see the stack trace below.
@@ -30,21 +30,24 @@ def test_a_function_s_exception_names_the_user_s_line() -> None:
         "a Python function failed at /home/ann/shop/shop/transforms.py, line 13: "
         "ZeroDivisionError: integer division or modulo by zero."
     )
-    assert cause(error) == said
-    with pytest.raises(DataError) as raised, explained("orders_hourly"):
+    assert find_cause(error) == said
+    with pytest.raises(DataError) as raised, translate_failures("orders_hourly"):
         raise error
     assert str(raised.value) == f"Asset 'orders_hourly': {said}"
 
 
 def test_one_of_a_library_alone_says_so() -> None:
     trace = 'Traceback (most recent call last):\n  File "<frozen>", line 1, in f\nValueError: no\n'
-    assert cause(PythonException(trace)) == "a Python function failed in a library: ValueError: no."
+    assert (
+        find_cause(PythonException(trace))
+        == "a Python function failed in a library: ValueError: no."
+    )
 
 
 @pytest.mark.parametrize(
     "error", [PySparkException("gone"), SparkConnectGrpcException("UNAVAILABLE: no answer")]
 )
 def test_what_is_nobody_s_mistake_stays_as_it_is(error: PySparkException) -> None:
-    assert cause(error) is None
-    with pytest.raises(type(error)), explained("orders_hourly"):
+    assert find_cause(error) is None
+    with pytest.raises(type(error)), translate_failures("orders_hourly"):
         raise error

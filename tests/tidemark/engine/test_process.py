@@ -16,8 +16,8 @@ import pytest
 from clocks import shift_clock
 from ending import left
 from tidemark.base.errors import EngineError
-from tidemark.engine.ports import check_free, free_port, listening
-from tidemark.engine.process import Managed, Record
+from tidemark.engine.ports import check_free, free_port, is_listening
+from tidemark.engine.process import ManagedProcess, Record
 
 SLEEP = ("sleep", "60")
 STUBBORN = (
@@ -29,13 +29,13 @@ STUBBORN = (
 
 
 @pytest.fixture
-def managed(tmp_path: Path) -> Iterator[Managed]:
-    process = Managed(tmp_path, "sleeper")
+def managed(tmp_path: Path) -> Iterator[ManagedProcess]:
+    process = ManagedProcess(tmp_path, "sleeper")
     yield process
     process.stop(deadline=0)
 
 
-def start(managed: Managed, command: tuple[str, ...], folder: Path) -> Record:
+def start(managed: ManagedProcess, command: tuple[str, ...], folder: Path) -> Record:
     return managed.start(command, port=1234, env=os.environ, folder=folder)
 
 
@@ -53,23 +53,23 @@ def gone(pid: int) -> bool:
 
 
 def test_a_process_is_found_again_by_whoever_knows_its_home(
-    managed: Managed, tmp_path: Path
+    managed: ManagedProcess, tmp_path: Path
 ) -> None:
     record = start(managed, SLEEP, tmp_path)
-    assert Managed(tmp_path, "sleeper").running() == record
+    assert ManagedProcess(tmp_path, "sleeper").running() == record
     assert record.port == 1234
     assert os.getsid(record.pid) != os.getsid(0)
 
 
-def test_stopping_ends_it_and_forgets_it(managed: Managed, tmp_path: Path) -> None:
+def test_stopping_ends_it_and_forgets_it(managed: ManagedProcess, tmp_path: Path) -> None:
     pid = start(managed, SLEEP, tmp_path).pid
-    assert Managed(tmp_path, "sleeper").stop() is True
+    assert ManagedProcess(tmp_path, "sleeper").stop() is True
     assert gone(pid)
     assert managed.recorded() is None
     assert managed.stop() is False
 
 
-def test_stopping_ends_its_children_too(managed: Managed, tmp_path: Path) -> None:
+def test_stopping_ends_its_children_too(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, ("/bin/sh", "-c", "sleep 60 & wait"), tmp_path)
     wait_for(psutil.Process(record.pid).children)
     children = psutil.Process(record.pid).children()
@@ -79,7 +79,7 @@ def test_stopping_ends_its_children_too(managed: Managed, tmp_path: Path) -> Non
 
 
 def test_one_that_will_not_end_is_killed_after_the_deadline(
-    managed: Managed, tmp_path: Path
+    managed: ManagedProcess, tmp_path: Path
 ) -> None:
     record = start(managed, STUBBORN, tmp_path)
     wait_for(lambda: "up" in managed.log.read_text())
@@ -89,7 +89,7 @@ def test_one_that_will_not_end_is_killed_after_the_deadline(
     assert gone(record.pid)
 
 
-def test_one_that_was_killed_is_seen_to_be_dead(managed: Managed, tmp_path: Path) -> None:
+def test_one_that_was_killed_is_seen_to_be_dead(managed: ManagedProcess, tmp_path: Path) -> None:
     record = start(managed, SLEEP, tmp_path)
     os.kill(record.pid, signal.SIGKILL)
     wait_for(lambda: managed.running() is None)
@@ -98,9 +98,9 @@ def test_one_that_was_killed_is_seen_to_be_dead(managed: Managed, tmp_path: Path
 
 
 def test_a_pid_that_now_belongs_to_another_process_is_left_alone(
-    managed: Managed, tmp_path: Path
+    managed: ManagedProcess, tmp_path: Path
 ) -> None:
-    stranger = Managed(tmp_path, "stranger")
+    stranger = ManagedProcess(tmp_path, "stranger")
     record = start(stranger, SLEEP, tmp_path)
     file = tmp_path / "pids" / "sleeper.json"
     file.write_text(json.dumps({**vars(record), "birth": "another"}))
@@ -114,7 +114,7 @@ def test_a_pid_that_now_belongs_to_another_process_is_left_alone(
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_a_clock_that_is_set_makes_no_process_another_one(
-    managed: Managed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+    managed: ManagedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     """The system then tells another instant of the machine's start, and so of each process's."""
     record = start(managed, SLEEP, tmp_path)
@@ -125,13 +125,13 @@ def test_a_clock_that_is_set_makes_no_process_another_one(
     assert gone(record.pid)
 
 
-def test_a_half_written_pid_file_names_no_process(managed: Managed, tmp_path: Path) -> None:
+def test_a_half_written_pid_file_names_no_process(managed: ManagedProcess, tmp_path: Path) -> None:
     (tmp_path / "pids").mkdir()
     (tmp_path / "pids" / "sleeper.json").write_text('{"pid": 1')
     assert managed.running() is None
 
 
-def test_the_log_of_the_run_before_is_kept(managed: Managed, tmp_path: Path) -> None:
+def test_the_log_of_the_run_before_is_kept(managed: ManagedProcess, tmp_path: Path) -> None:
     for word in ("first", "second"):
         start(managed, ("/bin/sh", "-c", f"echo {word}; exec sleep 60"), tmp_path)
         wait_for(lambda word=word: word in managed.log.read_text())
@@ -141,7 +141,7 @@ def test_the_log_of_the_run_before_is_kept(managed: Managed, tmp_path: Path) -> 
 
 
 def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
-    managed: Managed, tmp_path: Path
+    managed: ManagedProcess, tmp_path: Path
 ) -> None:
     says = 'trap "echo bye $SECRET; exit" TERM; echo "at sc://here/;token=$SECRET"; sleep 60 & wait'
     env = {**os.environ, "SECRET": "s3cr-t_"}
@@ -153,13 +153,15 @@ def test_a_secret_is_struck_out_of_the_log_and_stopping_loses_no_word(
     assert managed.log.read_text() == "at sc://here/;token=***\nbye ***\n"
 
 
-def test_last_words_are_the_line_that_tells_most(managed: Managed, tmp_path: Path) -> None:
+def test_last_words_are_the_line_that_tells_most(managed: ManagedProcess, tmp_path: Path) -> None:
     managed.log.parent.mkdir()
     managed.log.write_text("starting\njava.net.BindException: taken\nbye\n")
     assert managed.last_words() == f"java.net.BindException: taken (log: {managed.log})"
 
 
-def test_a_program_that_is_not_there_is_in_the_last_words(managed: Managed, tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_in_the_last_words(
+    managed: ManagedProcess, tmp_path: Path
+) -> None:
     with contextlib.suppress(EngineError):
         start(managed, ("/nowhere/program",), tmp_path)
     wait_for(lambda: managed.running() is None)
@@ -169,11 +171,11 @@ def test_a_program_that_is_not_there_is_in_the_last_words(managed: Managed, tmp_
 def test_a_port_that_another_home_has_is_told_by_that_home(tmp_path: Path) -> None:
     """Not as some other program: who has tried the demo does not know what that is."""
     port, home = free_port(), tmp_path / "demo"
-    engine = Managed(home, "engine")
+    engine = ManagedProcess(home, "engine")
     serving = ("-m", "http.server", str(port), "--bind", "127.0.0.1")
     engine.start((sys.executable, *serving), port, os.environ, tmp_path)
     try:
-        wait_for(lambda: listening(port))
+        wait_for(lambda: is_listening(port))
         with pytest.raises(EngineError, match="Tidemark's own engine of the home") as told:
             check_free(port, "engine_port")
     finally:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.engine import requests
-from tidemark.engine.requests import changed, fetch, give, settings
+from tidemark.engine.requests import fetch, override_settings, read_settings, to_dataframe
 
 _EVERYTHING = """SELECT CAST(id AS TINYINT) tiny, id, 'é' text, X'00FF' bytes, id > 1 flag,
     CAST(id AS DOUBLE) / 3 real, CAST(id AS DECIMAL(20, 2)) exact, DATE'2026-01-01' day,
@@ -41,20 +41,20 @@ def test_rows_are_given_as_the_client_gives_them(
             "list": pa.array([[1, None], None, []], pa.list_(pa.int64())),
         }
     )
-    given, usual = give(spark, rows), spark.createDataFrame(rows)
+    given, usual = to_dataframe(spark, rows), spark.createDataFrame(rows)
     assert given.schema == usual.schema
     assert fetch(given).to_pylist() == rows.to_pylist()
 
 
 def test_settings_are_there_for_a_block_also_where_it_fails(spark: SparkSession) -> None:
-    before = settings(spark, [_SETTING, _OTHER, _ABSENT])
+    before = read_settings(spark, [_SETTING, _OTHER, _ABSENT])
     assert before[_SETTING] != "200", "the engine has a value of its own, which is not Spark's"
     assert before[_ABSENT] is None
     outer = {_SETTING: "1", _OTHER: "false", _ABSENT: "1"}
 
     def fail() -> None:
-        with changed(spark, before, outer):
-            with changed(spark, outer, {**before, _SETTING: "3"}):
+        with override_settings(spark, before, outer):
+            with override_settings(spark, outer, {**before, _SETTING: "3"}):
                 assert spark.conf.get(_SETTING) == "3"
                 assert spark.conf.get(_OTHER) == before[_OTHER]
             assert {name: spark.conf.get(name) for name in outer} == outer
@@ -62,4 +62,4 @@ def test_settings_are_there_for_a_block_also_where_it_fails(spark: SparkSession)
 
     with pytest.raises(KeyError):
         fail()
-    assert settings(spark, [_SETTING, _OTHER, _ABSENT]) == before
+    assert read_settings(spark, [_SETTING, _OTHER, _ABSENT]) == before

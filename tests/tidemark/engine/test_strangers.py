@@ -76,7 +76,7 @@ def test_rows_that_are_put_aside_on_the_disk_are_the_engine_s_user_s_alone(
 def test_many_rows_reach_the_engine(spark: SparkSession) -> None:
     """A session sends them as a file, which an engine that encrypts its blocks can't read."""
     rows = pa.table({"value": [f"{n:040}" for n in range(300_000)]})
-    assert requests.give(spark, rows).count() == 300_000
+    assert requests.to_dataframe(spark, rows).count() == 300_000
 
 
 @pytest.mark.parametrize(

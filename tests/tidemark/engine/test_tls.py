@@ -43,8 +43,8 @@ def _trusting(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     """The authority is trusted; and servers have time for a handshake on a busy machine, too."""
     monkeypatch.setenv(AUTHORITIES, str(authority.certificate))
     monkeypatch.setattr(tls, "DEADLINE", PATIENCE)
-    asked = tls.speaks_tls
-    monkeypatch.setattr(probe, "speaks_tls", lambda host, port, _: asked(host, port, PATIENCE))
+    asked = tls.uses_tls
+    monkeypatch.setattr(probe, "uses_tls", lambda host, port, _: asked(host, port, PATIENCE))
 
 
 def refused(settings: Settings) -> str:

@@ -9,8 +9,13 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.engine.requests import changed, settings
-from tidemark.engine.varying import TOUCHED, compiled_once, varying, varying_sql
+from tidemark.engine.plan_literals import (
+    CHANGED_SETTINGS,
+    share_compiled_code,
+    uncompiled_literal,
+    uncompiled_literal_sql,
+)
+from tidemark.engine.requests import override_settings, read_settings
 
 _CODEGEN = {
     "spark.sql.codegen.wholeStage": "true",
@@ -35,27 +40,27 @@ def code(spark: SparkSession, number: Callable[[int], Column], value: int) -> st
     return re.sub(r"#\d+L?", "", "\n".join(lines))
 
 
-@pytest.mark.parametrize(("number", "same"), [(varying, True), (plain, False)])
+@pytest.mark.parametrize(("number", "same"), [(uncompiled_literal, True), (plain, False)])
 def test_queries_that_differ_in_varying_numbers_alone_are_one_code(
     spark: SparkSession, number: Callable[[int], Column], same: bool
 ) -> None:
-    own = settings(spark, [*_CODEGEN, *TOUCHED])
-    with changed(spark, own, {**own, **_CODEGEN, **compiled_once(own)}):
+    own = read_settings(spark, [*_CODEGEN, *CHANGED_SETTINGS])
+    with override_settings(spark, own, {**own, **_CODEGEN, **share_compiled_code(own)}):
         one, other = (code(spark, number, value) for value in (1_700_000_000, 1_800_000_000))
     assert (one == other) == same
 
 
 @pytest.mark.parametrize("value", [-(1 << 62), -1, 0, 1 << 62, None])
 def test_a_varying_number_is_a_bigint(spark: SparkSession, value: int | None) -> None:
-    found = spark.range(1).select(varying(value).alias("v"))
+    found = spark.range(1).select(uncompiled_literal(value).alias("v"))
     assert found.dtypes == [("v", "bigint")]
     assert found.collect() == [(value,)]
     if value is not None:
-        assert spark.sql(f"SELECT {varying_sql(value)}").collect() == [(value,)]
+        assert spark.sql(f"SELECT {uncompiled_literal_sql(value)}").collect() == [(value,)]
 
 
 def test_rules_that_an_engine_excludes_already_stay_excluded() -> None:
-    (excluded, other) = TOUCHED
-    told = compiled_once({excluded: "a.Rule, b.Rule", other: None})
+    (excluded, other) = CHANGED_SETTINGS
+    told = share_compiled_code({excluded: "a.Rule, b.Rule", other: None})
     assert (told[excluded] or "").startswith("a.Rule,b.Rule,")
-    assert compiled_once(told) == told
+    assert share_compiled_code(told) == told

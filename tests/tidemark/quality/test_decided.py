@@ -70,7 +70,7 @@ def dies_at(point: str, patch: pytest.MonkeyPatch) -> None:
         if reached == point:
             raise Killed
 
-    patch.setattr(commit, "reach", reach)
+    patch.setattr(commit, "pass_fail_point", reach)
 
 
 @pytest.fixture(scope="module")

@@ -118,7 +118,7 @@ def test_brokers_that_stand_still_for_a_minute_hold_up_both_ways_and_lose_nothin
             broker.stand_still()
             still.set()
 
-    monkeypatch.setattr("tidemark_streaming.outbox.channel.reach", stand_still)
+    monkeypatch.setattr("tidemark_streaming.outbox.channel.pass_fail_point", stand_still)
     try:
         incremental(warehouse, asset)
         assert still.wait(PATIENCE)

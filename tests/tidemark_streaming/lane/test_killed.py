@@ -18,7 +18,7 @@ from confluent_kafka.admin._acl import AclOperation
 from secured import Secured, secured
 from support import same
 from tidemark.base.settings import Settings
-from tidemark.engine import Managed
+from tidemark.engine import ManagedProcess
 from tidemark_streaming.kafka import KafkaFeed, KafkaTopic
 from tidemark_streaming.kafka.client import client_properties
 from tidemark_streaming.lane import Lane
@@ -110,7 +110,7 @@ def test_a_lane_goes_on_and_loses_nothing_when_it_or_its_brokers_are_killed(
         running = subprocess.Popen(
             [tidemark, "lane", "numbers_doubled"], cwd=tmp_path, env=env, stdout=said, stderr=said
         )
-    spark = Managed(home / "lanes" / "numbers_doubled", "engine")
+    spark = ManagedProcess(home / "lanes" / "numbers_doubled", "engine")
     sent, settings = 0, Settings(home=home)
     assert not lane_status(settings, NAMED).started
 

@@ -44,7 +44,7 @@ def test_what_was_undone_is_no_position_whatever_else_the_client_reads(
 
     # With a fail point, what is sent is with the brokers by then.
     monkeypatch.setenv(FAIL_AT, "noted")
-    monkeypatch.setattr("tidemark_streaming.outbox.channel.reach", killed)
+    monkeypatch.setattr("tidemark_streaming.outbox.channel.pass_fail_point", killed)
     with pytest.raises(KeyboardInterrupt):
         there.send(a_record(), lambda: at(2))
     monkeypatch.undo()

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from tidemark.base.instants import INFINITY
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
-from tidemark.engine.varying import varying
+from tidemark.engine.plan_literals import uncompiled_literal
 from tidemark.store.ranges import Ranges
 
 FROM = "_from"

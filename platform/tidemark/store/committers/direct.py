@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.base.errors import ConflictError
-from tidemark.engine.requests import as_fetched, fetch
+from tidemark.engine.requests import fetch, fetched_schema
 from tidemark.store.committers import conditional, durable, listed
 from tidemark.store.committers.committer import Folded, Freed, Head, Merge, Spared, Vouches
 from tidemark.store.committers.folding import fold
@@ -151,7 +151,7 @@ class Direct:
         with translated("compute rows"):
             files, schema = stage(rows, folder), rows.schema
         if files.rows <= most:
-            return files.reader(as_fetched(schema)).read_all()
+            return files.reader(fetched_schema(schema)).read_all()
         found = self._spark.read.schema(schema).parquet(files.folder)
         self._asides[found] = files
         return found
@@ -265,7 +265,7 @@ class Direct:
         files = self._asides.get(rows)
         if files is None:
             return fetch(rows.select(*columns))
-        schema = as_fetched(rows.schema)
+        schema = fetched_schema(rows.schema)
         return files.reader(pa.schema([schema.field(c) for c in columns])).read_all()
 
     def take(

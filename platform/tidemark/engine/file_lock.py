@@ -11,7 +11,7 @@ from tidemark.base.private import open_lock
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the exclusive lock of a folder, which is created if it is missing.
 
     A second process waits, and then finds the contents that the first one created.
